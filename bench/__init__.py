@@ -1,0 +1,1 @@
+"""Measurements: Penstock beside what does nothing, beside the disk, and beside itself."""

@@ -1,0 +1,3 @@
+"""One durable log, consumed every way."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,197 @@
+"""The broker: the topics this node serves.
+
+Topics come and go by the catalog's changes alone, at the start and live alike: whoever creates a topic, here or on
+another node, the logs are opened by `_on_change`. Doors look topics up here and speak to their partitions' shells.
+
+    start: open every log (recovery, in threads) ─► serve ─► stop: wake who waits, leave the store to be closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.base.metrics import CollectorRegistry
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.broker_config import BrokerConfig
+from penstock.broker.broker_metrics import BrokerCollector
+from penstock.broker.partition_shell import PartitionShell, log_config
+from penstock.broker.served_topic import ServedTopic
+from penstock.broker.upkeep import Upkeep
+from penstock.broker.waiting import WaitingRoom
+from penstock.cluster.topic_catalog import CreateResult, TopicCatalog
+from penstock.cluster.topic_image import (
+    Change,
+    NodeConfigChanged,
+    PartitionsGrown,
+    Topic,
+    TopicAdded,
+    TopicConfigChanged,
+    TopicRemoved,
+)
+from penstock.domain.topic_config import TopicConfig, make_topic_config
+from penstock.storage.log_store import LogStore
+from penstock.storage.partition_log import PartitionLog
+
+log = get_logger("broker")
+
+# Recovery waits for the disk more than for a core.
+OPENING_THREADS: Final = 4
+
+
+class Space(msgspec.Struct, frozen=True):
+    directory: str
+    total_bytes: int
+    usable_bytes: int
+
+
+class Broker:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        catalog: TopicCatalog,
+        store: LogStore,
+        clock: Clock,
+        tasks: TaskSupervisor,
+        metrics: CollectorRegistry,
+    ) -> None:
+        self.config = config
+        self._catalog = catalog
+        self._store = store
+        self._clock = clock
+        self._tasks = tasks
+        self._topics: dict[str, ServedTopic] = {}
+        self._topics_by_id: dict[bytes, ServedTopic] = {}
+        # Topics found while starting: opened together, in threads, before anybody is served.
+        self._found: list[Topic] | None = []
+        self._upkeep = Upkeep(self.shells, store, clock=clock, tasks=tasks, config=config)
+        metrics.register(BrokerCollector(self))
+        self.is_stopping = False
+        self.stopping = WaitingRoom()
+
+    # Life
+
+    async def start(self) -> None:
+        self._catalog.on_change(self._on_change)
+        await self._catalog.start()
+        await self._open_found()
+        self._upkeep.start()
+
+    async def stop(self) -> None:
+        self.wake_waiting()
+        await self._catalog.stop()
+
+    def wake_waiting(self) -> None:
+        """Whoever waits for more to read is answered with what there is: the node is stopping."""
+        self.is_stopping = True
+        self.stopping.wake_all()
+
+    async def _open_found(self) -> None:
+        found, self._found = self._found or [], None
+        loop = asyncio.get_running_loop()
+        wanted = [(topic, index) for topic in found for index in range(topic.partition_count)]
+        configs = {topic.topic_id: self._config_of(topic) for topic in found}
+        with ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="opening") as threads:
+            logs = await asyncio.gather(
+                *(
+                    loop.run_in_executor(threads, self._open_log, topic, index, configs[topic.topic_id])
+                    for topic, index in wanted
+                )
+            )
+        opened = iter(logs)
+        for topic in found:
+            config = configs[topic.topic_id]
+            shells = [
+                self._shell(topic, index, next(opened), config) for index in range(topic.partition_count)
+            ]
+            self._serve(ServedTopic(topic, config, shells))
+
+    # Looking up
+
+    def topic(self, name: str) -> ServedTopic | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> ServedTopic | None:
+        return self._topics_by_id.get(topic_id)
+
+    def topics(self) -> list[ServedTopic]:
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def shells(self) -> Iterator[PartitionShell]:
+        for topic in list(self._topics.values()):
+            yield from topic.partitions
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self._store.is_full and not any(shell.is_offline for shell in self.shells())
+
+    def space(self) -> Space:
+        usable = self._store.free_bytes()
+        return Space(self._store.root, usable + sum(shell.size_bytes for shell in self.shells()), usable)
+
+    # Changing
+
+    async def create_topic_by_default(self, name: str) -> CreateResult:
+        """For a client that asked for a topic nobody created."""
+        return await self._catalog.create_topic(name, self.config.default_partitions)
+
+    def _on_change(self, change: Change) -> None:
+        match change:
+            case TopicAdded(topic) if self._found is not None:
+                self._found.append(topic)
+            case TopicAdded(topic):
+                self._add(topic)
+            case TopicRemoved(topic):
+                self._remove(topic)
+            case PartitionsGrown(_, topic) | TopicConfigChanged(_, topic):
+                self._alter(topic)
+            case NodeConfigChanged():
+                pass  # a node's settings are read at its start
+
+    def _add(self, topic: Topic) -> None:
+        config = self._config_of(topic)
+        # On the loop: a new topic has nothing on disk, so there is nothing to read.
+        shells = [self._open(topic, index, config) for index in range(topic.partition_count)]
+        self._serve(ServedTopic(topic, config, shells))
+
+    def _alter(self, topic: Topic) -> None:
+        served = self._topics_by_id[topic.topic_id]
+        config = self._config_of(topic)
+        for shell in served.partitions:
+            shell.configure(config)
+        added = [
+            self._open(topic, index, config) for index in range(len(served.partitions), topic.partition_count)
+        ]
+        self._serve(ServedTopic(topic, config, [*served.partitions, *added]))
+
+    def _remove(self, topic: Topic) -> None:
+        served = self._topics_by_id.pop(topic.topic_id)
+        if self._topics.get(topic.name) is served:
+            del self._topics[topic.name]
+        for shell in served.partitions:
+            shell.close()
+        self._upkeep.remove_topic(topic.topic_id)
+        log.info("topic removed", topic=topic.name, partitions=len(served.partitions))
+
+    def _serve(self, topic: ServedTopic) -> None:
+        self._topics[topic.name] = topic
+        self._topics_by_id[topic.topic_id] = topic
+
+    def _open(self, topic: Topic, index: int, config: TopicConfig) -> PartitionShell:
+        return self._shell(topic, index, self._open_log(topic, index, config), config)
+
+    def _open_log(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog:
+        return self._store.open_log(topic.name, topic.topic_id, index, log_config(config))
+
+    def _shell(self, topic: Topic, index: int, opened: PartitionLog, config: TopicConfig) -> PartitionShell:
+        return PartitionShell(topic.name, index, opened, store=self._store, clock=self._clock, config=config)
+
+    def _config_of(self, topic: Topic) -> TopicConfig:
+        return make_topic_config(topic.overrides, self.config.topic_defaults)

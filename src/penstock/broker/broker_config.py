@@ -1,0 +1,22 @@
+"""The broker's own section of the configuration."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # As Kafka's auto.create.topics.enable and num.partitions.
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    # Topic settings that differ from the built-in defaults, by Kafka's names: {"retention.ms" = "86400000"}.
+    topic_defaults: dict[str, str] = {}
+    # As Kafka's fetch.max.bytes for a broker: what one Fetch reply holds at the most.
+    fetch_bytes_max: int = 55 * 1024 * 1024
+    # A Fetch is parked no longer than this, whatever it asks for.
+    fetch_wait_ms_max: int = 60_000
+    checkpoint_ms: int = 5_000
+    retention_check_ms: int = 30_000
+    free_space_check_ms: int = 1_000
+    # How often a partition that a failed sync took offline is read again.
+    recovery_retry_ms: int = 5_000

@@ -1,0 +1,49 @@
+"""What the broker tells Prometheus, read when the page is asked for.
+
+Per topic, not per partition: with 10,000 partitions a page of 100,000 lines would cost more than it tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+class BrokerCollector(Collector):
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def describe(self) -> list[Metric]:
+        return []  # nothing is collected at registration: the broker has not started yet
+
+    def collect(self) -> Iterator[Metric]:
+        size = GaugeMetricFamily("penstock_topic_size_bytes", "Bytes that a topic's logs take.", labels=["topic"])
+        count = GaugeMetricFamily("penstock_topic_partitions", "Partitions of a topic.", labels=["topic"])
+        written = GaugeMetricFamily(
+            "penstock_topic_end_offsets", "The sum of the end offsets of a topic's partitions.", labels=["topic"]
+        )
+        offline = 0
+        damaged = 0
+        for topic in self._broker.topics():
+            size.add_metric([topic.name], sum(shell.size_bytes for shell in topic.partitions))
+            count.add_metric([topic.name], len(topic.partitions))
+            written.add_metric([topic.name], sum(shell.log.log_end for shell in topic.partitions))
+            offline += sum(shell.is_offline for shell in topic.partitions)
+            damaged += sum(shell.log.damage is not None for shell in topic.partitions)
+        yield size
+        yield count
+        yield written
+        yield _gauge("penstock_offline_partitions", "Partitions that a failed disk took offline.", offline)
+        yield _gauge("penstock_damaged_partitions", "Partitions that refuse to serve past damage.", damaged)
+
+
+def _gauge(name: str, text: str, value: int) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, text)
+    gauge.add_metric([], value)
+    return gauge

@@ -1,0 +1,333 @@
+"""One partition as the doors see it: append batches, read batches, wait for more.
+
+The shell checks what a client sent, asks the pure rules (producer sequences), has the log write it, and says when the
+topic's promise is kept:
+
+    durability=fsync      readable, and acknowledged, when the disk has it (one turn of the group commit)
+    durability=interval   readable, and acknowledged, when the kernel has it; the disk follows within the interval
+
+No lock anywhere: there is no `await` between checking a batch and having written it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import Final
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.broker.append_outcome import Appended, AppendRefused, Refusal
+from penstock.broker.waiting import WaitingRoom
+from penstock.codec.record_batch import (
+    ATTRIBUTE_CODEC_MASK,
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    NO_TIMESTAMP,
+    BatchHeader,
+    BatchProblem,
+    check_batch,
+    patch,
+    patch_log_append_time,
+)
+from penstock.domain.producer_sequence import Accept, Duplicate, InvalidProducerEpoch, OutOfOrderSequence
+from penstock.domain.topic_config import TopicConfig
+from penstock.storage.group_commit import Turn
+from penstock.storage.log_store import LogStore
+from penstock.storage.partition_log import PartitionLog, ReadPlan, TimestampOffset
+from penstock.storage.storage_config import Durability, LogConfig
+from penstock.storage.storage_errors import Damage, Damaged, DiskFullError, Offline, OutOfRange, StorageError
+
+log_events = get_logger("partition")
+
+# One node leads every partition until the cluster hands out epochs.
+LEADER_EPOCH: Final = 0
+CODEC_LAST: Final = 4
+# A client whose broken disk or bug sends one bad batch after another must not fill our log with them.
+_UNUSUAL: Final = ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL
+
+
+class ReadProblem(enum.Enum):
+    UNKNOWN_PARTITION = "unknown partition"
+    UNKNOWN_TOPIC_ID = "unknown topic id"
+    FORBIDDEN = "forbidden"
+    OUT_OF_RANGE = "out of range"
+    FENCED_EPOCH = "fenced epoch"
+    UNKNOWN_EPOCH = "unknown epoch"
+    DAMAGED = "damaged"
+    OFFLINE = "offline"
+
+
+class PartitionRead(msgspec.Struct, frozen=True):
+    """What one read found: whole batches, a problem, or a plan for the disk whose bytes are not in memory."""
+
+    records: bytes | bytearray | memoryview = b""
+    problem: ReadProblem | None = None
+    cold: ReadPlan | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.records)
+
+
+_EMPTY: Final = PartitionRead()
+
+
+class PartitionShell:
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_dates_records",
+        "_is_synced",
+        "_store",
+        "_turn",
+        "index",
+        "leader_epoch",
+        "log",
+        "readers",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, index: int, log: PartitionLog, *, store: LogStore, clock: Clock, config: TopicConfig
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.leader_epoch = LEADER_EPOCH
+        self.readers = WaitingRoom()
+        self._store = store
+        self._clock = clock
+        # The last turn of the disk that an append of ours joined.
+        self._turn: Turn | None = None
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        self._config = config
+        # Read for every batch.
+        self._is_synced = config.durability == "fsync"
+        self._dates_records = config.uses_log_append_time
+        self.log.config = log_config(config)
+
+    @property
+    def log_start(self) -> int:
+        return self.log.log_start
+
+    @property
+    def readable_end(self) -> int:
+        return self.log.readable_end
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    # Append
+
+    def append(self, records: memoryview | None) -> Appended | AppendRefused:
+        """One batch, as a client sent it. It is patched in place and written before this returns."""
+        if records is None:
+            return AppendRefused(Refusal.INVALID, "the request holds no batch")
+        header = check_batch(records)
+        if isinstance(header, BatchProblem):
+            return AppendRefused(Refusal.CORRUPT, header.reason)
+        refused = self._refuse(header, len(records))
+        if refused is not None:
+            return refused
+        log = self.log
+        if header.producer_id >= 0:
+            verdict = log.producers.check(header)
+            if isinstance(verdict, Duplicate):
+                return self._repeat(verdict)
+            if not isinstance(verdict, Accept):
+                return _sequence_refused(verdict)
+        base_offset = log.log_end
+        header = header.at(base_offset, self.leader_epoch)
+        patch(records, 0, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        append_time_ms = NO_TIMESTAMP
+        if self._dates_records:
+            append_time_ms = self._clock.now_ms()
+            header = patch_log_append_time(records, 0, header, append_time_ms)
+        try:
+            log.append(records, (header,))
+        except DiskFullError as error:
+            return AppendRefused(Refusal.DISK_FULL, str(error))
+        except StorageError as error:
+            return AppendRefused(Refusal.OFFLINE, str(error))
+        return Appended(base_offset, append_time_ms, log.log_start, self._promise())
+
+    def _refuse(self, header: BatchHeader, size_bytes: int) -> AppendRefused | None:
+        """Everything that a batch must be, apart from its checksum and its sequence."""
+        if header.length + 12 != size_bytes:
+            return AppendRefused(
+                Refusal.INVALID, f"one batch is expected, {size_bytes} bytes hold {header.size_bytes}"
+            )
+        if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
+            return AppendRefused(
+                Refusal.INVALID,
+                f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
+            )
+        config = self._config
+        if size_bytes > config.max_message_bytes:
+            return AppendRefused(
+                Refusal.TOO_LARGE,
+                f"batch of {size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
+            )
+        if header.attributes & _UNUSUAL:
+            return _refuse_unusual(header)
+        if header.attributes & ATTRIBUTE_CODEC_MASK > CODEC_LAST:
+            return AppendRefused(Refusal.UNSUPPORTED_CODEC, f"compression codec {header.codec} is not known")
+        if not self._dates_records:
+            return self._refuse_timestamp(header)
+        return None
+
+    def _refuse_timestamp(self, header: BatchHeader) -> AppendRefused | None:
+        if header.max_timestamp < 0:
+            return None
+        ahead_ms = header.max_timestamp - self._clock.now_ms()
+        if ahead_ms > self._config.message_timestamp_after_max_ms:
+            return AppendRefused(
+                Refusal.BAD_TIMESTAMP,
+                f"timestamp {header.max_timestamp} lies {ahead_ms} ms ahead, "
+                f"message.timestamp.after.max.ms is {self._config.message_timestamp_after_max_ms}",
+            )
+        if -ahead_ms > self._config.message_timestamp_before_max_ms:
+            return AppendRefused(
+                Refusal.BAD_TIMESTAMP,
+                f"timestamp {header.max_timestamp} lies {-ahead_ms} ms back, "
+                f"message.timestamp.before.max.ms is {self._config.message_timestamp_before_max_ms}",
+            )
+        return None
+
+    def _repeat(self, duplicate: Duplicate) -> Appended:
+        """A batch that is in the log already: its first offset again, and not before it is durable."""
+        turn = None if duplicate.base_offset < self.log.readable_end else self._turn
+        return Appended(duplicate.base_offset, NO_TIMESTAMP, self.log.log_start, turn)
+
+    def _promise(self) -> Turn | None:
+        """What the acknowledgement of the batch just written waits for."""
+        log = self.log
+        if not self._is_synced:
+            self._store.note_dirty(log)
+            self._make_readable(log.log_end)
+            return None
+        turn = self._store.group_commit.join(log)
+        if turn is not self._turn:
+            self._turn = turn
+            turn.add_done_callback(self._on_synced)
+        return turn
+
+    def _on_synced(self, _turn: Turn) -> None:
+        # Of a log that the sync failed, nothing past the readable end was promised to anybody; its readers are woken
+        # to learn that it is offline.
+        self._make_readable(self.log.durable_end)
+
+    def _make_readable(self, offset: int) -> None:
+        self.log.advance_readable(offset)
+        self.readers.wake_all()
+
+    # Read
+
+    def read(
+        self, offset: int, *, bytes_max: int, must_fit: bool = False, leader_epoch: int = -1
+    ) -> PartitionRead:
+        """Whole batches from `offset` on. `must_fit`: nothing at all rather than a first batch over `bytes_max`."""
+        log = self.log
+        if leader_epoch >= 0:
+            problem = self.check_epoch(leader_epoch)
+            if problem is not None:
+                return PartitionRead(problem=problem)
+        if offset == log.readable_end and log.failure is None:
+            return _EMPTY
+        plan = log.plan_read(offset, bytes_max=bytes_max)
+        if plan is None:
+            return _EMPTY
+        if not isinstance(plan, ReadPlan):
+            return PartitionRead(problem=_problem_of(plan))
+        loaded = plan.load_cached()
+        if loaded is None:
+            return PartitionRead(cold=plan)
+        if must_fit and len(loaded) > bytes_max:
+            return _EMPTY
+        return PartitionRead(records=loaded)
+
+    def take_loaded(self, loaded: memoryview | Damage) -> PartitionRead:
+        """What a cold read brought."""
+        if isinstance(loaded, Damage):
+            return PartitionRead(problem=ReadProblem.DAMAGED)
+        return PartitionRead(records=loaded)
+
+    def check_epoch(self, leader_epoch: int) -> ReadProblem | None:
+        """What a client believes about the leader; -1: it does not say."""
+        if leader_epoch < 0 or leader_epoch == self.leader_epoch:
+            return None
+        if leader_epoch < self.leader_epoch:
+            return ReadProblem.FENCED_EPOCH
+        return ReadProblem.UNKNOWN_EPOCH
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        return self.log.epochs.end_offset_for(epoch, self.log.readable_end)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | ReadProblem | None:
+        """Blocking: for a thread."""
+        return _located(self.log.offset_for_timestamp(timestamp_ms))
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | ReadProblem | None:
+        """Blocking: for a thread."""
+        return _located(self.log.offset_of_max_timestamp())
+
+    # The rest
+
+    async def delete_before(self, offset: int) -> int | None:
+        """Moves the start of the log, -1: to its end. The new start; none if the log does not reach that far."""
+        wanted = self.readable_end if offset == -1 else offset
+        if not 0 <= wanted <= self.readable_end:
+            return None
+        await asyncio.to_thread(self.log.delete_before, wanted)
+        return self.log.log_start
+
+    @property
+    def is_offline(self) -> bool:
+        return self.log.failure is not None
+
+    def close(self) -> None:
+        """The topic is gone: whoever waits for it learns so at once."""
+        self.readers.wake_all()
+
+
+def log_config(config: TopicConfig) -> LogConfig:
+    """What the disk needs to know of a topic's settings."""
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        durability=Durability(config.durability),
+    )
+
+
+def _sequence_refused(verdict: OutOfOrderSequence | InvalidProducerEpoch) -> AppendRefused:
+    if isinstance(verdict, OutOfOrderSequence):
+        reason = f"sequence {verdict.actual} where {verdict.expected} follows"
+        return AppendRefused(Refusal.OUT_OF_ORDER_SEQUENCE, reason)
+    reason = f"producer epoch {verdict.actual}, a newer producer wrote with epoch {verdict.current}"
+    return AppendRefused(Refusal.PRODUCER_FENCED, reason)
+
+
+def _refuse_unusual(header: BatchHeader) -> AppendRefused:
+    if header.is_control:
+        return AppendRefused(Refusal.INVALID, "control batches are written by the broker alone")
+    return AppendRefused(Refusal.NOT_TRANSACTIONAL, "transactions are not served yet")
+
+
+def _problem_of(plan: OutOfRange | Damaged | Offline) -> ReadProblem:
+    if isinstance(plan, OutOfRange):
+        return ReadProblem.OUT_OF_RANGE
+    return ReadProblem.DAMAGED if isinstance(plan, Damaged) else ReadProblem.OFFLINE
+
+
+def _located(found: TimestampOffset | Damaged | Offline | None) -> TimestampOffset | ReadProblem | None:
+    if found is None or isinstance(found, TimestampOffset):
+        return found
+    return _problem_of(found)

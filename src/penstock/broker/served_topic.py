@@ -1,0 +1,33 @@
+"""A topic as this node serves it: what the metadata says of it, and a shell for each partition."""
+
+from __future__ import annotations
+
+from penstock.broker.partition_shell import PartitionShell
+from penstock.cluster.topic_image import Topic
+from penstock.domain import access
+from penstock.domain.access import Resource
+from penstock.domain.topic_config import TopicConfig
+
+
+class ServedTopic:
+    __slots__ = ("config", "description", "partitions", "resource")
+
+    def __init__(self, description: Topic, config: TopicConfig, partitions: list[PartitionShell]) -> None:
+        self.description = description
+        self.config = config
+        self.partitions = partitions
+        # Made once: every request asks about it.
+        self.resource: Resource = access.topic(description.name)
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def topic_id(self) -> bytes:
+        return self.description.topic_id
+
+    def partition(self, index: int) -> PartitionShell | None:
+        if 0 <= index < len(self.partitions):
+            return self.partitions[index]
+        return None

@@ -1,0 +1,100 @@
+"""The command line: `app` holds the commands, `run` turns every outcome into an exit code.
+
+Only declarations are loaded here. The work of a command lives in its `*_work` module, loaded when it runs, so
+that `penstock --help` does not wait for codecs, clients and tables.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from penstock import __version__
+from penstock.cli import bench_commands, consume_command, log_commands, produce_command, topic_commands
+from penstock.cli.failure import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    TRACEBACK_VARIABLE,
+    exit_code_of,
+    report,
+    sentence_of,
+    silence_standard_output,
+)
+
+app = typer.Typer(
+    name="penstock",
+    help="One durable log, consumed every way.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[  # its callback does the work
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.add_typer(topic_commands.app, name="topic")
+app.command("produce")(produce_command.produce)
+app.command("consume")(consume_command.consume)
+app.add_typer(log_commands.app, name="log")
+app.add_typer(bench_commands.app, name="bench")
+
+
+def run(application: typer.Typer, arguments: list[str] | None = None) -> int:
+    """Runs one command line; the exit code. Whatever happens, standard error gets at most one sentence."""
+    try:
+        code = _invoke(application, arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence_standard_output()
+        return 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:  # the edge of the process: a traceback is no message
+        if os.environ.get(TRACEBACK_VARIABLE):
+            raise
+        report(sentence_of(error))
+        return exit_code_of(error)
+    return code
+
+
+def _invoke(application: typer.Typer, arguments: list[str] | None) -> int:
+    try:
+        result = application(args=arguments, standalone_mode=False)
+    except SystemExit as ending:
+        # Typer ends the process when the reader of our output has gone: that is its context, not a failure.
+        if isinstance(ending.__context__, BrokenPipeError):
+            raise ending.__context__ from None
+        return ending.code if isinstance(ending.code, int) else EXIT_FAILED
+    except Exception as error:
+        if type(error).__name__ == "Abort":
+            report("nobody answered, so nothing was done")
+            return EXIT_FAILED
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
+            raise
+        # A usage error, in whichever library typer keeps them: it knows its own words and exit code.
+        text = str(format_message()).rstrip()
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stdout.write(text + "\n" if text else "")
+        else:
+            report(f"{text[:1].lower()}{text[1:].rstrip('.')} (see --help)")
+        return exit_code_of(error)
+    return result if isinstance(result, int) else 0

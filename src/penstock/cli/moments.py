@@ -1,0 +1,115 @@
+"""Moments as people write them: `10 minutes ago`, `2026-11-15 10:00`, `1763200000000`, `earliest`, `@42`.
+
+Pure but for one thing: a text without a time zone is read in the machine's own, unless a zone is passed in.
+The present is always passed in.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, tzinfo
+from typing import Final
+
+import msgspec
+
+# An offset and a time in ms are both plain numbers. Nobody has ten billion records before 1970 was four
+# months old: from here on a number is a time, below it is an offset. `@N` is always an offset.
+TIMESTAMP_MS_MIN: Final = 10_000_000_000
+
+_UNIT_MS: Final = {
+    "ms": 1, "millisecond": 1, "milliseconds": 1,
+    "s": 1_000, "sec": 1_000, "second": 1_000, "seconds": 1_000,
+    "m": 60_000, "min": 60_000, "minute": 60_000, "minutes": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000,
+    "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
+    "w": 604_800_000, "week": 604_800_000, "weeks": 604_800_000,
+}  # fmt: skip
+
+_PART = re.compile(r"(\d+(?:\.\d+)?|an?)\s*([a-z]+)")
+_SEPARATOR = re.compile(r"(?:\s|,|and\b)*")
+
+
+class Earliest(msgspec.Struct, frozen=True):
+    pass
+
+
+class Latest(msgspec.Struct, frozen=True):
+    pass
+
+
+class AtOffset(msgspec.Struct, frozen=True):
+    offset: int
+
+
+class AtTime(msgspec.Struct, frozen=True):
+    timestamp_ms: int
+
+
+Start = Earliest | Latest | AtOffset | AtTime
+
+
+class NotUnderstood(msgspec.Struct, frozen=True):
+    reason: str
+
+
+def parse_start(text: str, *, now_ms: int, zone: tzinfo | None = None) -> Start | NotUnderstood:
+    """Where to begin reading."""
+    cleaned = text.strip().lower()
+    if cleaned in {"earliest", "beginning", "start"}:
+        return Earliest()
+    if cleaned in {"latest", "end", "now"}:
+        return Latest()
+    if cleaned.startswith("@") and _is_digits(cleaned[1:]):
+        return AtOffset(int(cleaned[1:]))
+    if _is_digits(cleaned) and int(cleaned) < TIMESTAMP_MS_MIN:
+        return AtOffset(int(cleaned))
+    moment = parse_moment_ms(text, now_ms=now_ms, zone=zone)
+    if isinstance(moment, NotUnderstood):
+        return NotUnderstood(
+            f"{text!r} is no place to start from: expected earliest, latest, an offset, a time such as "
+            "'2026-11-15 10:00', or '10 minutes ago'"
+        )
+    return AtTime(moment)
+
+
+def parse_moment_ms(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int | NotUnderstood:
+    """Milliseconds since the epoch: a number of them, an ISO date or time, or so long ago."""
+    cleaned = text.strip().lower()
+    if _is_digits(cleaned):
+        return int(cleaned)
+    if cleaned.endswith("ago"):
+        duration = parse_duration_ms(cleaned.removesuffix("ago"))
+        return duration if isinstance(duration, NotUnderstood) else now_ms - duration
+    if cleaned.startswith("-") and not isinstance(duration := parse_duration_ms(cleaned[1:]), NotUnderstood):
+        return now_ms - duration
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return NotUnderstood(f"{text!r} is no moment in time")
+    if moment.tzinfo is None and zone is not None:
+        moment = moment.replace(tzinfo=zone)
+    return round(moment.timestamp() * 1000)
+
+
+def parse_duration_ms(text: str) -> int | NotUnderstood:
+    """`1h 30m`, `90 seconds`, `an hour and 5 minutes`: parts with units, added up."""
+    cleaned = text.strip().lower()
+    total = 0.0
+    position = 0
+    while position < len(cleaned):
+        part = _PART.match(cleaned, position)
+        unit_ms = _UNIT_MS.get(part.group(2)) if part else None
+        if part is None or unit_ms is None:
+            return NotUnderstood(f"{text.strip()!r} is no duration, expected such as '10 minutes' or '1h 30m'")
+        count = 1.0 if part.group(1).startswith("a") else float(part.group(1))
+        total += count * unit_ms
+        separator = _SEPARATOR.match(cleaned, part.end())
+        assert separator is not None
+        position = separator.end()
+    if not cleaned:
+        return NotUnderstood("the duration is empty")
+    return round(total)
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()

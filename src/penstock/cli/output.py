@@ -1,0 +1,79 @@
+"""What commands print: tables for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+# Wide enough that no cell is cut where nobody looks at it: a pipe has no width.
+PIPE_WIDTH: Final = 200
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def run_async(work: Coroutine[object, object, T]) -> T:
+    """Runs a command's coroutine on uvloop, as the node itself does."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def print_json(document: object) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+
+
+def print_table(columns: Sequence[str] | None, rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
+    """Numbers to the right, everything else to the left. Without columns: rows of a name and what it has."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_header=columns is not None,
+        show_edge=False,
+    )
+    for position, name in enumerate(columns or ("",) * len(rows[0])):
+        is_number = any(isinstance(row[position], int | float) for row in rows)
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        # Text, not markup: a topic's config may hold brackets.
+        table.add_row(*(Text(_cell(value)) for value in row))
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+
+
+def say(sentence: str) -> None:
+    """For people, beside the output: standard error."""
+    sys.stderr.write(sentence + "\n")
+
+
+def human_bytes(count: int) -> str:
+    size = float(count)
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError("the last unit takes everything")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return str(value)

@@ -1,0 +1,77 @@
+"""`penstock produce`: the declaration; the work is in produce_work."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, parse_pairs
+
+
+class CompressionName(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class AcksName(StrEnum):
+    ALL = "all"
+    LEADER = "1"
+    NONE = "0"
+
+
+Compression = Annotated[CompressionName, typer.Option("--compression", "-z", help="Of whole batches.")]
+AcksChoice = Annotated[AcksName, typer.Option("--acks", help="What an acknowledgement stands for.")]
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    *,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", metavar="FILE", help="Read lines from here, not from stdin; may be repeated."),
+    ] = None,
+    whole_file: Annotated[
+        bool, typer.Option("--whole-file", help="Each --file (or all of stdin) is one message.")
+    ] = False,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every message.")] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="Splits a line into key and value."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Of every message; may be repeated."),
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
+    compression: Compression = CompressionName.NONE,
+    acks: AcksChoice = AcksName.ALL,
+    batch_lines: Annotated[int, typer.Option("--batch-lines", min=1, help="Most lines in one batch.")] = 10_000,
+) -> None:
+    """Send lines from standard input or files as messages."""
+    from penstock.cli import produce_work
+
+    if key is not None and key_separator is not None:
+        raise CommandError("--key and --key-separator exclude each other", exit_code=EXIT_USAGE)
+    if key_separator == "":
+        raise CommandError("--key-separator cannot be empty", exit_code=EXIT_USAGE)
+    plan = produce_work.ProducePlan(
+        topic=topic,
+        files=tuple(file or ()),
+        is_whole_file=whole_file,
+        key=None if key is None else key.encode(),
+        key_separator=None if key_separator is None else key_separator.encode(),
+        headers=tuple((name, value.encode()) for name, value in parse_pairs(header, option="--header").items()),
+        partition=partition,
+        compression=compression.value,
+        acks={"all": -1, "1": 1, "0": 0}[acks.value],
+        batch_lines_max=batch_lines,
+    )
+    produce_work.produce(bootstrap, plan)

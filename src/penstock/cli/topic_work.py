@@ -1,0 +1,158 @@
+"""What the topic commands do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import typer
+
+from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.output import human_bytes, print_json, print_table, run_async, say
+from penstock.client import admin
+from penstock.client.address import parse_addresses
+from penstock.client.cluster_client import ClusterClient, TopicInfo
+from penstock.client.errors import BrokerError, TopicMissingError
+from penstock.client.offsets import offset_ranges
+from penstock.codec.wire import ErrorCode
+
+
+class PartitionRow(msgspec.Struct, frozen=True):
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    start: int
+    end: int
+    size_bytes: int | None
+
+
+def list_topics(bootstrap: str, *, with_internal: bool, as_json: bool) -> None:
+    rows = run_async(_list_topics(bootstrap, with_internal=with_internal))
+    if as_json:
+        print_json({"topics": rows})
+        return
+    columns = ("topic", "partitions", "offsets", "internal")
+    print_table(columns, [(row["name"], row["partitions"], row["offsets"], row["internal"]) for row in rows])
+
+
+async def _list_topics(bootstrap: str, *, with_internal: bool) -> list[dict[str, object]]:
+    async with ClusterClient(parse_addresses(bootstrap)) as client:
+        rows: list[dict[str, object]] = []
+        for topic in await client.topics():
+            if topic.is_internal and not with_internal:
+                continue
+            ranges = await offset_ranges(client, topic.name, range(len(topic.partitions)))
+            rows.append({
+                "name": topic.name,
+                "partitions": len(topic.partitions),
+                "offsets": sum(found.end - found.start for found in ranges.values()),
+                "internal": topic.is_internal,
+            })  # fmt: skip
+        return rows
+
+
+def create(bootstrap: str, topic: str, *, partitions: int, configs: Mapping[str, str], if_not_exists: bool) -> None:
+    if partitions == 0 or partitions < -1:
+        raise CommandError(f"a topic cannot have {partitions} partitions", exit_code=EXIT_USAGE)
+
+    async def work() -> bool:
+        async with ClusterClient(parse_addresses(bootstrap)) as client:
+            try:
+                await admin.create_topic(client, topic, partitions=partitions, configs=configs)
+            except BrokerError as error:
+                if error.code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+                    return False
+                raise
+            return True
+
+    say(f"topic {topic!r} " + ("created" if run_async(work()) else "exists already"))
+
+
+def describe(bootstrap: str, topic: str, *, all_configs: bool, as_json: bool) -> None:
+    info, partitions, configs = run_async(_describe(bootstrap, topic))
+    if as_json:
+        print_json({
+            "name": info.name,
+            "topic_id": info.topic_id.hex(),
+            "internal": info.is_internal,
+            "partitions": partitions,
+            "configs": [
+                {"name": config.name, "value": config.value, "source": config.source} for config in configs
+            ],
+        })  # fmt: skip
+        return
+    columns = ("partition", "leader", "replicas", "in sync", "start", "end", "size")
+    print_table(columns, [_partition_cells(row) for row in partitions], title=f"topic {topic}")
+    shown = configs if all_configs else [config for config in configs if not config.is_default]
+    if shown:
+        rows = [(config.name, config.value, config.source) for config in shown]
+        print_table(("config", "value", "source"), rows)
+
+
+def _partition_cells(row: PartitionRow) -> tuple[object, ...]:
+    size = None if row.size_bytes is None else human_bytes(row.size_bytes)
+    replicas, in_sync = (" ".join(map(str, nodes)) for nodes in (row.replicas, row.in_sync))
+    return (row.partition, row.leader, replicas, in_sync, row.start, row.end, size)
+
+
+async def _describe(bootstrap: str, topic: str) -> tuple[TopicInfo, list[PartitionRow], list[admin.TopicConfigValue]]:
+    async with ClusterClient(parse_addresses(bootstrap)) as client:
+        info = await client.topic(topic)
+        numbers = range(len(info.partitions))
+        ranges = await offset_ranges(client, topic, numbers)
+        sizes = await admin.partition_sizes(client, topic, numbers)
+        configs = await admin.describe_topic_configs(client, topic)
+    rows = [
+        PartitionRow(
+            partition=found.partition,
+            leader=found.leader,
+            replicas=found.replicas,
+            in_sync=found.in_sync,
+            start=ranges[found.partition].start,
+            end=ranges[found.partition].end,
+            size_bytes=sizes.get(found.partition),
+        )
+        for found in info.partitions
+    ]
+    return info, rows, configs
+
+
+def alter(
+    bootstrap: str, topic: str, *, changes: Mapping[str, str], removals: Sequence[str], partitions: int | None
+) -> None:
+    if not changes and not removals and partitions is None:
+        raise CommandError("nothing to change: give --config, --delete-config or --partitions", exit_code=EXIT_USAGE)
+
+    async def work() -> None:
+        async with ClusterClient(parse_addresses(bootstrap)) as client:
+            await client.topic(topic)
+            if changes or removals:
+                await admin.alter_topic_configs(client, topic, changes=changes, removals=removals)
+            if partitions is not None:
+                await admin.create_partitions(client, topic, count=partitions)
+
+    run_async(work())
+    say(f"topic {topic!r} changed")
+
+
+def delete(bootstrap: str, topics: Sequence[str], *, is_confirmed: bool) -> None:
+    names = list(dict.fromkeys(topics))
+    if not is_confirmed and not typer.confirm(f"Delete {', '.join(names)} with everything in it?", err=True):
+        raise CommandError("nothing was deleted")
+
+    async def work() -> list[str]:
+        missing: list[str] = []
+        async with ClusterClient(parse_addresses(bootstrap)) as client:
+            # One by one: the first refusal must not hide what became of the others.
+            for name in names:
+                try:
+                    await admin.delete_topics(client, [name])
+                    say(f"topic {name!r} deleted")
+                except TopicMissingError:
+                    missing.append(name)
+        return missing
+
+    missing = run_async(work())
+    if missing:
+        raise CommandError("; ".join(str(TopicMissingError(name)) for name in missing))

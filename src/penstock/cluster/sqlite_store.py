@@ -1,0 +1,237 @@
+"""The metadata store on SQLite: for one machine, with one node or with several on one file.
+
+SQLite blocks, so it lives in one thread of its own; the loop never waits for the disk. Writes made through
+this object wake its watches at once; writes of other processes are found by looking at the revision every
+`poll_ms`.
+
+    await SqliteStore.open(path, clock=...)   →   get, range, txn, watch, open_session   →   await close()
+
+The path `:memory:` keeps everything in memory, for a node that leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.cluster.metadata_store import (
+    NOTHING,
+    Compare,
+    Entry,
+    EventBatch,
+    Range,
+    StoreClosedError,
+    StoreDamagedError,
+    StoreError,
+    StoreSession,
+    StoreUnavailableError,
+    TxnResult,
+    check_operations,
+)
+from penstock.cluster.sqlite_tables import ForeignDatabaseError, SqliteTables
+
+MEMORY: Final = ":memory:"
+# Half of it is how late another process's change is seen on average; a look costs some 30 µs of a thread.
+POLL_MS: Final = 200
+# Enough for a watch that was away for minutes of steady change; about 10 MB of topics' values.
+HISTORY_REVISIONS: Final = 10_000
+# How long a transaction waits for another process's. Ours take milliseconds, so 5 s means that somebody is
+# stuck.
+BUSY_MS: Final = 5000
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    def __init__(self, path: str, clock: Clock, executor: ThreadPoolExecutor, tables: SqliteTables) -> None:
+        """Use `open`."""
+        self._path = path
+        self._clock = clock
+        self._executor = executor
+        self._tables = tables
+        self._log = get_logger("metadata")
+        self._tasks = TaskSupervisor(self._log)
+        self._seen_revision = 0
+        self._changed = asyncio.Event()
+        self._is_closed = False
+        self._is_failing = False
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path | str,
+        *,
+        clock: Clock,
+        poll_ms: int = POLL_MS,
+        history_revisions: int = HISTORY_REVISIONS,
+        busy_ms: int = BUSY_MS,
+    ) -> SqliteStore:
+        text = str(path)
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
+
+        def connect() -> SqliteTables:
+            return SqliteTables(text, busy_ms=busy_ms, history_revisions=history_revisions)
+
+        try:
+            tables = await asyncio.get_running_loop().run_in_executor(executor, connect)
+        except (sqlite3.Error, ForeignDatabaseError) as error:
+            executor.shutdown(wait=False)
+            raise _store_error(text, error) from error
+        store = cls(text, clock, executor, tables)
+        store._tasks.every(poll_ms, "metadata poll", store.poll)
+        return store
+
+    async def get(self, key: str) -> Entry | None:
+        now_ms = self._clock.now_ms()
+
+        def read() -> Entry | None:
+            self._tables.expire(now_ms)
+            return self._tables.get(key)
+
+        return await self._run(read)
+
+    async def range(self, prefix: str) -> Range:
+        now_ms = self._clock.now_ms()
+
+        def read() -> Range:
+            self._tables.expire(now_ms)
+            return self._tables.range(prefix)
+
+        return await self._run(read)
+
+    async def txn(
+        self,
+        compares: Sequence[Compare] = (),
+        puts: Mapping[str, bytes] = NOTHING,
+        deletes: Sequence[str] = (),
+        session: StoreSession | None = None,
+    ) -> TxnResult:
+        check_operations(puts, deletes)
+        session_id = None if session is None else session.id
+        now_ms = self._clock.now_ms()
+        result = await self._run(lambda: self._tables.txn(compares, puts, deletes, session_id, now_ms))
+        self._wake(result.revision)
+        return result
+
+    async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[EventBatch]:
+        next_revision = from_revision
+        while True:
+            try:
+                batches, seen = await self._run(partial(self._tables.events, prefix, next_revision))
+            except StoreClosedError:
+                return
+            for batch in batches:
+                yield batch
+            next_revision = max(next_revision, seen + 1)
+            while self._seen_revision < next_revision and not self._is_closed:
+                await self._changed.wait()
+
+    async def open_session(self, ttl_ms: int) -> SqliteSession:
+        assert ttl_ms > 0
+        now_ms = self._clock.now_ms()
+        session_id = await self._run(lambda: self._tables.open_session(ttl_ms, now_ms))
+        return SqliteSession(self, session_id, ttl_ms)
+
+    async def close(self) -> None:
+        """Ends watches, waits for what is under way, lets the file go. Sessions stay until their TTL ends."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._notify()
+        await self._tasks.stop()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._tables.close)
+        finally:
+            self._executor.shutdown(wait=False)
+
+    async def poll(self) -> None:
+        """Ends sessions whose time is over and looks whether another process has changed something."""
+        now_ms = self._clock.now_ms()
+        try:
+            revision = await self._run(lambda: self._tables.expire(now_ms))
+        except StoreError as error:
+            # Told once: the same sentence five times a second would hide everything else.
+            if not self._is_failing:
+                self._log.error("metadata store failed", path=self._path, error=str(error))
+            self._is_failing = True
+            return
+        if self._is_failing:
+            self._log.info("metadata store works again", path=self._path)
+        self._is_failing = False
+        self._wake(revision)
+
+    async def keep_alive(self, session_id: int) -> bool:
+        now_ms = self._clock.now_ms()
+        return await self._run(lambda: self._tables.keep_alive(session_id, now_ms))
+
+    async def close_session(self, session_id: int) -> None:
+        self._wake(await self._run(lambda: self._tables.close_session(session_id)))
+
+    def _wake(self, revision: int) -> None:
+        if revision > self._seen_revision:
+            self._seen_revision = revision
+            self._notify()
+
+    def _notify(self) -> None:
+        # Whoever waits holds the old event; whoever comes later gets a new one and checks the revision first.
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._is_closed:
+            raise StoreClosedError(f"metadata store {self._path} is closed")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except sqlite3.ProgrammingError as error:
+            # It was handed to the thread before `close` was, and came to its turn after it.
+            raise StoreClosedError(f"metadata store {self._path} is closed") from error
+        except sqlite3.Error as error:
+            raise _store_error(self._path, error) from error
+
+
+class SqliteSession:
+    def __init__(self, store: SqliteStore, session_id: int, ttl_ms: int) -> None:
+        self._store = store
+        self._id = session_id
+        self._ttl_ms = ttl_ms
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    @property
+    def ttl_ms(self) -> int:
+        return self._ttl_ms
+
+    async def keep_alive(self) -> bool:
+        return await self._store.keep_alive(self._id)
+
+    async def close(self) -> None:
+        await self._store.close_session(self._id)
+
+
+def _store_error(path: str, error: Exception) -> StoreError:
+    """SQLite's own words are short to the point of riddles ("unable to open database file")."""
+    words = str(error)
+    where = f"metadata store {path}"
+    if isinstance(error, ForeignDatabaseError):
+        return StoreDamagedError(f"{where} cannot be used: {words}")
+    if "locked" in words or "busy" in words:
+        return StoreUnavailableError(f"{where} is held by another process that does not let go of it")
+    if "unable to open" in words:
+        return StoreUnavailableError(f"{where} cannot be opened: no such folder, or no permission")
+    if "readonly" in words:
+        return StoreUnavailableError(f"{where} may not be written to")
+    if "full" in words:
+        return StoreUnavailableError(f"{where} cannot be written: the disk is full")
+    if "not a database" in words or "malformed" in words:
+        return StoreDamagedError(f"{where} is damaged or not a database: {words}")
+    return StoreUnavailableError(f"{where} failed: {words}")

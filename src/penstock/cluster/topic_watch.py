@@ -1,0 +1,96 @@
+"""Keeps a `TopicImage` up with the metadata store: range once, then follow the watch, batch by batch.
+
+    range at revision r → watch from r + 1 → apply, tell listeners, let go whoever waits for that revision
+          ↑_____ history gone, or the store failed: read everything again, the image tells what differs _____|
+
+A failing store does not empty the image: it stays as it was and is brought up when the store is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.cluster.keys import KeySpace
+from penstock.cluster.metadata_store import CompactedError, MetadataStore, StoreError, StoreUnavailableError
+from penstock.cluster.topic_image import Change, TopicImage
+
+# How long an answer waits for the watch after its transaction is done. SQLite's takes a millisecond.
+_IMAGE_WAIT_S: Final = 10.0
+_RETRY_S: Final = 1.0
+
+
+class TopicWatch:
+    def __init__(self, store: MetadataStore, keys: KeySpace, image: TopicImage) -> None:
+        self._store = store
+        self._keys = keys
+        self._image = image
+        self._revision = 0
+        self._advanced = asyncio.Event()
+        self._listeners: list[Callable[[Change], None]] = []
+        self._log = get_logger("metadata")
+        self._tasks = TaskSupervisor(self._log)
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        """Raises if the store cannot be read: a node must not start with an empty image."""
+        await self._read_everything()
+        self._tasks.start("topic watch", self._run())
+
+    async def stop(self) -> None:
+        await self._tasks.stop()
+
+    async def wait_for(self, revision: int) -> None:
+        """Returns when the image includes `revision`, which must have changed something under the root."""
+        try:
+            async with asyncio.timeout(_IMAGE_WAIT_S):
+                while self._revision < revision:
+                    await self._advanced.wait()
+        except TimeoutError as error:
+            raise StoreUnavailableError(
+                f"revision {revision} is stored but has not come back within {_IMAGE_WAIT_S:g} s"
+            ) from error
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._follow()
+                return
+            except CompactedError as error:
+                self._log.info("topic watch fell behind, reading everything again", reason=str(error))
+            except StoreError as error:
+                self._log.warning("topic watch failed, image stays as it is", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        try:
+            await self._read_everything()
+        except StoreError as error:
+            self._log.warning("topics cannot be read, image stays as it is", error=str(error))
+
+    async def _read_everything(self) -> None:
+        current = await self._store.range(self._keys.root)
+        self._tell(self._image.apply(self._image.events_to(current)))
+        self._advance(current.revision)
+
+    async def _follow(self) -> None:
+        """Ends when the store is closed."""
+        async for batch in self._store.watch(self._keys.root, self._revision + 1):
+            self._tell(self._image.apply(batch.events))
+            self._advance(batch.revision)
+
+    def _advance(self, revision: int) -> None:
+        self._revision = revision
+        self._advanced.set()
+        self._advanced = asyncio.Event()
+
+    def _tell(self, changes: list[Change]) -> None:
+        for change in changes:
+            for listener in self._listeners:
+                listener(change)

@@ -1,0 +1,22 @@
+"""How values stand in the metadata store: JSON, so that an operator can read them with any tool."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from penstock.cluster.metadata_store import StoreDamagedError
+
+V = TypeVar("V")
+
+
+def encode(value: object) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def decode(key: str, value: bytes, value_type: type[V]) -> V:
+    try:
+        return msgspec.json.decode(value, type=value_type)
+    except msgspec.DecodeError as error:
+        raise StoreDamagedError(f"metadata key {key} holds a value that cannot be read: {error}") from error

@@ -1,0 +1,45 @@
+"""Kafka's wire protocol: messages as typed classes, compiled into functions that read and write them.
+
+`messages/` declares one module per API in the language of `schema`; `compiler_decode` and `compiler_encode`
+turn a declaration into straight-line code for one version at its first use; `api` knows keys, headers and
+frames.
+
+Decoding never raises: whatever a peer sends is a message or a `Malformed` that says why not.
+"""
+
+from penstock.codec.wire import messages
+from penstock.codec.wire.api import (
+    APIS,
+    Api,
+    RequestHeader,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    encode_response_parts,
+)
+from penstock.codec.wire.error_codes import ErrorCode
+from penstock.codec.wire.message_codec import decode, encode, encode_parts
+from penstock.codec.wire.messages import *  # noqa: F403  every request and response, by its name
+from penstock.codec.wire.primitives import Malformed
+from penstock.codec.wire.schema import NO_UUID, BytesLike, Message, Request, Response
+
+__all__ = [
+    "APIS",
+    "Api",
+    "BytesLike",
+    "ErrorCode",
+    "Malformed",
+    "Message",
+    "NO_UUID",
+    "Request",
+    "RequestHeader",
+    "Response",
+    "decode",
+    "decode_request_header",
+    "decode_response",
+    "encode",
+    "encode_parts",
+    "encode_request",
+    "encode_response_parts",
+]
+__all__ += messages.__all__

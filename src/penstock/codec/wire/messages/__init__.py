@@ -1,0 +1,199 @@
+"""Every request and response, one module per API. The nested parts are imported from their API's module."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from penstock.codec.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.codec.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.codec.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.codec.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from penstock.codec.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.codec.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.codec.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+from penstock.codec.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from penstock.codec.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from penstock.codec.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.codec.wire.messages.fetch import FetchRequest, FetchResponse
+from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.codec.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.codec.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.codec.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.codec.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from penstock.codec.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.codec.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from penstock.codec.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
+from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from penstock.codec.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from penstock.codec.wire.schema import Request, Response
+
+# In the order of their keys.
+API_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
+    (ProduceRequest, ProduceResponse),
+    (FetchRequest, FetchResponse),
+    (ListOffsetsRequest, ListOffsetsResponse),
+    (MetadataRequest, MetadataResponse),
+    (OffsetCommitRequest, OffsetCommitResponse),
+    (OffsetFetchRequest, OffsetFetchResponse),
+    (FindCoordinatorRequest, FindCoordinatorResponse),
+    (JoinGroupRequest, JoinGroupResponse),
+    (HeartbeatRequest, HeartbeatResponse),
+    (LeaveGroupRequest, LeaveGroupResponse),
+    (SyncGroupRequest, SyncGroupResponse),
+    (DescribeGroupsRequest, DescribeGroupsResponse),
+    (ListGroupsRequest, ListGroupsResponse),
+    (SaslHandshakeRequest, SaslHandshakeResponse),
+    (ApiVersionsRequest, ApiVersionsResponse),
+    (CreateTopicsRequest, CreateTopicsResponse),
+    (DeleteTopicsRequest, DeleteTopicsResponse),
+    (DeleteRecordsRequest, DeleteRecordsResponse),
+    (InitProducerIdRequest, InitProducerIdResponse),
+    (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    (EndTxnRequest, EndTxnResponse),
+    (WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+    (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+    (DescribeConfigsRequest, DescribeConfigsResponse),
+    (AlterConfigsRequest, AlterConfigsResponse),
+    (DescribeLogDirsRequest, DescribeLogDirsResponse),
+    (SaslAuthenticateRequest, SaslAuthenticateResponse),
+    (CreatePartitionsRequest, CreatePartitionsResponse),
+    (DeleteGroupsRequest, DeleteGroupsResponse),
+    (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    (OffsetDeleteRequest, OffsetDeleteResponse),
+    (DescribeClusterRequest, DescribeClusterResponse),
+    (DescribeProducersRequest, DescribeProducersResponse),
+    (DescribeTransactionsRequest, DescribeTransactionsResponse),
+    (ListTransactionsRequest, ListTransactionsResponse),
+    (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+)
+
+__all__ = [
+    "API_MESSAGES",
+    "ProduceRequest",
+    "ProduceResponse",
+    "FetchRequest",
+    "FetchResponse",
+    "ListOffsetsRequest",
+    "ListOffsetsResponse",
+    "MetadataRequest",
+    "MetadataResponse",
+    "OffsetCommitRequest",
+    "OffsetCommitResponse",
+    "OffsetFetchRequest",
+    "OffsetFetchResponse",
+    "FindCoordinatorRequest",
+    "FindCoordinatorResponse",
+    "JoinGroupRequest",
+    "JoinGroupResponse",
+    "HeartbeatRequest",
+    "HeartbeatResponse",
+    "LeaveGroupRequest",
+    "LeaveGroupResponse",
+    "SyncGroupRequest",
+    "SyncGroupResponse",
+    "DescribeGroupsRequest",
+    "DescribeGroupsResponse",
+    "ListGroupsRequest",
+    "ListGroupsResponse",
+    "SaslHandshakeRequest",
+    "SaslHandshakeResponse",
+    "ApiVersionsRequest",
+    "ApiVersionsResponse",
+    "CreateTopicsRequest",
+    "CreateTopicsResponse",
+    "DeleteTopicsRequest",
+    "DeleteTopicsResponse",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponse",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponse",
+    "AddOffsetsToTxnRequest",
+    "AddOffsetsToTxnResponse",
+    "EndTxnRequest",
+    "EndTxnResponse",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitResponse",
+    "DescribeConfigsRequest",
+    "DescribeConfigsResponse",
+    "AlterConfigsRequest",
+    "AlterConfigsResponse",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponse",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
+    "OffsetDeleteRequest",
+    "OffsetDeleteResponse",
+    "DescribeClusterRequest",
+    "DescribeClusterResponse",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "DescribeTopicPartitionsRequest",
+    "DescribeTopicPartitionsResponse",
+]

@@ -1,0 +1,195 @@
+"""Idempotent producers: which batch of which producer a log holds already, so that a retry is stored once.
+
+A batch names its producer (id, epoch) and the sequence numbers of its records, which count up from 0 and wrap after
+2^31 - 1. `check` decides and changes nothing; `apply` follows a batch that was written, live and at recovery alike.
+
+    no state for the id                     accept, whatever the sequence: the state may have gone with old records
+    epoch below the stored one              fenced: another instance of the producer took over
+    epoch above the stored one              accept at sequence 0, otherwise out of order
+    same epoch, one of the last 5 batches   duplicate: answered with the offset it was stored at
+    same epoch, follows the last batch      accept
+    otherwise                               out of order
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Protocol
+
+import msgspec
+
+# What clients may have in flight (max.in.flight.requests.per.connection), so the oldest one a retry may repeat.
+BATCHES_KEPT: Final = 5
+PRODUCERS_MAX_DEFAULT: Final = 100_000
+SEQUENCE_MAX: Final = 2**31 - 1
+
+_COUNT = struct.Struct("<I")
+_PRODUCER = struct.Struct("<qhqB")
+_BATCH = struct.Struct("<iiqq")
+
+
+class SequencedBatch(Protocol):
+    """What the rules need of a batch header."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset_delta(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+
+
+class Accept(msgspec.Struct, frozen=True):
+    pass
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """Stored before, at `base_offset`."""
+
+    base_offset: int
+    timestamp_ms: int
+
+
+class OutOfOrderSequence(msgspec.Struct, frozen=True):
+    expected: int
+    actual: int
+
+
+class InvalidProducerEpoch(msgspec.Struct, frozen=True):
+    """Fenced: a newer instance of this producer has written."""
+
+    current: int
+    actual: int
+
+
+SequenceVerdict = Accept | Duplicate | OutOfOrderSequence | InvalidProducerEpoch
+
+ACCEPT: Final = Accept()
+
+# (first sequence, last sequence, base offset, max timestamp)
+BatchEntry = tuple[int, int, int, int]
+
+
+# No sweep has seen the producer's last batch yet.
+_UNSEEN: Final = 0
+
+
+class ProducerState:
+    __slots__ = ("batches", "epoch", "seen_ms")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: list[BatchEntry] = []
+        # When the first sweep after its last batch came by. Not the batch's own timestamp: a producer that copies
+        # old records would be forgotten between its batch and the retry of it, and the retry stored twice.
+        self.seen_ms = _UNSEEN
+
+    def as_tuple(self) -> tuple[int, tuple[BatchEntry, ...]]:
+        return self.epoch, tuple(self.batches)
+
+
+class ProducerSequences:
+    __slots__ = ("_producers", "change_count", "producers_max")
+
+    def __init__(self, producers_max: int = PRODUCERS_MAX_DEFAULT) -> None:
+        # In the order of their last batch, so that the longest silent one is the first.
+        self._producers: dict[int, ProducerState] = {}
+        self.producers_max = producers_max
+        # Grows with every change: whoever saves the state knows whether what was saved is still true.
+        self.change_count = 0
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerSequences) and self.as_dict() == other.as_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def as_dict(self) -> dict[int, tuple[int, tuple[BatchEntry, ...]]]:
+        return {producer_id: state.as_tuple() for producer_id, state in self._producers.items()}
+
+    def check(self, header: SequencedBatch) -> SequenceVerdict:
+        state = self._producers.get(header.producer_id)
+        if state is None:
+            return ACCEPT
+        if header.producer_epoch < state.epoch:
+            return InvalidProducerEpoch(state.epoch, header.producer_epoch)
+        first = header.base_sequence
+        if header.producer_epoch > state.epoch:
+            return ACCEPT if first == 0 else OutOfOrderSequence(0, first)
+        last = sequence_after(first, header.last_offset_delta)
+        for kept_first, kept_last, base_offset, timestamp in state.batches:
+            if kept_first == first and kept_last == last:
+                return Duplicate(base_offset, timestamp)
+        expected = sequence_after(state.batches[-1][1], 1)
+        return ACCEPT if first == expected else OutOfOrderSequence(expected, first)
+
+    def apply(self, header: SequencedBatch) -> None:
+        """The batch is in the log at `header.base_offset`. Never refuses."""
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return
+        state = self._producers.pop(producer_id, None)
+        if state is None or state.epoch != header.producer_epoch:
+            state = ProducerState(header.producer_epoch)
+        self._producers[producer_id] = state
+        first = header.base_sequence
+        last = sequence_after(first, header.last_offset_delta)
+        batches = state.batches
+        batches.append((first, last, header.base_offset, header.max_timestamp))
+        if len(batches) > BATCHES_KEPT:
+            del batches[0]
+        state.seen_ms = _UNSEEN
+        self.change_count += 1
+        if len(self._producers) > self.producers_max:
+            del self._producers[next(iter(self._producers))]
+
+    def expire(self, now_ms: int, *, expiration_ms: int) -> int:
+        """A sweep, made now and then: forgets producers silent for so long, and says how many they were."""
+        horizon = now_ms - expiration_ms
+        silent = []
+        for producer_id, state in self._producers.items():
+            if state.seen_ms == _UNSEEN:
+                state.seen_ms = now_ms
+            elif state.seen_ms <= horizon:
+                silent.append(producer_id)
+        for producer_id in silent:
+            del self._producers[producer_id]
+        self.change_count += bool(silent)
+        return len(silent)
+
+    def to_bytes(self) -> bytes:
+        parts = [_COUNT.pack(len(self._producers))]
+        for producer_id, state in self._producers.items():
+            parts.append(_PRODUCER.pack(producer_id, state.epoch, state.seen_ms, len(state.batches)))
+            parts.extend(_BATCH.pack(*entry) for entry in state.batches)
+        return b"".join(parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, producers_max: int = PRODUCERS_MAX_DEFAULT) -> ProducerSequences:
+        """The caller has checked that these are bytes of `to_bytes`."""
+        sequences = cls(producers_max)
+        (count,) = _COUNT.unpack_from(data)
+        position = _COUNT.size
+        for _ in range(count):
+            producer_id, epoch, seen_ms, batch_count = _PRODUCER.unpack_from(data, position)
+            position += _PRODUCER.size
+            state = ProducerState(epoch)
+            state.seen_ms = seen_ms
+            for _ in range(batch_count):
+                state.batches.append(_BATCH.unpack_from(data, position))
+                position += _BATCH.size
+            sequences._producers[producer_id] = state
+        return sequences
+
+
+def sequence_after(sequence: int, steps: int) -> int:
+    """Sequences wrap from 2^31 - 1 to 0."""
+    return (sequence + steps) & SEQUENCE_MAX

@@ -1,0 +1,263 @@
+"""The settings of a topic: Kafka's names, types and defaults, and our `durability`.
+
+    text overrides of the topic  >  text defaults of the node  >  the defaults below   →   TopicConfig, typed
+
+A topic stores its overrides as text and nothing else, so a changed default reaches every topic that did not
+ask otherwise. What is not built yet is refused in one place (`_NOT_BUILT`); what is harmless to ignore is
+taken and its documentation says that it has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import msgspec
+
+from penstock.domain.config_definition import (
+    LONG_MAX,
+    ConfigDefinition,
+    ConfigProblem,
+    ConfigType,
+    ConfigValue,
+)
+
+# A record batch header (61 bytes) and one record must fit; Kafka's own lower bound is 14, which no v2 batch
+# meets.
+_SEGMENT_BYTES_MIN: Final = 1024
+_WEEK_MS: Final = 7 * 24 * 3600 * 1000
+_DAY_MS: Final = 24 * 3600 * 1000
+
+
+def _define(
+    name: str,
+    config_type: ConfigType,
+    default: str,
+    documentation: str,
+    *,
+    lowest: float | None = None,
+    highest: float | None = None,
+    allowed: tuple[str, ...] = (),
+    node_name: str | None = None,
+    has_effect: bool = True,
+) -> ConfigDefinition:
+    return ConfigDefinition(name, config_type, default, documentation, lowest, highest, allowed, node_name, has_effect)
+
+
+_IDLE: Final = False
+
+_DEFINITION_LIST: Final = (
+    _define(
+        "cleanup.policy", ConfigType.LIST, "delete",
+        "What happens to old records: `delete` retires whole segments by age and size.",
+        allowed=("delete", "compact"), node_name="log.cleanup.policy",
+    ),
+    _define(
+        "compression.type", ConfigType.STRING, "producer",
+        "The codec of stored batches; `producer` keeps them as they were sent, which always happens.",
+        allowed=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        node_name="compression.type", has_effect=_IDLE,
+    ),
+    _define(
+        "delete.retention.ms", ConfigType.LONG, str(_DAY_MS),
+        "How long compaction keeps a tombstone.",
+        lowest=0, node_name="log.cleaner.delete.retention.ms", has_effect=_IDLE,
+    ),
+    _define(
+        "durability", ConfigType.STRING, "fsync",
+        "When a produce request is answered: `fsync` after its bytes are synced to disk, `interval` at once, "
+        "with a sync every durability.interval.ms.",
+        allowed=("fsync", "interval", "replicated"), node_name="durability",
+    ),
+    _define(
+        "durability.interval.ms", ConfigType.LONG, "1000",
+        "How often a topic with durability `interval` is synced: the most that a power failure can lose.",
+        lowest=1, highest=3_600_000, node_name="durability.interval.ms",
+    ),
+    _define(
+        "file.delete.delay.ms", ConfigType.LONG, "60000",
+        "How long a retired segment's files stay on disk.",
+        lowest=0, node_name="log.segment.delete.delay.ms", has_effect=_IDLE,
+    ),
+    _define(
+        "flush.messages", ConfigType.LONG, str(LONG_MAX),
+        "How many records may be unsynced; `durability` decides instead.",
+        lowest=1, node_name="log.flush.interval.messages", has_effect=_IDLE,
+    ),
+    _define(
+        "flush.ms", ConfigType.LONG, str(LONG_MAX),
+        "How long a record may be unsynced; `durability` decides instead.",
+        lowest=0, node_name="log.flush.interval.ms", has_effect=_IDLE,
+    ),
+    _define(
+        "follower.replication.throttled.replicas", ConfigType.LIST, "",
+        "Replicas whose fetching is throttled during a reassignment.", has_effect=_IDLE,
+    ),
+    _define(
+        "index.interval.bytes", ConfigType.INT, "4096",
+        "How many bytes of log lie between two entries of the offset index; the node's setting decides.",
+        lowest=0, node_name="log.index.interval.bytes", has_effect=_IDLE,
+    ),
+    _define(
+        "leader.replication.throttled.replicas", ConfigType.LIST, "",
+        "Replicas whose serving is throttled during a reassignment.", has_effect=_IDLE,
+    ),
+    _define(
+        "max.compaction.lag.ms", ConfigType.LONG, str(LONG_MAX),
+        "How long a record may stay uncompacted.",
+        lowest=1, node_name="log.cleaner.max.compaction.lag.ms", has_effect=_IDLE,
+    ),
+    _define(
+        "max.message.bytes", ConfigType.INT, "1048588",
+        "The largest record batch that is taken, in bytes, as it is sent (after compression).",
+        lowest=0, node_name="message.max.bytes",
+    ),
+    _define(
+        "message.timestamp.after.max.ms", ConfigType.LONG, "3600000",
+        "How far a record's timestamp may lie ahead of the broker's clock.",
+        lowest=0, node_name="log.message.timestamp.after.max.ms", has_effect=_IDLE,
+    ),
+    _define(
+        "message.timestamp.before.max.ms", ConfigType.LONG, str(LONG_MAX),
+        "How far a record's timestamp may lie behind the broker's clock.",
+        lowest=0, node_name="log.message.timestamp.before.max.ms", has_effect=_IDLE,
+    ),
+    _define(
+        "message.timestamp.type", ConfigType.STRING, "CreateTime",
+        "Whose clock dates a record: its producer's (`CreateTime`) or the broker's (`LogAppendTime`).",
+        allowed=("CreateTime", "LogAppendTime"), node_name="log.message.timestamp.type",
+    ),
+    _define(
+        "min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5",
+        "Which share of a log must be uncompacted before compaction starts.",
+        lowest=0, highest=1, node_name="log.cleaner.min.cleanable.ratio", has_effect=_IDLE,
+    ),
+    _define(
+        "min.compaction.lag.ms", ConfigType.LONG, "0",
+        "How long a record stays uncompacted at least.",
+        lowest=0, node_name="log.cleaner.min.compaction.lag.ms", has_effect=_IDLE,
+    ),
+    _define(
+        "min.insync.replicas", ConfigType.INT, "1",
+        "How many replicas must hold a record before a producer with acks=all is answered.",
+        lowest=1, node_name="min.insync.replicas", has_effect=_IDLE,
+    ),
+    _define(
+        "preallocate", ConfigType.BOOLEAN, "false",
+        "Whether a segment's file is made at its full size.",
+        node_name="log.preallocate", has_effect=_IDLE,
+    ),
+    _define(
+        "retention.bytes", ConfigType.LONG, "-1",
+        "How large a partition may grow before its oldest segments are retired; -1 for no limit.",
+        lowest=-1, node_name="log.retention.bytes",
+    ),
+    _define(
+        "retention.ms", ConfigType.LONG, str(_WEEK_MS),
+        "How long records are kept before their segment is retired; -1 for ever.",
+        lowest=-1, node_name="log.retention.ms",
+    ),
+    _define(
+        "segment.bytes", ConfigType.INT, str(64 * 1024 * 1024),
+        "The size at which a new segment is begun, in bytes.",
+        lowest=_SEGMENT_BYTES_MIN, node_name="log.segment.bytes",
+    ),
+    _define(
+        "segment.index.bytes", ConfigType.INT, str(10 * 1024 * 1024),
+        "The largest size of a segment's index; ours grow as they are needed.",
+        lowest=4, node_name="log.index.size.max.bytes", has_effect=_IDLE,
+    ),
+    _define(
+        "segment.jitter.ms", ConfigType.LONG, "0",
+        "By how much the age at which a new segment is begun may vary.",
+        lowest=0, node_name="log.roll.jitter.ms", has_effect=_IDLE,
+    ),
+    _define(
+        "segment.ms", ConfigType.LONG, str(_WEEK_MS),
+        "The age at which a new segment is begun, so that retention can retire the old one.",
+        lowest=1, node_name="log.roll.ms",
+    ),
+    _define(
+        "unclean.leader.election.enable", ConfigType.BOOLEAN, "false",
+        "Whether a replica that lacks acknowledged records may become leader.",
+        node_name="unclean.leader.election.enable", has_effect=_IDLE,
+    ),
+)  # fmt: skip
+
+DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {each.name: each for each in _DEFINITION_LIST}
+
+# Legal values whose promise we cannot keep yet: taking them would be a lie, so they are refused. Nowhere
+# else.
+_NOT_BUILT: Final[Mapping[tuple[str, str], str]] = {
+    (
+        "cleanup.policy",
+        "compact",
+    ): "cleanup.policy=compact is refused: compaction is not built yet, use delete",
+    ("durability", "replicated"): (
+        "durability=replicated is refused: it needs a cluster, which is not built yet, use fsync or interval"
+    ),
+}
+
+
+class TopicConfig(msgspec.Struct, frozen=True):
+    """The settings that the broker acts on, typed. -1 means no limit."""
+
+    cleanup_policy: tuple[str, ...]
+    durability: str
+    durability_interval_ms: int
+    max_message_bytes: int
+    message_timestamp_type: str
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    min_insync_replicas: int
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_ms: int
+    index_interval_bytes: int
+
+    @property
+    def uses_log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+
+def make_topic_config(overrides: Mapping[str, str], node_defaults: Mapping[str, str] | None = None) -> TopicConfig:
+    """Never refuses: text that no longer passes (a newer node wrote it) gives way to what stands below it."""
+    defaults = node_defaults or {}
+
+    def effective(name: str) -> ConfigValue:
+        definition = DEFINITIONS[name]
+        for text in (overrides.get(name), defaults.get(name)):
+            if text is not None and not isinstance(value := definition.parse(text), ConfigProblem):
+                return value
+        return cast(ConfigValue, definition.parse(definition.default))
+
+    return msgspec.convert(
+        {field: effective(field.replace("_", ".")) for field in TopicConfig.__struct_fields__}, TopicConfig
+    )
+
+
+def validate(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
+    """Every problem at once, in the order of the names, so that one round of corrections is enough."""
+    problems: list[ConfigProblem] = []
+    for name in sorted(overrides):
+        problem = _check(name, overrides[name])
+        if problem is not None:
+            problems.append(problem)
+    return problems
+
+
+def _check(name: str, text: str | None) -> ConfigProblem | None:
+    definition = DEFINITIONS.get(name)
+    if definition is None:
+        return ConfigProblem(name, f"{name[:80]!r} is not a topic setting")
+    if text is None:
+        return ConfigProblem(name, f"{name} has no value, expected {definition.expectation}")
+    value = definition.parse(text)
+    if isinstance(value, ConfigProblem):
+        return value
+    for word in value if isinstance(value, tuple) else (value,):
+        reason = _NOT_BUILT.get((name, str(word)))
+        if reason is not None:
+            return ConfigProblem(name, reason)
+    return None

@@ -1,0 +1,80 @@
+"""What a topic may be called, and how many partitions it may have. Kafka's rules, so that its tools agree.
+
+Each check returns a whole sentence for the person who asked, or None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+NAME_CHARACTERS_MAX: Final = 249
+# 100,000: a Metadata answer for such a topic is some 4 MB, and librdkafka refuses frames above 100 MB; a node
+# carries 10,000 well. It is there to catch a slipped finger, not to plan capacity.
+PARTITIONS_MAX: Final = 100_000
+
+# Kafka gives these ids a meaning of its own: "no topic" and its metadata log.
+NO_TOPIC_ID: Final = bytes(16)
+RESERVED_TOPIC_IDS: Final = frozenset({NO_TOPIC_ID, bytes(15) + b"\x01"})
+
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_name(name: str) -> str | None:
+    if not name:
+        return "a topic's name cannot be empty"
+    if name in (".", ".."):
+        return f"a topic cannot be called {name!r}"
+    if len(name) > NAME_CHARACTERS_MAX:
+        return f"the topic name {name[:40]!r}... has {len(name)} characters, more than {NAME_CHARACTERS_MAX}"
+    if not _LEGAL_NAME.fullmatch(name):
+        return f"the topic name {name!r} is illegal: only ASCII letters, digits, '.', '_' and '-' are allowed"
+    return None
+
+
+def is_internal(name: str) -> bool:
+    """Ours, not the users': hidden from listings that ask for it and never made by auto-creation."""
+    return name.startswith("__")
+
+
+def collision_key(name: str) -> str:
+    """Two names with the same key collide in metric names, where '.' becomes '_'."""
+    return name.replace(".", "_")
+
+
+def collision_warning(name: str, existing: Iterable[str]) -> str | None:
+    """A warning, not a refusal: the topics work, only their metrics are hard to tell apart."""
+    key = collision_key(name)
+    for other in existing:
+        if other != name and collision_key(other) == key:
+            return f"topic {name!r} differs from topic {other!r} only in '.' and '_': their metrics may collide"
+    return None
+
+
+def check_partition_count(count: int) -> str | None:
+    if count < 1:
+        return f"a topic needs at least 1 partition, not {count}"
+    if count > PARTITIONS_MAX:
+        return f"a topic has at most {PARTITIONS_MAX} partitions, not {count}"
+    return None
+
+
+def check_partition_growth(current: int, wanted: int) -> str | None:
+    if wanted == current:
+        return f"the topic already has {current} partitions"
+    if wanted < current:
+        return f"the topic has {current} partitions, which cannot be reduced to {wanted}"
+    return check_partition_count(wanted)
+
+
+def check_replication_factor(factor: int, *, nodes: int) -> str | None:
+    """-1 asks for the default."""
+    if factor == -1 or 1 <= factor <= nodes:
+        return None
+    if factor < 1:
+        return f"a replication factor is at least 1, not {factor}"
+    return f"a replication factor of {factor} needs {factor} nodes, there are {nodes}"

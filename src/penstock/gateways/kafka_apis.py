@@ -1,0 +1,83 @@
+"""Which handler serves which Kafka API: the table that the door dispatches by."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, cast
+
+from penstock.base.clock import Clock
+from penstock.broker.broker import Broker
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.topic_catalog import TopicCatalog
+from penstock.codec.wire import Request
+from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest
+from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
+from penstock.codec.wire.messages.create_partitions import CreatePartitionsRequest
+from penstock.codec.wire.messages.create_topics import CreateTopicsRequest
+from penstock.codec.wire.messages.delete_records import DeleteRecordsRequest
+from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest
+from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest
+from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest
+from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from penstock.codec.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from penstock.codec.wire.messages.fetch import FetchRequest
+from penstock.codec.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
+from penstock.codec.wire.messages.metadata import MetadataRequest
+from penstock.codec.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.domain.access import Authorizer
+from penstock.domain.config_change import ConfigEntry
+from penstock.domain.fetch_session import FetchSessions
+from penstock.gateways.kafka_configs import ConfigsHandler
+from penstock.gateways.kafka_context import Handler
+from penstock.gateways.kafka_fetch import FetchHandler
+from penstock.gateways.kafka_metadata import MetadataHandler, NodeAddress
+from penstock.gateways.kafka_offsets import OffsetsHandler
+from penstock.gateways.kafka_produce import ProduceHandler
+from penstock.gateways.kafka_producers import ProducersHandler
+from penstock.gateways.kafka_topics import TopicsHandler
+from penstock.gateways.kafka_versions import ApiVersionsHandler
+
+
+def make_handlers(
+    *,
+    broker: Broker,
+    catalog: TopicCatalog,
+    producer_ids: ProducerIds,
+    authorizer: Authorizer,
+    clock: Clock,
+    readers: Executor,
+    address: Callable[[], NodeAddress],
+    node_entries: Sequence[ConfigEntry],
+) -> dict[int, Handler]:
+    node_id = address().node_id
+    sessions = FetchSessions(lambda: secrets.randbits(31))
+    topics = TopicsHandler(broker, catalog, authorizer, node_id=node_id)
+    configs = ConfigsHandler(broker, catalog, authorizer, node_id=node_id, node_entries=node_entries)
+    offsets = OffsetsHandler(broker, authorizer, readers)
+    metadata = MetadataHandler(broker, authorizer, address)
+    table: dict[type[Request], Callable[[Any, Any], Any]] = {
+        ProduceRequest: ProduceHandler(broker, authorizer).produce,
+        FetchRequest: FetchHandler(broker, authorizer, clock, sessions, readers).fetch,
+        ListOffsetsRequest: offsets.list_offsets,
+        OffsetForLeaderEpochRequest: offsets.offset_for_leader_epoch,
+        MetadataRequest: metadata.metadata,
+        DescribeClusterRequest: metadata.describe_cluster,
+        DescribeTopicPartitionsRequest: metadata.describe_topic_partitions,
+        CreateTopicsRequest: topics.create_topics,
+        DeleteTopicsRequest: topics.delete_topics,
+        CreatePartitionsRequest: topics.create_partitions,
+        DeleteRecordsRequest: topics.delete_records,
+        DescribeConfigsRequest: configs.describe_configs,
+        AlterConfigsRequest: configs.alter_configs,
+        IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
+        DescribeLogDirsRequest: configs.describe_log_dirs,
+        InitProducerIdRequest: ProducersHandler(producer_ids, authorizer).init_producer_id,
+    }
+    versions = ApiVersionsHandler([*(request.api_key for request in table), ApiVersionsRequest.api_key])
+    table[ApiVersionsRequest] = versions.api_versions
+    return {request.api_key: cast(Handler, handler) for request, handler in table.items()}

@@ -1,0 +1,297 @@
+"""One Kafka client's connection: bytes in, frames out, replies in the order of the requests.
+
+          receive buffer            pending replies (in request order)
+    socket ──► [frame][frame][fra…   [ready][waits for disk][ready]  ──► socket
+                  │                        ▲
+                  └── handle(frame) ───────┘
+
+Rules:
+- A frame is handled straight out of the receive buffer. Batches are written to the log before the call returns, so
+  nothing of a request outlives it, and a producer's bytes are held once.
+- Only Produce is pipelined: many requests may wait for one disk sync. Any other request that has to wait (a parked
+  Fetch, a topic being created) stops the frames behind it from being looked at, as Kafka does. So a connection never
+  owes more than one large reply.
+- A client that does not read its replies is not read from: above the transport's high-water mark frames stay in the
+  receive buffer, the buffer fills, reading pauses, and TCP tells the client.
+- What is malformed closes this connection and disturbs nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from penstock.base.log_events import get_logger
+from penstock.domain.access import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from penstock.gateways.kafka_server import KafkaServer
+
+log = get_logger("kafka")
+
+LENGTH_BYTES: Final = 4
+_LENGTH = struct.Struct(">i")
+# Small enough that ten thousand idle connections cost 640 MB at the very most, large enough for a burst of some
+# hundred one-message requests in one read.
+RECEIVE_BYTES: Final = 64 * 1024
+# Produce requests of one connection that may wait for the disk. librdkafka sends up to a million without waiting.
+PENDING_REPLIES_MAX: Final = 4096
+# Below this, joining parts and copying them once is cheaper than handing each to the transport.
+JOIN_BYTES_MAX: Final = 64 * 1024
+
+ReplyParts = list[bytes | bytearray | memoryview]
+
+
+class ReplySlot:
+    """A place in the order of replies, kept until its reply is known."""
+
+    __slots__ = ("_connection", "parts")
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+        self.parts: ReplyParts | None = None
+
+    def fill(self, parts: ReplyParts) -> None:
+        self.parts = parts
+        self._connection.send_ready_soon()
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    def __init__(self, server: KafkaServer, *, frame_bytes_max: int) -> None:
+        self._server = server
+        self._frame_bytes_max = frame_bytes_max
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray(RECEIVE_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._pending: deque[ReplySlot] = deque()
+        self._out: ReplyParts = []
+        self._out_bytes = 0
+        self._is_busy = False
+        self._is_handling = False
+        self._is_writing_paused = False
+        self._is_reading_paused = False
+        self._is_send_scheduled = False
+        self._is_draining = False
+        self.on_idle: Callable[[], None] | None = None
+        self.principal: Principal = ANONYMOUS
+        self.peer = "?"
+        # Sweeps of the server since the last byte came: a counter costs the hot path less than a clock.
+        self.quiet_sweeps = 0
+
+    # Transport callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Cast: uvloop's transports are not subclasses of asyncio's.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=self._server.config.write_buffer_bytes_max)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._server.on_connected(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._pending.clear()
+        self._out.clear()
+        self._server.on_disconnected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        self.quiet_sweeps = 0
+        self._server.bytes_in += nbytes
+        self._handle_frames()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self._handle_frames()
+
+    # Frames
+
+    def _handle_frames(self) -> None:
+        if self._is_handling:  # a reply written from inside the loop may call resume_writing
+            return
+        self._is_handling = True
+        try:
+            while self._may_handle() and self._end - self._start >= LENGTH_BYTES:
+                (size,) = _LENGTH.unpack_from(self._buffer, self._start)
+                if not 0 < size <= self._frame_bytes_max:
+                    self.abort(f"frame of {size} bytes, at most {self._frame_bytes_max} are taken")
+                    return
+                frame_end = self._start + LENGTH_BYTES + size
+                if frame_end > self._end:
+                    break
+                frame = self._view[self._start + LENGTH_BYTES : frame_end]
+                self._start = frame_end
+                self._server.handle(self, frame)
+        finally:
+            self._is_handling = False
+        self._send_ready()
+        self._make_room()
+
+    def _may_handle(self) -> bool:
+        return not (
+            self._is_busy
+            or self._is_writing_paused
+            or self._transport is None
+            or len(self._pending) >= PENDING_REPLIES_MAX
+        )
+
+    def _make_room(self) -> None:
+        """Leaves room for at least one more byte, or pauses reading where frames may not be handled now."""
+        if self._transport is None:
+            return
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._frame_end() > len(self._buffer):
+            self._move_rest_to_front()
+        is_full = self._end == len(self._buffer)
+        if is_full and not self._is_reading_paused:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+        elif self._is_reading_paused and not is_full and not self._is_draining:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
+
+    def _frame_end(self) -> int:
+        """Where the frame at the start of the unhandled bytes ends; where its length would, if that is not here yet."""
+        if self._end - self._start < LENGTH_BYTES:
+            return self._start + LENGTH_BYTES
+        (size,) = _LENGTH.unpack_from(self._buffer, self._start)
+        # A length that will be refused needs no room.
+        return self._start + LENGTH_BYTES + (size if 0 < size <= self._frame_bytes_max else 0)
+
+    def _move_rest_to_front(self) -> None:
+        needed = self._frame_end() - self._start
+        if needed > len(self._buffer):
+            # bytearray(n) is zero pages until it is written to: a client that claims 100 MB and sends nothing costs
+            # address space, not memory. A little more than needed: the next frame's start comes with the same read.
+            self._replace_buffer(needed + RECEIVE_BYTES)
+        else:
+            held = self._end - self._start
+            self._view[:held] = self._view[self._start : self._end]
+            self._start, self._end = 0, held
+
+    def _replace_buffer(self, size: int) -> None:
+        held = self._view[self._start : self._end]
+        buffer = bytearray(size)
+        buffer[: len(held)] = held
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, len(held)
+
+    def release_memory(self) -> None:
+        """Gives a large receive buffer back while nothing is in it."""
+        if self._start == self._end and len(self._buffer) > RECEIVE_BYTES:
+            self._replace_buffer(RECEIVE_BYTES)
+
+    # Replies
+
+    def reply(self, parts: ReplyParts) -> None:
+        """The reply to the request being handled, known at once."""
+        if self._pending:
+            slot = ReplySlot(self)
+            slot.parts = parts
+            self._pending.append(slot)
+        else:
+            self._take_out(parts)
+            if not self._is_handling:
+                self._send_ready()
+
+    def reserve(self) -> ReplySlot:
+        """A place for the reply to the request being handled, to be filled when the disk has it."""
+        slot = ReplySlot(self)
+        self._pending.append(slot)
+        return slot
+
+    def become_busy(self) -> None:
+        """The request being handled waits for something other than the disk: those behind it wait too."""
+        assert not self._is_busy, "a busy connection handles no frame"
+        self._is_busy = True
+
+    def become_free(self) -> None:
+        self._is_busy = False
+        self._handle_frames()
+        self._tell_when_idle()
+
+    def send_ready_soon(self) -> None:
+        # One disk sync fills the slots of many requests: they leave in one write, at the end of this loop turn.
+        if not self._is_send_scheduled:
+            self._is_send_scheduled = True
+            self._loop.call_soon(self._send_scheduled)
+
+    def _send_scheduled(self) -> None:
+        self._is_send_scheduled = False
+        # Sent first: a connection that owed as many replies as it may can take frames again.
+        self._send_ready()
+        self._handle_frames()
+        self._tell_when_idle()
+
+    def _send_ready(self) -> None:
+        pending = self._pending
+        while pending and pending[0].parts is not None:
+            parts = pending.popleft().parts
+            assert parts is not None
+            self._take_out(parts)
+        if not self._out:
+            return
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._server.bytes_out += size
+        if size <= JOIN_BYTES_MAX:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+
+    def _take_out(self, parts: ReplyParts) -> None:
+        self._out.extend(parts)
+        for part in parts:
+            self._out_bytes += len(part)
+
+    # Ending
+
+    def abort(self, reason: str) -> None:
+        """Closes a connection whose client broke the protocol. What it was owed before is still sent."""
+        log.warning("connection closed", peer=self.peer, reason=reason)
+        self._server.refused_connections += 1
+        self._send_ready()
+        if self._transport is not None:
+            self._transport.close()
+
+    def close(self) -> None:
+        self._send_ready()
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is owed to the client and no whole request of its waits."""
+        return not self._is_busy and not self._pending
+
+    def drain(self, on_idle: Callable[[], None]) -> None:
+        """Handles no further requests; tells when what is in flight has been answered."""
+        self.on_idle = on_idle
+        self._is_draining = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._is_reading_paused = True
+        self._tell_when_idle()
+
+    def _tell_when_idle(self) -> None:
+        if self.on_idle is not None and self.is_idle:
+            on_idle, self.on_idle = self.on_idle, None
+            on_idle()

@@ -1,0 +1,36 @@
+"""What a handler of the Kafka door is given beside the request, and what it may give back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+import msgspec
+
+from penstock.codec.wire import Request, Response
+from penstock.domain.access import Principal
+from penstock.storage.group_commit import Turn
+
+
+class RequestContext(msgspec.Struct, frozen=True):
+    principal: Principal
+    client_id: str | None
+    api_version: int
+    peer: str
+
+
+class PendingReply(msgspec.Struct, frozen=True):
+    """A reply that may not leave before `turn` has ended. `finish` looks at how it ended."""
+
+    turn: Turn
+    finish: Callable[[], Response]
+
+
+class NoReply:
+    """The client asked for no answer (acks=0)."""
+
+
+NO_REPLY: Final = NoReply()
+
+HandlerResult = Response | PendingReply | NoReply | Coroutine[object, object, Response]
+Handler = Callable[[Request, RequestContext], HandlerResult]

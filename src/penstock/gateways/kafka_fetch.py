@@ -1,0 +1,252 @@
+"""Fetch: batches from partitions to a client, now or as soon as there are enough.
+
+    begin session ─► read what is cached ─► enough? ─► answer at once, without a task
+                                              │ no
+                                              ▼
+                       park (waiting) or read from disk in a thread ─► read again ─► answer
+
+The first pass runs on the loop and touches only bytes that the kernel holds in memory, so a consumer near the end of
+the log costs neither a task nor a thread. Records are sent as they lie on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.broker.broker import Broker
+from penstock.broker.partition_shell import PartitionRead, PartitionShell, ReadProblem
+from penstock.broker.waiting import Waiter
+from penstock.codec.wire import ErrorCode
+from penstock.codec.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from penstock.domain.access import Authorizer, Operation
+from penstock.domain.fetch_session import (
+    FetchContext,
+    FetchPartition,
+    FetchSessionProblem,
+    FetchSessions,
+    PartitionKey,
+)
+from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_errors import READ_CODES
+
+TOPIC_IDS_FROM: Final = 13
+EMPTY_RECORDS: Final = b""
+
+SESSION_CODES: Final = {
+    FetchSessionProblem.FETCH_SESSION_ID_NOT_FOUND: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    FetchSessionProblem.INVALID_FETCH_SESSION_EPOCH: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    FetchSessionProblem.FETCH_SESSION_TOPIC_ID_ERROR: ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+
+
+class _Limits(msgspec.Struct, frozen=True, gc=False):
+    bytes_min: int
+    bytes_max: int
+    wait_ms: int
+
+
+class _Pass:
+    """One reading of all partitions of a fetch."""
+
+    __slots__ = ("bytes_read", "cold", "has_problem", "reads")
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[FetchPartition, PartitionShell | None, PartitionRead]] = []
+        self.bytes_read = 0
+        self.has_problem = False
+        self.cold: list[int] = []
+
+    def is_enough(self, limits: _Limits) -> bool:
+        return self.bytes_read >= limits.bytes_min or self.has_problem
+
+    def add(self, partition: FetchPartition, shell: PartitionShell | None, read: PartitionRead) -> None:
+        if read.cold is not None:
+            self.cold.append(len(self.reads))
+        if read.problem is not None:
+            self.has_problem = True
+        self.bytes_read += read.size_bytes
+        self.reads.append((partition, shell, read))
+
+
+class FetchHandler:
+    def __init__(
+        self, broker: Broker, authorizer: Authorizer, clock: Clock, sessions: FetchSessions, readers: Executor
+    ) -> None:
+        self._broker = broker
+        self._authorizer = authorizer
+        self._clock = clock
+        self._sessions = sessions
+        # Threads for bytes that are not in memory; bounded, so a scan of old data cannot take every thread.
+        self._readers = readers
+
+    def fetch(
+        self, request: FetchRequest, context: RequestContext
+    ) -> FetchResponse | Coroutine[object, object, FetchResponse]:
+        opened = self._begin(request, context)
+        if isinstance(opened, FetchSessionProblem):
+            return FetchResponse(error_code=SESSION_CODES[opened])
+        config = self._broker.config
+        limits = _Limits(
+            bytes_min=request.min_bytes,
+            bytes_max=min(request.max_bytes, config.fetch_bytes_max),
+            wait_ms=min(request.max_wait_ms, config.fetch_wait_ms_max),
+        )
+        done = self._read_all(opened, limits, context)
+        if not done.cold and (done.is_enough(limits) or limits.wait_ms <= 0 or not opened.partitions):
+            return self._answer(opened, done, context)
+        return self._wait(opened, done, limits, context)
+
+    def _begin(self, request: FetchRequest, context: RequestContext) -> FetchContext | FetchSessionProblem:
+        by_id = context.api_version >= TOPIC_IDS_FROM
+        partitions = [
+            FetchPartition(
+                topic.topic, topic.topic_id, partition.partition, partition.fetch_offset,
+                partition.partition_max_bytes, partition.current_leader_epoch, partition.last_fetched_epoch,
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ]  # fmt: skip
+        forgotten: list[PartitionKey] = [
+            (topic.topic_id if by_id else topic.topic, partition)
+            for topic in request.forgotten_topics_data
+            for partition in topic.partitions
+        ]
+        return self._sessions.begin(
+            session_id=request.session_id,
+            epoch=request.session_epoch,
+            partitions=partitions,
+            forgotten=forgotten,
+            by_id=by_id,
+            now_ms=self._clock.monotonic_ms(),
+        )
+
+    # Reading
+
+    def _read_all(self, opened: FetchContext, limits: _Limits, context: RequestContext) -> _Pass:
+        done = _Pass()
+        bytes_left = limits.bytes_max
+        for partition in opened.partitions:
+            shell, read = self._find(partition, context)
+            if shell is not None:
+                # At least one batch even if it is larger than what was asked for, or a large message would stop its
+                # consumer for ever; but only for the first partition that has something.
+                allowed = min(partition.bytes_max, bytes_left)
+                if allowed > 0 or done.bytes_read == 0:
+                    read = shell.read(
+                        partition.fetch_offset,
+                        bytes_max=allowed,
+                        must_fit=done.bytes_read > 0,
+                        leader_epoch=partition.leader_epoch,
+                    )
+                    bytes_left -= read.size_bytes
+            done.add(partition, shell, read)
+        return done
+
+    def _find(
+        self, partition: FetchPartition, context: RequestContext
+    ) -> tuple[PartitionShell | None, PartitionRead]:
+        if context.api_version >= TOPIC_IDS_FROM:
+            topic = self._broker.topic_by_id(partition.topic_id)
+            if topic is None:
+                return None, _UNKNOWN_ID
+        else:
+            topic = self._broker.topic(partition.topic)
+            if topic is None:
+                return None, _UNKNOWN
+        if not self._authorizer.authorize(context.principal, Operation.READ, topic.resource):
+            return None, _FORBIDDEN
+        shell = topic.partition(partition.partition)
+        return (None, _UNKNOWN) if shell is None else (shell, _NOTHING)
+
+    async def _wait(
+        self, opened: FetchContext, done: _Pass, limits: _Limits, context: RequestContext
+    ) -> FetchResponse:
+        deadline_ms = self._clock.monotonic_ms() + limits.wait_ms
+        waiter = Waiter()
+        try:
+            while True:
+                await self._load_cold(done)
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if done.is_enough(limits) or left_ms <= 0 or self._broker.is_stopping:
+                    return self._answer(opened, done, context)
+                # Entered before the partitions are read again: nothing can be appended in between, as there is no
+                # await, and what is appended later wakes us.
+                waiter.watch(shell.readers for _, shell, _ in done.reads if shell is not None)
+                waiter.watch((self._broker.stopping,))
+                await waiter.wait(left_ms)
+                waiter.leave()
+                done = self._read_all(opened, limits, context)
+        finally:
+            waiter.leave()
+
+    async def _load_cold(self, done: _Pass) -> None:
+        """Fills in what has to come from the disk. Loaded one after another: their sum is bounded by the limits."""
+        loop = asyncio.get_running_loop()
+        for index in done.cold:
+            partition, shell, read = done.reads[index]
+            assert shell is not None
+            assert read.cold is not None
+            loaded = await loop.run_in_executor(self._readers, read.cold.load)
+            fresh = shell.take_loaded(loaded)
+            done.bytes_read += fresh.size_bytes - read.size_bytes
+            done.has_problem |= fresh.problem is not None
+            done.reads[index] = (partition, shell, fresh)
+        done.cold.clear()
+
+    # Answering
+
+    def _answer(self, opened: FetchContext, done: _Pass, context: RequestContext) -> FetchResponse:
+        topics: dict[str | bytes, list[PartitionData]] = {}
+        by_id = context.api_version >= TOPIC_IDS_FROM
+        for partition, shell, read in done.reads:
+            high_watermark, log_start = (-1, -1) if shell is None else (shell.readable_end, shell.log_start)
+            has_problem = read.problem is not None
+            if opened.keep(partition, read.size_bytes, has_problem, high_watermark, log_start):
+                key = partition.topic_id if by_id else partition.topic
+                data = _partition_data(partition, read, high_watermark, log_start)
+                topics.setdefault(key, []).append(data)
+        session_id = self._sessions.finish(opened, self._clock.monotonic_ms())
+        return FetchResponse(session_id=session_id, responses=_by_topic(topics, by_id=by_id))
+
+
+def _partition_data(
+    partition: FetchPartition, read: PartitionRead, high_watermark: int, log_start: int
+) -> PartitionData:
+    return PartitionData(
+        partition_index=partition.partition,
+        error_code=0 if read.problem is None else READ_CODES[read.problem],
+        high_watermark=high_watermark,
+        last_stable_offset=high_watermark,
+        log_start_offset=log_start,
+        aborted_transactions=(),
+        # Never null: librdkafka takes null records for a malformed reply.
+        records=read.records,
+    )
+
+
+def _by_topic(
+    topics: dict[str | bytes, list[PartitionData]], *, by_id: bool
+) -> Sequence[FetchableTopicResponse]:
+    if by_id:
+        return [
+            FetchableTopicResponse(topic_id=bytes(key), partitions=data)  # type: ignore[arg-type]
+            for key, data in topics.items()
+        ]
+    return [FetchableTopicResponse(topic=str(key), partitions=data) for key, data in topics.items()]
+
+
+_NOTHING: Final = PartitionRead()
+_UNKNOWN: Final = PartitionRead(problem=ReadProblem.UNKNOWN_PARTITION)
+_UNKNOWN_ID: Final = PartitionRead(problem=ReadProblem.UNKNOWN_TOPIC_ID)
+_FORBIDDEN: Final = PartitionRead(problem=ReadProblem.FORBIDDEN)

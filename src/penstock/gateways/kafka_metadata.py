@@ -1,0 +1,262 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions: which topics there are, and who leads what.
+
+Asking for a topic that does not exist creates it where the client allows it and the node is set so: this is the only
+request that creates topics by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.served_topic import ServedTopic
+from penstock.cluster.topic_catalog import InvalidName
+from penstock.codec.wire import NO_UUID, ErrorCode
+from penstock.codec.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from penstock.codec.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from penstock.codec.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.domain import access, topic_rules
+from penstock.domain.access import CLUSTER, Authorizer, Operation, authorized_operations
+from penstock.gateways.kafka_context import RequestContext
+
+NOT_ASKED: Final = -0x80000000
+ENDPOINT_BROKERS: Final = 1
+# As Kafka's max.request.partition.size.limit.
+PARTITIONS_PER_REPLY_MAX: Final = 2_000
+
+
+class NodeAddress(msgspec.Struct, frozen=True):
+    """Who and where this node is, as clients are told."""
+
+    node_id: int
+    host: str
+    port: int
+    cluster_id: str
+
+
+class MetadataHandler:
+    def __init__(self, broker: Broker, authorizer: Authorizer, address: Callable[[], NodeAddress]) -> None:
+        self._broker = broker
+        self._authorizer = authorizer
+        # Asked for at every reply: with port 0 it is known only once the door listens.
+        self._address_now = address
+
+    @property
+    def _address(self) -> NodeAddress:
+        return self._address_now()
+
+    def metadata(
+        self, request: MetadataRequest, context: RequestContext
+    ) -> MetadataResponse | Coroutine[object, object, MetadataResponse]:
+        missing = self._to_create(request, context)
+        if missing:
+            return self._create_and_answer(request, missing, context)
+        return self._answer(request, context, {})
+
+    def _to_create(self, request: MetadataRequest, context: RequestContext) -> list[str]:
+        if not request.allow_auto_topic_creation or not self._broker.config.auto_create_topics:
+            return []
+        names = {topic.name for topic in request.topics or () if topic.name}
+        return [
+            name
+            for name in sorted(names)
+            if self._broker.topic(name) is None
+            and self._authorizer.authorize(context.principal, Operation.CREATE, access.topic(name))
+        ]
+
+    async def _create_and_answer(
+        self, request: MetadataRequest, names: list[str], context: RequestContext
+    ) -> MetadataResponse:
+        refused: dict[str, ErrorCode] = {}
+        for name in names:
+            outcome = await self._broker.create_topic_by_default(name)
+            if isinstance(outcome, InvalidName):
+                refused[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return self._answer(request, context, refused)
+
+    def _answer(
+        self, request: MetadataRequest, context: RequestContext, refused: dict[str, ErrorCode]
+    ) -> MetadataResponse:
+        # In version 0 an empty list asks for all topics; later null does.
+        wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
+        with_operations = request.include_topic_authorized_operations
+        if wants_all:
+            topics = [
+                self._describe(topic, context, with_operations=with_operations)
+                for topic in self._broker.topics()
+                if self._authorizer.authorize(context.principal, Operation.DESCRIBE, topic.resource)
+            ]
+        else:
+            topics = [
+                self._find(wanted, context, refused, with_operations=with_operations)
+                for wanted in request.topics or ()
+            ]
+        cluster_operations = NOT_ASKED
+        if request.include_cluster_authorized_operations:
+            cluster_operations = authorized_operations(self._authorizer, context.principal, CLUSTER)
+        address = self._address
+        return MetadataResponse(
+            brokers=(MetadataResponseBroker(node_id=address.node_id, host=address.host, port=address.port),),
+            cluster_id=address.cluster_id,
+            controller_id=address.node_id,
+            topics=topics,
+            cluster_authorized_operations=cluster_operations,
+        )
+
+    def _find(
+        self,
+        wanted: MetadataRequestTopic,
+        context: RequestContext,
+        refused: dict[str, ErrorCode],
+        *,
+        with_operations: bool,
+    ) -> MetadataResponseTopic:
+        by_id = wanted.topic_id != NO_UUID
+        name = wanted.name or ""
+        topic = self._broker.topic_by_id(wanted.topic_id) if by_id else self._broker.topic(name)
+        resource = access.topic(name) if topic is None else topic.resource
+        if not by_id and not self._authorizer.authorize(context.principal, Operation.DESCRIBE, resource):
+            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        if topic is not None:
+            return self._describe(topic, context, with_operations=with_operations)
+        if by_id:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                name=None if context.api_version >= 12 else "",
+                topic_id=wanted.topic_id,
+            )
+        code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic_rules.check_name(name) is not None:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return MetadataResponseTopic(error_code=code, name=name)
+
+    def _describe(
+        self, topic: ServedTopic, context: RequestContext, *, with_operations: bool
+    ) -> MetadataResponseTopic:
+        node = (self._address.node_id,)
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.description.is_internal,
+            partitions=[
+                MetadataResponsePartition(
+                    partition_index=shell.index,
+                    leader_id=self._address.node_id,
+                    leader_epoch=shell.leader_epoch,
+                    replica_nodes=node,
+                    isr_nodes=node,
+                )
+                for shell in topic.partitions
+            ],
+            topic_authorized_operations=(
+                authorized_operations(self._authorizer, context.principal, topic.resource)
+                if with_operations
+                else NOT_ASKED
+            ),
+        )
+
+    def describe_cluster(
+        self, request: DescribeClusterRequest, context: RequestContext
+    ) -> DescribeClusterResponse:
+        if request.endpoint_type != ENDPOINT_BROKERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message=f"endpoint type {request.endpoint_type}: only brokers (1) are listed here",
+            )
+        address = self._address
+        operations = NOT_ASKED
+        if request.include_cluster_authorized_operations:
+            operations = authorized_operations(self._authorizer, context.principal, CLUSTER)
+        return DescribeClusterResponse(
+            cluster_id=address.cluster_id,
+            controller_id=address.node_id,
+            brokers=(DescribeClusterBroker(broker_id=address.node_id, host=address.host, port=address.port),),
+            cluster_authorized_operations=operations,
+        )
+
+    # DescribeTopicPartitions: the same facts in pages
+
+    def describe_topic_partitions(
+        self, request: DescribeTopicPartitionsRequest, context: RequestContext
+    ) -> DescribeTopicPartitionsResponse:
+        room = max(1, min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX))
+        topics: list[DescribeTopicPartitionsResponseTopic] = []
+        for name in self._names_from(request):
+            first = 0
+            if request.cursor is not None and request.cursor.topic_name == name:
+                first = max(0, request.cursor.partition_index)
+            if room == 0:
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, first))
+            entry, count = self._page(name, context, first=first, room=room)
+            if entry is None:
+                continue
+            topics.append(entry)
+            room -= len(entry.partitions)
+            if first + len(entry.partitions) < count:
+                cursor = Cursor(name, first + len(entry.partitions))
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+        return DescribeTopicPartitionsResponse(topics=topics)
+
+    def _names_from(self, request: DescribeTopicPartitionsRequest) -> Sequence[str]:
+        names = sorted({topic.name for topic in request.topics}) or [
+            topic.name for topic in self._broker.topics()
+        ]
+        if request.cursor is None:
+            return names
+        start = request.cursor.topic_name
+        return [name for name in names if name >= start]
+
+    def _page(
+        self, name: str, context: RequestContext, *, first: int, room: int
+    ) -> tuple[DescribeTopicPartitionsResponseTopic | None, int]:
+        """One topic's partitions from `first` on, at most `room` of them, and how many it has in all."""
+        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return DescribeTopicPartitionsResponseTopic(error_code=code, name=name), 0
+        topic = self._broker.topic(name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return DescribeTopicPartitionsResponseTopic(error_code=code, name=name), 0
+        node = (self._address.node_id,)
+        partitions = [
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=shell.index,
+                leader_id=self._address.node_id,
+                leader_epoch=shell.leader_epoch,
+                replica_nodes=node,
+                isr_nodes=node,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+            for shell in topic.partitions[first : first + room]
+        ]
+        entry = DescribeTopicPartitionsResponseTopic(
+            name=name,
+            topic_id=topic.topic_id,
+            is_internal=topic.description.is_internal,
+            partitions=partitions,
+            topic_authorized_operations=authorized_operations(
+                self._authorizer, context.principal, topic.resource
+            ),
+        )
+        return entry, len(topic.partitions)

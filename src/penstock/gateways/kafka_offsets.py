@@ -1,0 +1,125 @@
+"""ListOffsets and OffsetForLeaderEpoch: where something is in a partition."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.partition_shell import PartitionShell, ReadProblem
+from penstock.codec.wire import ErrorCode
+from penstock.codec.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from penstock.codec.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from penstock.domain import access
+from penstock.domain.access import Authorizer, Operation
+from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_errors import READ_CODES
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+
+class OffsetsHandler:
+    def __init__(self, broker: Broker, authorizer: Authorizer, readers: Executor) -> None:
+        self._broker = broker
+        self._authorizer = authorizer
+        self._readers = readers
+
+    async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for wanted in topic.partitions:
+                shell = self._find(topic.name, wanted.partition_index, context)
+                if isinstance(shell, ErrorCode):
+                    partitions.append(_failed(wanted, shell))
+                else:
+                    partitions.append(await self._locate(shell, wanted))
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        return ListOffsetsResponse(topics=topics)
+
+    def _find(self, name: str, index: int, context: RequestContext) -> PartitionShell | ErrorCode:
+        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topic = self._broker.topic(name)
+        shell = None if topic is None else topic.partition(index)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if shell is None else shell
+
+    async def _locate(
+        self, shell: PartitionShell, wanted: ListOffsetsPartition
+    ) -> ListOffsetsPartitionResponse:
+        problem = shell.check_epoch(wanted.current_leader_epoch)
+        if problem is not None:
+            return _failed(wanted, READ_CODES[problem])
+        epoch = shell.leader_epoch
+        match wanted.timestamp:
+            case _ if wanted.timestamp == LATEST:
+                return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, shell.readable_end, epoch)
+            case _ if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
+                return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, shell.log_start, epoch)
+            case _ if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+                # Nothing is tiered inside the log: the archive is a table of its own.
+                return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, -1, -1)
+            case _ if wanted.timestamp < 0 and wanted.timestamp != MAX_TIMESTAMP:
+                return _failed(wanted, ErrorCode.UNSUPPORTED_VERSION)
+        return await self._locate_by_time(shell, wanted)
+
+    async def _locate_by_time(
+        self, shell: PartitionShell, wanted: ListOffsetsPartition
+    ) -> ListOffsetsPartitionResponse:
+        """Looks into one batch, which may have to be read and decompressed: in a thread."""
+        loop = asyncio.get_running_loop()
+        if wanted.timestamp == MAX_TIMESTAMP:
+            found = await loop.run_in_executor(self._readers, shell.offset_of_max_timestamp)
+        else:
+            found = await loop.run_in_executor(self._readers, shell.offset_for_timestamp, wanted.timestamp)
+        if isinstance(found, ReadProblem):
+            return _failed(wanted, READ_CODES[found])
+        if found is None:
+            # -1 says that no record is that young; it is not an error.
+            return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, -1, -1)
+        return ListOffsetsPartitionResponse(
+            wanted.partition_index, 0, found.timestamp_ms, found.offset, found.leader_epoch
+        )
+
+    def offset_for_leader_epoch(
+        self, request: OffsetForLeaderEpochRequest, context: RequestContext
+    ) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            partitions = [self._epoch_end(topic.topic, wanted, context) for wanted in topic.partitions]
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        return OffsetForLeaderEpochResponse(topics=topics)
+
+    def _epoch_end(
+        self, name: str, wanted: OffsetForLeaderPartition, context: RequestContext
+    ) -> EpochEndOffset:
+        shell = self._find(name, wanted.partition, context)
+        if isinstance(shell, ErrorCode):
+            return EpochEndOffset(error_code=shell, partition=wanted.partition)
+        problem = shell.check_epoch(wanted.current_leader_epoch)
+        if problem is not None:
+            return EpochEndOffset(error_code=READ_CODES[problem], partition=wanted.partition)
+        epoch, end_offset = shell.epoch_end(wanted.leader_epoch)
+        return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def _failed(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)

@@ -1,0 +1,194 @@
+"""The Kafka door: listens, frames, dispatches, answers in order.
+
+`start → serve → drain → close`. A request is decoded and handed to the handler of its API (kafka_apis); what comes
+back is one of four things, and this file is the only place that tells them apart:
+
+    a message         the reply, known at once
+    a PendingReply    a Produce that waits for the disk; more requests of the connection are taken meanwhile
+    a coroutine       anything else that has to wait; the connection's other requests wait behind it
+    NO_REPLY          acks=0
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Final, cast
+
+import msgspec
+
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.codec.wire import (
+    APIS,
+    Malformed,
+    RequestHeader,
+    Response,
+    decode,
+    decode_request_header,
+    encode_response_parts,
+)
+from penstock.gateways.kafka_connection import KafkaConnection, ReplyParts, ReplySlot
+from penstock.gateways.kafka_context import NO_REPLY, Handler, HandlerResult, PendingReply, RequestContext
+from penstock.gateways.kafka_versions import ApiVersionsHandler
+
+log = get_logger("kafka")
+
+API_VERSIONS_KEY: Final = 18
+SWEEP_MS: Final = 5_000
+
+
+class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    listen: str = "127.0.0.1:9092"
+    # What clients are told to connect to; empty: the address that is listened on.
+    advertised: str = ""
+    # As Kafka's socket.request.max.bytes.
+    frame_bytes_max: int = 100 * 1024 * 1024
+    # As Kafka's connections.max.idle.ms.
+    idle_ms_max: int = 600_000
+    connections_max: int = 10_000
+    # Replies that may wait in one connection's transport before its requests are left unread.
+    write_buffer_bytes_max: int = 1024 * 1024
+    # How long a stopping node waits for what is in flight.
+    drain_ms_max: int = 5_000
+
+
+class KafkaServer:
+    def __init__(
+        self, config: KafkaServerConfig, handlers: dict[int, Handler], tasks: TaskSupervisor
+    ) -> None:
+        self.config = config
+        self._handlers = handlers
+        self._unsupported_api_versions = ApiVersionsHandler(handlers).unsupported
+        self._tasks = tasks
+        self._server: asyncio.Server | None = None
+        self._connections: set[KafkaConnection] = set()
+        # Plain integers, read by the metrics page when it is asked for: a Counter's lock would cost every request.
+        self.request_counts: dict[int, int] = dict.fromkeys(handlers, 0)
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.refused_connections = 0
+        self.host = ""
+        self.port = 0
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    async def start(self, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connect, host, port, backlog=1024)
+        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+        self._tasks.every(SWEEP_MS, "kafka connection sweep", self._sweep)
+
+    def _connect(self) -> KafkaConnection:
+        return KafkaConnection(self, frame_bytes_max=self.config.frame_bytes_max)
+
+    def on_connected(self, connection: KafkaConnection) -> None:
+        self._connections.add(connection)
+        if len(self._connections) > self.config.connections_max:
+            connection.abort(f"{self.config.connections_max} connections are open, no more are taken")
+
+    def on_disconnected(self, connection: KafkaConnection) -> None:
+        self._connections.discard(connection)
+
+    async def _sweep(self) -> None:
+        quiet_sweeps_max = max(1, self.config.idle_ms_max // SWEEP_MS)
+        for connection in list(self._connections):
+            connection.quiet_sweeps += 1
+            connection.release_memory()
+            if connection.quiet_sweeps > quiet_sweeps_max and connection.is_idle:
+                log.info("idle connection closed", peer=connection.peer, idle_ms=self.config.idle_ms_max)
+                connection.close()
+
+    # One request
+
+    def handle(self, connection: KafkaConnection, frame: memoryview) -> None:
+        try:
+            self._handle(connection, frame)
+        except Exception as error:
+            log.error("request failed", peer=connection.peer, error=repr(error), exc_info=error)
+            connection.abort("a fault of ours while handling a request")
+
+    def _handle(self, connection: KafkaConnection, frame: memoryview) -> None:
+        header = decode_request_header(frame)
+        if isinstance(header, Malformed):
+            connection.abort(header.reason)
+            return
+        handler = self._handlers.get(header.api_key)
+        if handler is None:
+            connection.abort(f"API key {header.api_key} is not served here")
+            return
+        api = APIS[header.api_key]
+        context = RequestContext(connection.principal, header.client_id, header.api_version, connection.peer)
+        if not api.version_min <= header.api_version <= api.version_max:
+            self._refuse_version(connection, header)
+            return
+        self.request_counts[header.api_key] += 1
+        request = decode(api.request, header.api_version, frame, header.body_position)
+        if isinstance(request, Malformed):
+            connection.abort(f"{api.name} v{header.api_version}: {request.reason}")
+            return
+        self._deliver(connection, header, handler(request, context))
+
+    def _deliver(self, connection: KafkaConnection, header: RequestHeader, result: HandlerResult) -> None:
+        if isinstance(result, Response):
+            connection.reply(self._encode(result, header))
+        elif isinstance(result, PendingReply):
+            slot = connection.reserve()
+            finish = result.finish
+            result.turn.add_done_callback(lambda _: slot.fill(self._encode(finish(), header)))
+        elif result is not NO_REPLY:
+            connection.become_busy()
+            work = cast("Coroutine[object, object, Response]", result)
+            self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
+
+    async def _finish(
+        self,
+        connection: KafkaConnection,
+        slot: ReplySlot,
+        header: RequestHeader,
+        work: Coroutine[object, object, Response],
+    ) -> None:
+        try:
+            slot.fill(self._encode(await work, header))
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception as error:
+            log.error("request failed", api=APIS[header.api_key].name, peer=connection.peer, exc_info=error)
+            connection.abort("a fault of ours while handling a request")
+        finally:
+            connection.become_free()
+
+    def _encode(self, message: Response, header: RequestHeader) -> ReplyParts:
+        return encode_response_parts(message, header.api_version, header.correlation_id)
+
+    def _refuse_version(self, connection: KafkaConnection, header: RequestHeader) -> None:
+        """A too new ApiVersions is answered in its oldest form, so that the client can ask again; others close."""
+        if header.api_key == API_VERSIONS_KEY:
+            refusal = self._unsupported_api_versions()
+            connection.reply(encode_response_parts(refusal, 0, header.correlation_id))
+            return
+        api = APIS[header.api_key]
+        connection.abort(
+            f"{api.name} v{header.api_version}: served are v{api.version_min} to v{api.version_max}"
+        )
+
+    # Ending
+
+    async def stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def drain(self) -> None:
+        """Answers what is in flight, within `drain_ms_max`, then closes every connection."""
+        idle: list[asyncio.Future[None]] = []
+        for connection in list(self._connections):
+            future = asyncio.get_running_loop().create_future()
+            idle.append(future)
+            connection.drain(lambda future=future: future.done() or future.set_result(None))
+        if idle:
+            await asyncio.wait(idle, timeout=self.config.drain_ms_max / 1000)
+        for connection in list(self._connections):
+            connection.close()

@@ -1,0 +1,268 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords: what changes a topic's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.cluster.topic_catalog import (
+    AlreadyExists,
+    Created,
+    CreateResult,
+    Grown,
+    InvalidName,
+    InvalidPartitions,
+    NewTopic,
+    TopicCatalog,
+    UnknownTopic,
+)
+from penstock.cluster.topic_image import Topic
+from penstock.codec.wire import NO_UUID, ErrorCode
+from penstock.codec.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from penstock.codec.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from penstock.codec.wire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from penstock.codec.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from penstock.domain import access, topic_rules
+from penstock.domain.access import CLUSTER, Authorizer, Operation
+from penstock.domain.config_change import describe
+from penstock.domain.topic_config import DEFINITIONS
+from penstock.gateways.kafka_context import RequestContext
+
+BY_DEFAULT: Final = -1
+REPLICATION_FACTOR: Final = 1
+
+
+class TopicsHandler:
+    def __init__(
+        self, broker: Broker, catalog: TopicCatalog, authorizer: Authorizer, *, node_id: int
+    ) -> None:
+        self._broker = broker
+        self._catalog = catalog
+        self._authorizer = authorizer
+        self._node_id = node_id
+
+    # CreateTopics
+
+    async def create_topics(
+        self, request: CreateTopicsRequest, context: RequestContext
+    ) -> CreateTopicsResponse:
+        results: list[CreatableTopicResult | None] = []
+        wanted: list[NewTopic] = []
+        names = [topic.name for topic in request.topics]
+        for topic in request.topics:
+            refusal = self._refuse_create(topic, names, context)
+            results.append(refusal)
+            if refusal is None:
+                wanted.append(self._new_topic(topic))
+        outcomes = await self._catalog.create_topics(wanted, validate_only=request.validate_only)
+        answers = iter(zip(wanted, outcomes, strict=True))
+        return CreateTopicsResponse(
+            topics=[self._created(*next(answers)) if result is None else result for result in results]
+        )
+
+    def _refuse_create(
+        self, topic: CreatableTopic, names: Sequence[str], context: RequestContext
+    ) -> CreatableTopicResult | None:
+        def refused(code: ErrorCode, reason: str) -> CreatableTopicResult:
+            return CreatableTopicResult(name=topic.name, error_code=code, error_message=reason)
+
+        principal = context.principal
+        if not (
+            self._authorizer.authorize(principal, Operation.CREATE, CLUSTER)
+            or self._authorizer.authorize(principal, Operation.CREATE, access.topic(topic.name))
+        ):
+            return refused(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{principal} may not create topic {topic.name!r}"
+            )
+        if names.count(topic.name) > 1:
+            return refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
+        if topic.assignments:
+            return self._refuse_assignments(topic)
+        if topic.replication_factor != BY_DEFAULT:
+            reason = topic_rules.check_replication_factor(topic.replication_factor, nodes=1)
+            if reason is not None:
+                return refused(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
+        if topic.num_partitions != BY_DEFAULT:
+            reason = topic_rules.check_partition_count(topic.num_partitions)
+            if reason is not None:
+                return refused(ErrorCode.INVALID_PARTITIONS, reason)
+        return None
+
+    def _refuse_assignments(self, topic: CreatableTopic) -> CreatableTopicResult | None:
+        def refused(code: ErrorCode, reason: str) -> CreatableTopicResult:
+            return CreatableTopicResult(name=topic.name, error_code=code, error_message=reason)
+
+        if topic.num_partitions != BY_DEFAULT or topic.replication_factor != BY_DEFAULT:
+            return refused(
+                ErrorCode.INVALID_REQUEST,
+                "give either an assignment or the numbers of partitions and replicas",
+            )
+        indexes = sorted(assignment.partition_index for assignment in topic.assignments)
+        if indexes != list(range(len(indexes))):
+            return refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"partitions {indexes} are not numbered from 0 without gaps",
+            )
+        for assignment in topic.assignments:
+            if list(assignment.broker_ids) != [self._node_id]:
+                return refused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"partition {assignment.partition_index} is assigned to {list(assignment.broker_ids)}, "
+                    f"there is only node {self._node_id}",
+                )
+        return None
+
+    def _new_topic(self, topic: CreatableTopic) -> NewTopic:
+        count = len(topic.assignments) or topic.num_partitions
+        if count == BY_DEFAULT:
+            count = self._broker.config.default_partitions
+        overrides = {config.name: config.value for config in topic.configs}
+        return NewTopic(topic.name, count, overrides)
+
+    def _created(self, wanted: NewTopic, outcome: CreateResult) -> CreatableTopicResult:
+        if isinstance(outcome, Created):
+            return self._creation_result(outcome.topic)
+        if isinstance(outcome, AlreadyExists):
+            code, reason = ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {wanted.name!r} exists already"
+        elif isinstance(outcome, InvalidName):
+            code, reason = ErrorCode.INVALID_TOPIC_EXCEPTION, outcome.reason
+        elif isinstance(outcome, InvalidPartitions):
+            code, reason = ErrorCode.INVALID_PARTITIONS, outcome.reason
+        else:
+            code, reason = ErrorCode.INVALID_CONFIG, outcome.reason
+        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=reason)
+
+    def _creation_result(self, topic: Topic) -> CreatableTopicResult:
+        entries = describe(DEFINITIONS, topic.overrides, self._broker.config.topic_defaults)
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            error_message=None,
+            num_partitions=topic.partition_count,
+            replication_factor=REPLICATION_FACTOR,
+            configs=[
+                CreatableTopicConfigs(
+                    entry.name, entry.value, entry.is_read_only, entry.source, entry.is_sensitive
+                )
+                for entry in entries
+            ],
+        )
+
+    # DeleteTopics
+
+    async def delete_topics(
+        self, request: DeleteTopicsRequest, context: RequestContext
+    ) -> DeleteTopicsResponse:
+        wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+        return DeleteTopicsResponse(responses=[await self._delete(state, context) for state in wanted])
+
+    async def _delete(self, state: DeleteTopicState, context: RequestContext) -> DeletableTopicResult:
+        by_id = state.topic_id != NO_UUID
+        topic = self._catalog.by_id(state.topic_id) if by_id else self._catalog.by_name(state.name or "")
+        name = state.name if topic is None else topic.name
+
+        def answered(code: int, reason: str | None = None) -> DeletableTopicResult:
+            return DeletableTopicResult(
+                name=name,
+                topic_id=state.topic_id if topic is None else topic.topic_id,
+                error_code=code,
+                error_message=reason,
+            )
+
+        if name and not self._authorizer.authorize(context.principal, Operation.DELETE, access.topic(name)):
+            return answered(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not delete {name!r}"
+            )
+        if topic is None:
+            missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return answered(missing, f"there is no topic {name or state.topic_id.hex()!r}")
+        outcome = await self._catalog.delete_topic(topic.name)
+        if isinstance(outcome, UnknownTopic):
+            return answered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has just been deleted")
+        return answered(ErrorCode.NONE)
+
+    # CreatePartitions
+
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, context: RequestContext
+    ) -> CreatePartitionsResponse:
+        return CreatePartitionsResponse(
+            results=[
+                await self._grow(topic, context, validate_only=request.validate_only)
+                for topic in request.topics
+            ]
+        )
+
+    async def _grow(
+        self, topic: CreatePartitionsTopic, context: RequestContext, *, validate_only: bool
+    ) -> CreatePartitionsTopicResult:
+        def refused(code: ErrorCode, reason: str) -> CreatePartitionsTopicResult:
+            return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=reason)
+
+        if not self._authorizer.authorize(context.principal, Operation.ALTER, access.topic(topic.name)):
+            return refused(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not alter {topic.name!r}"
+            )
+        for assignment in topic.assignments or ():
+            if list(assignment.broker_ids) != [self._node_id]:
+                reason = f"assigned to {list(assignment.broker_ids)}, there is only node {self._node_id}"
+                return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        outcome = await self._catalog.create_partitions(topic.name, topic.count, validate_only=validate_only)
+        if isinstance(outcome, Grown):
+            return CreatePartitionsTopicResult(name=topic.name)
+        if isinstance(outcome, UnknownTopic):
+            return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name!r}")
+        return refused(ErrorCode.INVALID_PARTITIONS, outcome.reason)
+
+    # DeleteRecords
+
+    async def delete_records(
+        self, request: DeleteRecordsRequest, context: RequestContext
+    ) -> DeleteRecordsResponse:
+        topics = []
+        for topic in request.topics:
+            results = [
+                await self._delete_before(topic.name, partition.partition_index, partition.offset, context)
+                for partition in topic.partitions
+            ]
+            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        return DeleteRecordsResponse(topics=topics)
+
+    async def _delete_before(
+        self, name: str, index: int, offset: int, context: RequestContext
+    ) -> DeleteRecordsPartitionResult:
+        def answered(code: int, low_watermark: int = -1) -> DeleteRecordsPartitionResult:
+            return DeleteRecordsPartitionResult(index, low_watermark, code)
+
+        if not self._authorizer.authorize(context.principal, Operation.DELETE, access.topic(name)):
+            return answered(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = self._broker.topic(name)
+        shell = None if topic is None else topic.partition(index)
+        if shell is None:
+            return answered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        low_watermark = await shell.delete_before(offset)
+        if low_watermark is None:
+            return answered(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return answered(ErrorCode.NONE, low_watermark)

@@ -1,0 +1,207 @@
+"""A node: every layer put together, from a Config to the doors.
+
+    start: storage → metadata → broker (recovery) → doors → ready
+    stop:  no new connections → answer what is in flight → sync and checkpoint → metadata → unlock
+
+Doors open last and close first: while one is open, everything below it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.base.clock import Clock, SystemClock
+from penstock.base.log_events import get_logger
+from penstock.base.metrics import CollectorRegistry
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.broker import Broker
+from penstock.cluster.keys import KeySpace
+from penstock.cluster.metadata_store import MetadataStore
+from penstock.cluster.node_registry import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.sqlite_store import SqliteStore
+from penstock.cluster.topic_catalog import TopicCatalog
+from penstock.config import Config, ConfigError, split_address
+from penstock.domain.access import AllowAll
+from penstock.domain.config_change import ConfigEntry, node_entry
+from penstock.domain.topic_config import validate
+from penstock.gateways.kafka_apis import make_handlers
+from penstock.gateways.kafka_metadata import NodeAddress
+from penstock.gateways.kafka_metrics import KafkaDoorCollector
+from penstock.gateways.kafka_server import KafkaServer
+from penstock.gateways.metrics_page import MetricsPage
+from penstock.storage.files import DirectoryFiles, MemoryFiles
+from penstock.storage.log_store import LogStore
+
+log = get_logger("node")
+
+OFF: Final = "off"
+# Cold reads wait for the disk, not for a core: a few threads keep it busy without crowding the loop.
+READER_THREADS: Final = 4
+
+
+class Node:
+    """Runs between `start` and `stop`; `addresses` tells where its doors are."""
+
+    def __init__(self, config: Config, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._tasks = TaskSupervisor(log)
+        self._registry = CollectorRegistry()
+        # Undoes what `start` did, in reverse order, however far it came.
+        self._undo = AsyncExitStack()
+        self._address = NodeAddress(config.node.id, "", 0, "")
+        self.addresses: dict[str, str] = {}
+
+    async def start(self) -> None:
+        try:
+            await self._start()
+        except BaseException:
+            await self._undo.aclose()
+            raise
+
+    async def stop(self) -> None:
+        log.info("node stopping")
+        await self._undo.aclose()
+        log.info("node stopped")
+
+    async def _start(self) -> None:
+        self._check_settings()
+        self._undo.push_async_callback(self._tasks.stop)
+        store = await self._open_storage()
+        metadata = await self._open_metadata()
+        keys = KeySpace()
+        cluster_id = await ensure_cluster_id(metadata, keys, lambda: uuid.uuid4().bytes)
+        self._address = msgspec.structs.replace(self._address, cluster_id=cluster_id)
+        catalog = TopicCatalog(metadata, keys, clock=self._clock, new_topic_id=lambda: uuid.uuid4().bytes)
+        broker = Broker(
+            self._config.broker,
+            catalog=catalog,
+            store=store,
+            clock=self._clock,
+            tasks=self._tasks,
+            metrics=self._registry,
+        )
+        self._undo.push_async_callback(broker.stop)
+        await broker.start()
+        await self._open_metrics_page(broker)
+        await self._open_kafka_door(broker, catalog, ProducerIds(metadata, keys))
+        await self._register(NodeRegistry(metadata, keys))
+
+    def _check_settings(self) -> None:
+        problems = validate(self._config.broker.topic_defaults)
+        if problems:
+            raise ConfigError(f"configuration: [broker] topic_defaults: {problems[0].reason}")
+
+    async def _open_storage(self) -> LogStore:
+        node = self._config.node
+        files = (
+            MemoryFiles(bytes_max=self._config.storage.memory_bytes_max) if node.memory else DirectoryFiles()
+        )
+        store = await asyncio.to_thread(
+            LogStore.open,
+            files,
+            node.data_dir,
+            self._config.storage,
+            self._clock,
+            self._registry,
+        )
+        self._undo.push_async_callback(asyncio.to_thread, store.close)
+        return store
+
+    async def _open_metadata(self) -> MetadataStore:
+        node = self._config.node
+        if node.metadata:
+            kind, _, path = node.metadata.partition(":")
+            if kind != "sqlite" or not path:
+                raise ConfigError(f"metadata: {node.metadata!r} is not sqlite:PATH")
+        else:
+            path = ":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite")
+        store = await SqliteStore.open(path, clock=self._clock)
+        self._undo.push_async_callback(store.close)
+        return store
+
+    async def _open_metrics_page(self, broker: Broker) -> None:
+        if self._config.metrics.listen in ("", OFF):
+            return
+        page = MetricsPage(self._registry, lambda: broker.is_healthy)
+        await _listen(page.start, self._config.metrics.listen, "metrics")
+        self._undo.push_async_callback(page.stop)
+        self.addresses["metrics"] = f"{page.host}:{page.port}"
+
+    async def _open_kafka_door(
+        self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds
+    ) -> None:
+        config = self._config.kafka
+        if config.listen in ("", OFF):
+            return
+        readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
+        self._undo.callback(readers.shutdown, wait=False)
+        handlers = make_handlers(
+            broker=broker,
+            catalog=catalog,
+            producer_ids=producer_ids,
+            authorizer=AllowAll(),
+            clock=self._clock,
+            readers=readers,
+            address=lambda: self._address,
+            node_entries=self._node_entries(),
+        )
+        server = KafkaServer(config, handlers, self._tasks)
+        self._registry.register(KafkaDoorCollector(server))
+        # In reverse: stop listening, wake the parked readers, answer, close.
+        self._undo.push_async_callback(server.drain)
+        self._undo.callback(broker.wake_waiting)
+        self._undo.push_async_callback(server.stop_listening)
+        await _listen(server.start, config.listen, "kafka")
+        self.addresses["kafka"] = f"{server.host}:{server.port}"
+        host, port = server.host, server.port
+        if config.advertised:
+            host, port = split_address(config.advertised, "kafka advertised")
+        self._address = msgspec.structs.replace(self._address, host=host, port=port)
+
+    async def _register(self, nodes: NodeRegistry) -> None:
+        record = NodeRecord(
+            self._config.node.id, self._address.host, self._address.port, started_ms=self._clock.now_ms()
+        )
+        self._undo.push_async_callback(nodes.close)
+        outcome = await nodes.register(record)
+        if isinstance(outcome, NodeIdTaken):
+            raise ConfigError(
+                f"node {record.node_id} is running already at {outcome.record.host}:{outcome.record.port}; "
+                "give this one another id (PENSTOCK_NODE__ID)"
+            )
+
+    def _node_entries(self) -> list[ConfigEntry]:
+        """What DescribeConfigs tells of this node, by the names that Kafka's tools know."""
+        broker, kafka = self._config.broker, self._config.kafka
+        settings = {
+            "broker.id": (str(self._config.node.id), "The id of this node."),
+            "listeners": (f"PLAINTEXT://{kafka.listen}", "Where the Kafka door listens."),
+            "log.dirs": (self._config.node.data_dir, "Where the logs lie."),
+            "auto.create.topics.enable": (
+                str(broker.auto_create_topics).lower(),
+                "Metadata creates unknown topics.",
+            ),
+            "num.partitions": (str(broker.default_partitions), "Partitions of a topic that does not say."),
+            "socket.request.max.bytes": (str(kafka.frame_bytes_max), "The largest request."),
+            "connections.max.idle.ms": (str(kafka.idle_ms_max), "After this a silent connection is closed."),
+            "fetch.max.bytes": (str(broker.fetch_bytes_max), "The largest Fetch reply."),
+        }
+        return [node_entry(name, value, documentation=text) for name, (value, text) in settings.items()]
+
+
+async def _listen(start: Callable[[str, int], Awaitable[None]], address: str, what: str) -> None:
+    host, port = split_address(address, what)
+    try:
+        await start(host, port)
+    except OSError as error:
+        raise ConfigError(f"{what}: cannot listen on {address}: {error.strerror or error}") from error

@@ -1,0 +1,71 @@
+"""Is there a whole batch after a bad place? Then the bad place is damage, and not the torn end of the last write.
+
+A batch is recognised by what a header must say (magic, a length that fits, a base offset at or past the one expected)
+and by its checksum. A regular expression finds the candidates at memory speed; checksums are only computed for those.
+The work is bounded: over the bound the answer is "yes", because cutting what may be somebody's data is the worse error.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+from penstock.codec.record_batch import HEADER_BYTES, BatchProblem, check_batch
+from penstock.storage.file_protocols import File
+
+_OFFSET = struct.Struct(">q")
+_WINDOW_BYTES: Final = 4 << 20
+# 16 times the largest segment by default: 0.1 s of checksums.
+CHECKSUM_BYTES_MAX: Final = 1 << 30
+# How far past the expected offset a batch of the same log may lie: what one segment could hold.
+OFFSET_REACH: Final = 1 << 32
+
+
+class FoundBatch:
+    __slots__ = ("base_offset", "position")
+
+    def __init__(self, position: int, base_offset: int) -> None:
+        self.position = position
+        # -1: the search gave up, and says nothing about it.
+        self.base_offset = base_offset
+
+
+def find_batch_after(file: File, *, start: int, end: int, offset_min: int) -> FoundBatch | None:
+    """The first whole batch that begins in [start, end) with an offset of at least `offset_min`."""
+    pattern = _header_pattern(offset_min)
+    budget = CHECKSUM_BYTES_MAX
+    position = start
+    while end - position >= HEADER_BYTES:
+        window = file.read_at(position, min(_WINDOW_BYTES + HEADER_BYTES, end - position))
+        for match in pattern.finditer(window):
+            place = match.start()
+            found, cost = _try(file, position + place, end, offset_min, window[place : place + HEADER_BYTES])
+            budget -= cost
+            if found is not None:
+                return found
+            if budget < 0:
+                return FoundBatch(position + place, -1)
+        position += _WINDOW_BYTES
+    return None
+
+
+def _header_pattern(offset_min: int) -> re.Pattern[bytes]:
+    # The upper half of the base offset is the expected one, or one more when the lower half wraps.
+    halves = {_OFFSET.pack(offset_min)[:4], _OFFSET.pack(min(offset_min + OFFSET_REACH, 2**63 - 1))[:4]}
+    upper = b"|".join(re.escape(half) for half in sorted(halves))
+    # Looked ahead, not consumed: candidates may overlap.
+    return re.compile(rb"(?=(?:%b).{4}[\x00-\x7f].{7}\x02)" % upper, re.DOTALL)
+
+
+def _try(file: File, position: int, end: int, offset_min: int, head: bytes) -> tuple[FoundBatch | None, int]:
+    if len(head) < HEADER_BYTES:
+        return None, 0
+    base_offset, length = struct.unpack_from(">qi", head)
+    size = length + 12
+    if not offset_min <= base_offset <= offset_min + OFFSET_REACH or size < HEADER_BYTES or position + size > end:
+        return None, 0
+    header = check_batch(file.read_at(position, size))
+    if isinstance(header, BatchProblem):
+        return None, size
+    return FoundBatch(position, base_offset), size

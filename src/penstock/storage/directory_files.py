@@ -1,0 +1,181 @@
+"""The directory engine of the file seam: real files, one system call a method.
+
+Log data is never mapped into memory: an I/O error on a mapped page is a SIGBUS, which ends the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+
+from penstock.storage.file_protocols import WritableBytes
+
+# Linux' errors for "this file system or file cannot do that", after which the blocking way is taken.
+_NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL})
+# Before Linux 5.8 syncfs returned 0 although writeback had failed, so it proves nothing there.
+_SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
+
+
+class DirectoryFile:
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def write_at(self, data: WritableBytes, position: int) -> int:
+        return os.pwrite(self._descriptor, data, position)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing:
+            data = os.pread(self._descriptor, missing, position + size - missing)
+            if not data:
+                break
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def read_cached_at(self, position: int, size: int) -> bytearray | None:
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in _NOT_NOW:
+                return None
+            raise
+        # Part of it is in memory: the caller asks again in a thread, rather than serving half now.
+        return buffer if count == size else None
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def drop_cache(self) -> None:
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+class SyncFileSystem:
+    """syncfs(2): one call for the whole file system that holds the root.
+
+    Since Linux 5.8 it reports a writeback error of any file of the file system, once for each descriptor it is
+    called on. It cannot say which file: every log of the turn counts as failed.
+    """
+
+    def __init__(self, root: str, library: ctypes.CDLL) -> None:
+        self._descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._library = library
+
+    def sync(self) -> None:
+        if self._library.syncfs(self._descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class FileLock:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class DirectoryFiles:
+    is_durable = True
+
+    def open(self, path: str, *, create: bool = False) -> DirectoryFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return DirectoryFile(path, os.open(path, flags, 0o640))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def file_sizes(self, path: str) -> dict[str, int]:
+        try:
+            with os.scandir(path) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        except FileNotFoundError:
+            return {}
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, mode=0o750, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def whole_disk_sync(self, root: str) -> SyncFileSystem | None:
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "syncfs") or _kernel_version() < _SYNCFS_REPORTS_ERRORS_SINCE:
+            return None
+        return SyncFileSystem(root, library)
+
+    def free_bytes(self, root: str) -> int:
+        facts = os.statvfs(root)
+        return facts.f_bavail * facts.f_frsize
+
+    def lock(self, path: str) -> FileLock | None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            # The kernel lets go of it when the process dies, however it dies: no stale lock to clean up.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return FileLock(descriptor)
+
+
+def _kernel_version() -> tuple[int, int]:
+    numbers = os.uname().release.split("-")[0].split(".")
+    return int(numbers[0]), int(numbers[1])

@@ -1,0 +1,84 @@
+"""Indexes of sealed segments, loaded when somebody asks, a bounded number of them kept.
+
+Called by reading threads and by the loop, hence the lock. An index whose files are missing or bad is made anew by
+walking the segment's headers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from penstock.base.log_events import get_logger
+from penstock.storage.batch_scan import BatchScan
+from penstock.storage.file_protocols import File, Files
+from penstock.storage.index_file import load_index
+from penstock.storage.segment import Segment
+from penstock.storage.segment_index import SegmentIndex
+
+_log = get_logger("storage")
+
+
+class IndexCache:
+    def __init__(self, files: Files, *, segments_max: int, index_interval_bytes: int) -> None:
+        self._files = files
+        self._segments_max = segments_max
+        self._index_interval_bytes = index_interval_bytes
+        self._kept: OrderedDict[Segment, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def index_of(self, segment: Segment, file: File) -> SegmentIndex:
+        """May read from the disk."""
+        index = segment.index
+        if index is None:
+            loaded = self._load(segment, file)
+            with self._lock:
+                # Whoever came first wins: the loop may have begun to append to the index that it loaded.
+                index = segment.index
+                if index is None:
+                    index = segment.index = loaded
+            self.keep(segment)
+        return index
+
+    def keep(self, segment: Segment) -> None:
+        """Its index may be dropped when others are wanted more, if the files hold all of it."""
+        with self._lock:
+            if segment.is_active or segment.index is None or segment.index.covered_bytes != segment.size:
+                return
+            self._kept[segment] = None
+            self._kept.move_to_end(segment)
+            if len(self._kept) > self._segments_max:
+                oldest, _ = self._kept.popitem(last=False)
+                oldest.index = None
+
+    def release(self, segment: Segment) -> None:
+        """The segment is written to again, or gone."""
+        with self._lock:
+            self._kept.pop(segment, None)
+
+    def _load(self, segment: Segment, file: File) -> SegmentIndex:
+        index = load_index(self._files, segment.prefix)
+        if index.covered_bytes == segment.size:
+            return index
+        if index.covered_bytes > segment.size:
+            index = SegmentIndex()
+        _log.info(
+            "index rebuilt", segment=segment.path, from_byte=index.covered_bytes, to_byte=segment.size
+        )
+        return complete_index(segment, index, file, self._index_interval_bytes)
+
+
+def complete_index(segment: Segment, index: SegmentIndex, file: File, index_interval_bytes: int) -> SegmentIndex:
+    """Walks on from where the index ends. Damage is not this function's business: it stops there, and whoever reads
+    past it finds it."""
+    twin = Segment("", segment.base_offset, begun_ms=0)
+    twin.index = index
+    twin.size = index.covered_bytes
+    twin.record_count = index.covered_records
+    twin.max_timestamp = index.covered_max_timestamp
+    scan = BatchScan(
+        file, start=index.covered_bytes, end=segment.size, next_offset=None, checks_checksums=False
+    )
+    for _, header in scan:
+        twin.take(header, index_interval_bytes)
+    return index

@@ -1,0 +1,374 @@
+"""The log of one partition: segments of whole batches, appended to at the end, read anywhere, removed from the head.
+
+Who calls what: everything here runs on the event loop and returns in microseconds, except what says "blocking", which
+belongs in a thread. Nothing here awaits, so nothing comes in between.
+
+    log_start          readable_end        log_end
+        |=================|------------------|
+         served            written, not yet promised to anybody
+
+- `append` writes at once and changes nothing if it fails; when the bytes are durable is GroupCommit's business.
+- `advance_readable` is the caller's word that everything below is durable (or replicated): reads stop there.
+- `damage`: nothing at or past it is served, and nothing is appended, until it was repaired.
+- Offline (`failure`): the disk failed a write or a sync. Nothing is served or taken until recovery has read it again.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.base.log_events import get_logger
+from penstock.codec.record_batch import BatchHeader
+from penstock.domain.producer_sequence import ProducerSequences
+from penstock.storage.file_protocols import File
+from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.log_home import LogHome
+from penstock.storage.log_recovery import RecoveredLog
+from penstock.storage.log_sync import LogSync
+from penstock.storage.read_plan import ReadPlan
+from penstock.storage.segment import Segment
+from penstock.storage.segment_index import ENTRY_MAX, SegmentIndex
+from penstock.storage.small_file import write_fully
+from penstock.storage.storage_config import SEGMENT_BYTES_LIMIT, LogConfig
+from penstock.storage.storage_errors import (
+    Damage,
+    Damaged,
+    DiskFullError,
+    LogFailedError,
+    Offline,
+    OutOfRange,
+    StorageError,
+)
+from penstock.storage.store_context import StoreContext
+
+_log = get_logger("storage")
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# The process or the system is out of descriptors: that passes, and says nothing about this log.
+_NO_HANDLE: Final = frozenset({errno.EMFILE, errno.ENFILE})
+# Ends of recent reads, so that a reader that goes on from there needs no search: more than consumers of one partition.
+_BOUNDARIES_MAX: Final = 64
+
+
+class PartitionLog:
+    def __init__(self, context: StoreContext, home: LogHome, config: LogConfig) -> None:
+        """Empty, and nothing on disk. `log_recovery` brings back what was there."""
+        self.context = context
+        self.home = home
+        self.config = config
+        self.log_start = 0
+        self.log_end = 0
+        self.readable_end = 0
+        # Everything below is on disk, as far as turns of group commit have proved it.
+        self.durable_end = 0
+        # Grows when the log was cut or read again: syncs and reads of the time before say nothing about it.
+        self.generation = 0
+        self.size_bytes = 0
+        self.damage: Damage | None = None
+        self.failure: str | None = None
+        self.producers = ProducerSequences(context.config.producers_max)
+        self.epochs = LeaderEpochs()
+        # Since the last checkpoint: what an unclean start would have to read.
+        self.unsaved_bytes = 0
+        self.unsaved_batches = 0
+        self.segments: list[Segment] = []
+        self._active: Segment | None = None
+        self._readable_segment: Segment | None = None
+        self._readable_position = 0
+        # (offset after a batch, its segment, position there), for batches past the readable end.
+        self._marks: deque[tuple[int, Segment, int]] = deque()
+        self._dirty: list[Segment] = []
+        self._new_files: list[File] = []
+        self._new_directories: list[str] = []
+        self._boundaries: dict[int, tuple[Segment, int]] = {}
+        self._index_interval_bytes = context.config.index_interval_bytes
+        # Records of the first segment that lie below log_start.
+        self._hidden_records = 0
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.home.topic}-{self.home.partition} {self.log_start} … {self.log_end}>"
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def append(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Whole, checked and placed batches from `log_end` on. On a StorageError nothing has changed."""
+        if self.failure is not None or self.damage is not None or self.context.is_full:
+            raise self._refusal()
+        assert headers[0].base_offset == self.log_end, (headers[0].base_offset, self.log_end)
+        size = len(data)
+        segment = self._active
+        if segment is None or (segment.size + size > self.config.segment_bytes and segment.size > 0):
+            segment = self._begin_segment(headers[0])
+        elif segment.index is None or headers[-1].base_offset - segment.base_offset > ENTRY_MAX:
+            segment = self._ready_segment(segment, headers)
+        position = segment.size
+        try:
+            file = segment.file or self.context.handles.open(segment)
+            if file.write_at(data, position) != size:
+                write_fully(file, data, position)
+        except OSError as error:
+            raise self._write_failed(segment, error) from error
+        marks = self._marks
+        for header in headers:
+            segment.take(header, self._index_interval_bytes)
+            if header.producer_id >= 0:
+                self.producers.apply(header)
+            if header.leader_epoch != self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            marks.append((segment.next_offset, segment, segment.size))
+        assert segment.size == position + size, "headers and bytes are of the same batches"
+        self.log_end = segment.next_offset
+        self.size_bytes += size
+        self.unsaved_bytes += size
+        self.unsaved_batches += len(headers)
+        if not segment.is_dirty:
+            segment.is_dirty = True
+            self._dirty.append(segment)
+
+    def advance_readable(self, offset: int) -> None:
+        """Everything below `offset` may be read; between two batches' ends the lower one counts."""
+        marks = self._marks
+        while marks and marks[0][0] <= offset:
+            self.readable_end, self._readable_segment, self._readable_position = marks.popleft()
+
+    def begin_sync(self) -> LogSync:
+        """What has to be synced so that everything below today's `log_end` is durable."""
+        sync = LogSync(self, self.log_end)
+        for segment in self._dirty:
+            if segment.file is not None:
+                sync.files.append(segment.file)
+            else:
+                sync.paths.append(segment.path)
+            if segment.is_new:
+                segment.is_new = False
+                if self.home.directory not in self._new_directories:
+                    self._new_directories.append(self.home.directory)
+            # From here on a write is for the next turn. This one holds the file itself, so it stays open.
+            segment.is_dirty = False
+        self._dirty.clear()
+        if self._new_files:
+            sync.files.extend(self._new_files)
+            self._new_files.clear()
+        if self._new_directories:
+            sync.directories.extend(self._new_directories)
+            self._new_directories.clear()
+        return sync
+
+    def end_sync(self, sync: LogSync) -> bool:
+        """The sync went well; False if the log was cut or read again meanwhile, so that this says nothing."""
+        if sync.generation != self.generation:
+            return False
+        self.durable_end = max(self.durable_end, sync.end_offset)
+        return True
+
+    def fail(self, reason: str) -> None:
+        """The disk failed the log: nothing is taken or served until recovery has read it again."""
+        if self.failure is None:
+            self.failure = reason
+            self.context.metrics.offline_logs.inc()
+            _log.error("log offline", topic=self.home.topic, partition=self.home.partition, reason=reason)
+
+    def adopt(self, recovered: RecoveredLog) -> None:
+        """The log is what recovery read from its files: all of it durable, so all of it readable."""
+        for segment in self.segments:
+            self.context.handles.forget(segment)
+            self.context.indexes.release(segment)
+        if self.failure is not None:
+            self.context.metrics.offline_logs.dec()
+        self.failure = None
+        self.damage = None
+        self.generation += 1
+        self.segments = recovered.segments
+        self._active = self.segments[-1] if self.segments else None
+        self.log_start = recovered.log_start
+        self.log_end = self.readable_end = self.durable_end = recovered.log_end
+        self._readable_segment = self._active
+        self._readable_position = self._active.size if self._active is not None else 0
+        self.size_bytes = sum(segment.size for segment in self.segments)
+        self.producers = recovered.producers
+        self.epochs = recovered.epochs
+        self.unsaved_bytes = recovered.scanned_bytes
+        self.unsaved_batches = recovered.scanned_batches
+        self._marks.clear()
+        self._dirty.clear()
+        self._boundaries = {}
+        if recovered.damage is not None:
+            self.note_damage(recovered.damage)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def plan_read(
+        self, offset: int, *, bytes_max: int, up_to: int | None = None
+    ) -> ReadPlan | OutOfRange | Damaged | Offline | None:
+        """Whole batches, the first of which holds `offset`, at least one whatever its size; None: nothing there yet."""
+        if self.failure is not None:
+            return Offline(self.failure)
+        if offset < self.log_start or offset > self.log_end:
+            return OutOfRange(self.log_start, self.log_end)
+        damage = self.damage
+        if damage is not None and offset >= damage.offset:
+            return Damaged(damage)
+        if offset >= self.readable_end or (up_to is not None and offset >= up_to):
+            return None
+        segment = self.segment_of(offset)
+        if segment is self._readable_segment:
+            end, end_offset = self._readable_position, self.readable_end
+        else:
+            end, end_offset = segment.size, segment.next_offset
+        if damage is not None and damage.segment_base_offset == segment.base_offset:
+            end, end_offset = min(end, damage.position), min(end_offset, damage.offset)
+        boundary = self._boundaries.get(offset)
+        segment.was_used = True
+        try:
+            file = segment.file or self.context.handles.open(segment)
+        except OSError as error:
+            return Offline(f"{segment.path} cannot be opened: {error.strerror}")
+        return ReadPlan(
+            self,
+            segment,
+            file,
+            offset=offset,
+            bytes_max=bytes_max,
+            start=boundary[1] if boundary is not None and boundary[0] is segment else -1,
+            end=end,
+            end_offset=end_offset,
+            up_to=end_offset if up_to is None else min(up_to, end_offset),
+        )
+
+    def segment_of(self, offset: int) -> Segment:
+        active = self._active
+        assert active is not None
+        if offset >= active.base_offset:
+            return active
+        place = bisect_right(self.segments, offset, key=_base_offset)
+        return self.segments[max(place - 1, 0)]
+
+    def remember_boundary(self, offset: int, segment: Segment, position: int) -> None:
+        """A batch begins at `offset`, there. Also called by reading threads: one dict operation each."""
+        boundaries = self._boundaries
+        if len(boundaries) >= _BOUNDARIES_MAX:
+            boundaries.clear()
+        boundaries[offset] = (segment, position)
+
+    def note_damage(self, damage: Damage) -> None:
+        """Found by whoever read the bytes, in whatever thread; the lowest place counts, each is told once."""
+        known = self.damage
+        if known is not None and known.offset <= damage.offset:
+            return
+        self.damage = damage
+        self.context.metrics.damage.inc()
+        _log.error(
+            "log damaged",
+            topic=self.home.topic,
+            partition=self.home.partition,
+            offset=damage.offset,
+            problem=damage.describe(),
+        )
+
+    # --- facts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def record_count(self) -> int:
+        """Records, not offsets: holes are not counted."""
+        return sum(segment.record_count for segment in self.segments) - self._hidden_records
+
+    @property
+    def max_timestamp(self) -> int:
+        return max((segment.max_timestamp for segment in self.segments), default=-1)
+
+    # --- segments ------------------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Begins a new segment at the log's end, if the last one has anything in it."""
+        if self._active is not None and self._active.size > 0:
+            self._begin_segment_at(self.log_end)
+
+    def _begin_segment(self, header: BatchHeader) -> Segment:
+        try:
+            return self._begin_segment_at(header.base_offset)
+        except OSError as error:
+            raise self._cannot_begin(error) from error
+
+    def _begin_segment_at(self, base_offset: int) -> Segment:
+        if self._active is None:
+            self._make_home()
+        segment = Segment(self.home.directory, base_offset, begun_ms=self.context.clock.now_ms())
+        file = self.context.handles.open(segment, create=True)
+        # A leftover of a roll that failed half-way, or of a crash before the name was known to be there.
+        if file.size() > 0:
+            file.truncate(0)
+        segment.index = SegmentIndex()
+        segment.is_new = True
+        segment.is_active = True
+        segment.is_dirty = True
+        self._dirty.append(segment)
+        if self._active is not None:
+            self._active.is_active = False
+        self._active = segment
+        self.segments.append(segment)
+        return segment
+
+    def _make_home(self) -> None:
+        home = self.home
+        topic_file = home.create(self.context.files)
+        if topic_file is not None:
+            self._new_files.append(topic_file)
+        self._new_directories = [home.directory, home.topic_directory, home.logs_directory]
+
+    def _ready_segment(self, segment: Segment, headers: Sequence[BatchHeader]) -> Segment:
+        if headers[-1].base_offset - segment.base_offset > ENTRY_MAX:
+            return self._begin_segment(headers[0])
+        # The first append after a start: the index comes from its files, once. Blocking, about 0.1 ms.
+        try:
+            self.context.indexes.index_of(segment, segment.file or self.context.handles.open(segment))
+        except OSError as error:
+            raise self._write_failed(segment, error) from error
+        return segment
+
+    # --- refusals ------------------------------------------------------------------------------------------------
+
+    def _refusal(self) -> StorageError:
+        if self.failure is not None:
+            return LogFailedError(f"{self.home.topic}-{self.home.partition} is offline: {self.failure}")
+        if self.damage is not None:
+            return LogFailedError(
+                f"{self.home.topic}-{self.home.partition} is damaged: {self.damage.describe()}"
+            )
+        self.context.metrics.refused_full.inc()
+        return DiskFullError("the disk has less room than the node keeps for itself")
+
+    def _write_failed(self, segment: Segment, error: OSError) -> StorageError:
+        """Takes back what was written of the batch, so that the next one finds the end where it was."""
+        if error.errno in _NO_HANDLE:
+            return LogFailedError(f"{segment.path}: {error.strerror}")
+        try:
+            if segment.file is not None:
+                segment.file.truncate(segment.size)
+        except OSError as second_error:
+            self.fail(f"{segment.path} could not be cut back after a failed write: {second_error}")
+            return LogFailedError(self.failure)
+        if error.errno in _NO_ROOM:
+            self.context.metrics.refused_full.inc()
+            return DiskFullError(f"{segment.path}: {error.strerror}")
+        self.fail(f"{segment.path} could not be written: {error}")
+        return LogFailedError(self.failure)
+
+    def _cannot_begin(self, error: OSError) -> StorageError:
+        if error.errno in _NO_HANDLE:
+            return LogFailedError(f"{self.home.directory}: {error.strerror}")
+        if error.errno in _NO_ROOM:
+            self.context.metrics.refused_full.inc()
+            return DiskFullError(f"{self.home.directory}: {error.strerror}")
+        self.fail(f"{self.home.directory}: a segment could not be begun: {error}")
+        return LogFailedError(self.failure)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+assert SEGMENT_BYTES_LIMIT <= ENTRY_MAX, "positions fit into an index entry"

@@ -1,0 +1,30 @@
+"""What all logs of a node share: the file seam, the settings, the caches, and whether the disk has room."""
+
+from __future__ import annotations
+
+from penstock.base.clock import Clock
+from penstock.base.metrics import CollectorRegistry
+from penstock.storage.file_protocols import Files
+from penstock.storage.handle_cache import HandleCache
+from penstock.storage.index_cache import IndexCache
+from penstock.storage.storage_config import StorageConfig, handles_max_of
+from penstock.storage.storage_metrics import StorageMetrics
+
+
+class StoreContext:
+    __slots__ = ("clock", "config", "files", "handles", "indexes", "is_full", "metrics")
+
+    def __init__(
+        self, files: Files, config: StorageConfig, clock: Clock, registry: CollectorRegistry | None = None
+    ) -> None:
+        self.files = files
+        self.config = config
+        self.clock = clock
+        self.handles = HandleCache(files, handles_max_of(config))
+        self.indexes = IndexCache(
+            files,
+            segments_max=config.index_cache_segments_max,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+        self.metrics = StorageMetrics(registry if registry is not None else CollectorRegistry())
+        self.is_full = False

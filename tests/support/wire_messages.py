@@ -1,0 +1,83 @@
+"""Random messages of any class and version, made from the declarations, for tests of the wire codec.
+
+A message holds only what its version can carry, so that decoding what was encoded gives an equal one back.
+Numbers lean to their limits, strings to the lengths at which a varint grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any, TypeVar
+
+from penstock.codec.wire import APIS, ErrorCode, Message, Request, Response
+from penstock.codec.wire.schema import Array, Blob, Field, Kind, Nested, Scalar, Text, fields_of
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
+_ERROR_CODES = tuple(int(code) for code in ErrorCode)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz.-_ABCXYZ0189é漢😀"
+# Milliseconds up to the year 2999: an oracle turns such fields into dates.
+_TIMESTAMP_MAX = 32_472_144_000_000
+_TIMESTAMP_NAMES = ("timestamp", "_ms", "_time")
+
+
+def every_body() -> Iterator[tuple[type[Request] | type[Response], int]]:
+    """Every request and response class with each of its versions."""
+    for api in APIS.values():
+        for version in range(api.version_min, api.version_max + 1):
+            yield api.request, version
+            yield api.response, version
+
+
+def random_message(message_class: type[MessageT], version: int, random: Random) -> MessageT:
+    values = {
+        field.name: _random_field(field, version, random)
+        for field in fields_of(message_class)
+        if version in field.versions
+    }
+    return message_class(**values)
+
+
+def _random_field(field: Field, version: int, random: Random) -> Any:
+    if version in field.nullable and random.random() < 0.25:
+        return None
+    if field.is_tagged(version) and random.random() < 0.5:
+        return field.default
+    if field.name == "error_code" or field.name.endswith("_error_code"):
+        return random.choice(_ERROR_CODES)
+    if isinstance(field.kind, Scalar) and field.kind.format == "q" and field.name.endswith(_TIMESTAMP_NAMES):
+        return random.randrange(_TIMESTAMP_MAX)
+    return _random_value(field.kind, version, random)
+
+
+def _random_value(kind: Kind, version: int, random: Random) -> Any:
+    match kind:
+        case Scalar(character, _):
+            return _random_scalar(character, random)
+        case Text():
+            return "".join(random.choices(_LETTERS, k=_random_length(random)))
+        case Blob():
+            return random.randbytes(_random_length(random))
+        case Nested(message_class):
+            return random_message(message_class, version, random)
+        case Array(element):
+            return tuple(_random_value(element, version, random) for _ in range(random.choice((0, 1, 1, 2, 3))))
+
+
+def _random_scalar(character: str, random: Random) -> Any:
+    if character == "?":
+        return random.random() < 0.5
+    if character == "16s":
+        return random.randbytes(16)
+    if character == "d":
+        return random.uniform(-1e9, 1e9)
+    if character in "HI":
+        return random.randrange(1 << (16 if character == "H" else 32))
+    limit = 1 << (_BITS[character] - 1)
+    return random.choice((0, 1, -1, limit - 1, -limit, random.randrange(-limit, limit)))
+
+
+def _random_length(random: Random) -> int:
+    return random.choice((0, 1, 7, 30, 126, 127, 128, 300))

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ConfigError, load_config, split_address
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('[kafka]\nlisten = "127.0.0.1:1"\nidle_ms_max = 7\n[node]\nid = 3\n[broker]\ndefault_partitions = 4\n')
+    environment = {"PENSTOCK_KAFKA__LISTEN": "127.0.0.1:2", "PENSTOCK_NODE__ID": "5", "PENSTOCK_BOOTSTRAP": "ignored"}
+    config = load_config(file, environment, {"node": {"id": 6}})
+    assert config.kafka.listen == "127.0.0.1:2"
+    assert config.kafka.idle_ms_max == 7
+    assert config.node.id == 6
+    assert config.broker.default_partitions == 4
+
+
+def test_yaml_is_read_like_toml(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.yaml"
+    file.write_text("broker:\n  topic_defaults:\n    retention.ms: '1000'\n")
+    assert load_config(file, {}, {}).broker.topic_defaults == {"retention.ms": "1000"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[kafak]\nlisten = 'x'\n", "there is no section 'kafak', did you mean 'kafka'?"),
+        ("[kafka]\nlistn = 'x'\n", "[kafka] has no setting 'listn', did you mean 'listen'?"),
+        ("[kafka]\nidle_ms_max = 'soon'\n", "configuration: Expected `int`, got `str` - at `$.kafka.idle_ms_max`"),
+        ("top = 1\n", "expected sections such as [kafka]"),
+        ("[kafka\n", "penstock.toml: Expected"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {}, {})
+    assert sentence in str(caught.value)
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_config(tmp_path / "absent.toml", {}, {})
+
+
+@pytest.mark.parametrize(("address", "parts"), [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9092", ("::1", 9092))])
+def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> None:
+    assert split_address(address, "kafka") == parts
+
+
+@pytest.mark.parametrize("address", ["9092", "host:", "host:port", "host:70000", ""])
+def test_what_is_not_an_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
+        split_address(address, "kafka")
