@@ -75,6 +75,7 @@ class Figures(msgspec.Struct):
     rounds: dict[str, list[float]]
     broker_cpu_microseconds: dict[str, list[float]]
     disk_messages_per_second: list[float]
+    bytes_per_sync: list[int]
 
     def median(self, target: str) -> float:
         return statistics.median(self.rounds[target])

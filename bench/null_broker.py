@@ -18,7 +18,6 @@ from typing import Any, Final, cast
 import uvloop
 
 from penstock.codec import wire
-from penstock.codec.record_batch import patch
 from penstock.codec.records import Record, build_batch
 from penstock.codec.wire.messages import api_versions, fetch, list_offsets, metadata, produce
 
@@ -38,6 +37,7 @@ PRODUCE: Final = b"\x00\x00"
 # Without topic ids: names are enough for a ceiling, and librdkafka speaks these versions as fast.
 VERSIONS: Final = {0: (0, 10), 1: (4, 11), 2: (1, 5), 3: (0, 9), 18: (0, 3)}
 
+_BASE_OFFSET = struct.Struct(">q")
 _INT16 = struct.Struct(">h")
 _HEADER = struct.Struct(">hhi")
 
@@ -149,7 +149,7 @@ class NullBroker(asyncio.BufferedProtocol):
             for asked in topic.partitions:
                 records = b""
                 if bytes_left > 0:
-                    patch(self._batch, 0, base_offset=asked.fetch_offset, leader_epoch=0)
+                    _BASE_OFFSET.pack_into(self._batch, 0, asked.fetch_offset)
                     records = bytes(self._batch)
                     bytes_left -= len(records)
                 answers.append(

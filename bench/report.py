@@ -78,6 +78,7 @@ def save(facts: dict[str, Any], all_figures: list[Figures], start: dict[str, flo
             "rounds": figures.rounds,
             "broker_cpu_microseconds_per_message": figures.broker_cpu_microseconds,
             "disk_messages_per_second": figures.disk_messages_per_second,
+            "bytes_per_sync": figures.bytes_per_sync,
             "share": {name: round(figures.share(name), 3) for name in PENSTOCK if name in figures.rounds},
             "goal": figures.case.goals,
         }

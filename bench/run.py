@@ -28,8 +28,7 @@ from bench.targets import Target, mock_cluster, null_broker, penstock, run_load
 ROOT: Final = Path(__file__).parents[1]
 ADMIN_SECONDS_MAX: Final = 30
 DISK_SECONDS: Final = 1.0
-# What librdkafka puts into a batch at most; used when the node does not tell how much it syncs at a time.
-BATCH_BYTES: Final = 1_000_000
+DISK_BLOCK_BYTES: Final = 4_096
 
 
 def main() -> None:
@@ -63,17 +62,19 @@ def _arguments() -> Any:
 
 
 def measure(case: Case, directory: Path, rounds: int) -> Figures:
-    figures = Figures(case, {name: [] for name in case.targets}, {name: [] for name in case.targets}, [])
+    figures = Figures(case, {name: [] for name in case.targets}, {name: [] for name in case.targets}, [], [])
     with _brokers(case, directory) as brokers:
         if case.kind == "consume":
             _store(case, brokers)
         for number in range(rounds):
+            turns_before = 0.0
             for name in case.targets:
+                if name == "fsync":
+                    turns_before = _sync_turns(brokers["penstock"])
                 _round(figures, brokers[_process_of(name)], name, number)
-            if case.kind == "produce":
-                bytes_per_sync = _bytes_per_sync(brokers["penstock"])
-                disk = synced_bytes_per_second(directory / "disk", bytes_per_sync=bytes_per_sync, seconds=DISK_SECONDS)
-                figures.disk_messages_per_second.append(disk / case.value_bytes)
+            if "fsync" in case.targets:
+                turns = _sync_turns(brokers["penstock"]) - turns_before
+                _disk_round(figures, directory / "disk", turns)
             report.progress(figures, number, rounds)
     return figures
 
@@ -143,16 +144,20 @@ def _delete(target: Target, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(ADMIN_SECONDS_MAX)
 
 
-def _bytes_per_sync(node: Target) -> int:
-    """What the node itself put into one sync so far, so that the disk is asked the same question."""
+def _sync_turns(node: Target) -> float:
     with urllib.request.urlopen(f"http://{node.metrics}/metrics", timeout=10) as page:
-        text = page.read().decode()
+        found = re.search(r"^penstock_sync_seconds_count (\S+)$", page.read().decode(), re.MULTILINE)
+    assert found is not None, "the node does not count its syncs"
+    return float(found[1])
 
-    def value(name: str) -> float:
-        return sum(float(found) for found in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
 
-    turns, appended = value("penstock_sync_turns_total"), value("penstock_append_bytes_total")
-    return max(4_096, int(appended / turns)) if turns and appended else BATCH_BYTES
+def _disk_round(figures: Figures, directory: Path, turns: float) -> None:
+    """The disk is asked what the node asked of it: so many bytes at each sync."""
+    case = figures.case
+    bytes_per_sync = max(DISK_BLOCK_BYTES, int(case.messages * case.value_bytes / max(1.0, turns)))
+    disk = synced_bytes_per_second(directory, bytes_per_sync=bytes_per_sync, seconds=DISK_SECONDS)
+    figures.disk_messages_per_second.append(disk / case.value_bytes)
+    figures.bytes_per_sync.append(bytes_per_sync)
 
 
 def measure_start(directory: Path) -> dict[str, float]:

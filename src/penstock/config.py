@@ -33,6 +33,8 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "penstock-data"
     # Everything in memory, nothing on disk: for tests and for trying out.
     memory: bool = False
+    # What the logs in memory may take; then writes are refused, as on a full disk.
+    memory_bytes_max: int = 1024 * 1024 * 1024
     # Where the metadata lives: sqlite:PATH; empty: in the data directory.
     metadata: str = ""
 
@@ -77,9 +79,7 @@ def _read_file(file: Path) -> Settings:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"configuration file {file}: {error}") from error
     if not isinstance(loaded, dict) or not all(isinstance(section, dict) for section in loaded.values()):
-        raise ConfigError(
-            f"configuration file {file}: expected sections such as [kafka] with settings in them"
-        )
+        raise ConfigError(f"configuration file {file}: expected sections such as [kafka] with settings in them")
     return loaded
 
 

@@ -23,17 +23,11 @@ COLLECT_AFTER_ALLOCATIONS: Final = 50_000
 
 def serve(
     config: Annotated[Path | None, typer.Option(help="A TOML or YAML file.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the logs lie.  [default: penstock-data]")
-    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the logs lie.  [default: penstock-data]")] = None,
     kafka: Annotated[str | None, typer.Option(help="HOST:PORT or off.  [default: 127.0.0.1:9092]")] = None,
     metrics: Annotated[str | None, typer.Option(help="HOST:PORT or off.  [default: off]")] = None,
-    metadata: Annotated[
-        str | None, typer.Option(help="sqlite:PATH.  [default: in the data directory]")
-    ] = None,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Keep everything in memory; nothing survives.")
-    ] = False,
+    metadata: Annotated[str | None, typer.Option(help="sqlite:PATH.  [default: in the data directory]")] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Keep everything in memory; nothing survives.")] = False,
 ) -> None:
     """Runs a node until it is told to stop (SIGTERM, Ctrl-C)."""
     from penstock.base import log_events

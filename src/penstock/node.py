@@ -9,10 +9,12 @@ Doors open last and close first: while one is open, everything below it works.
 from __future__ import annotations
 
 import asyncio
+import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +38,7 @@ from penstock.domain.topic_config import validate
 from penstock.gateways.kafka_apis import make_handlers
 from penstock.gateways.kafka_metadata import NodeAddress
 from penstock.gateways.kafka_metrics import KafkaDoorCollector
+from penstock.gateways.kafka_produce_route import learn_route
 from penstock.gateways.kafka_server import KafkaServer
 from penstock.gateways.metrics_page import MetricsPage
 from penstock.storage.files import DirectoryFiles, MemoryFiles
@@ -75,7 +78,6 @@ class Node:
 
     async def _start(self) -> None:
         self._check_settings()
-        self._undo.push_async_callback(self._tasks.stop)
         store = await self._open_storage()
         metadata = await self._open_metadata()
         keys = KeySpace()
@@ -91,6 +93,7 @@ class Node:
             metrics=self._registry,
         )
         self._undo.push_async_callback(broker.stop)
+        self._undo.push_async_callback(self._tasks.stop)
         await broker.start()
         await self._open_metrics_page(broker)
         await self._open_kafka_door(broker, catalog, ProducerIds(metadata, keys))
@@ -103,9 +106,7 @@ class Node:
 
     async def _open_storage(self) -> LogStore:
         node = self._config.node
-        files = (
-            MemoryFiles(bytes_max=self._config.storage.memory_bytes_max) if node.memory else DirectoryFiles()
-        )
+        files = MemoryFiles(bytes_max=node.memory_bytes_max) if node.memory else DirectoryFiles()
         store = await asyncio.to_thread(
             LogStore.open,
             files,
@@ -114,8 +115,14 @@ class Node:
             self._clock,
             self._registry,
         )
-        self._undo.push_async_callback(asyncio.to_thread, store.close)
+        self._undo.push_async_callback(self._close_storage, store)
         return store
+
+    async def _close_storage(self, store: LogStore) -> None:
+        # Every write is in a turn that has ended when the last one has: `close` syncs by itself and wants no other.
+        if store.logs:
+            await store.group_commit.join(store.logs[0]).wait()
+        await asyncio.to_thread(store.close)
 
     async def _open_metadata(self) -> MetadataStore:
         node = self._config.node
@@ -137,9 +144,7 @@ class Node:
         self._undo.push_async_callback(page.stop)
         self.addresses["metrics"] = f"{page.host}:{page.port}"
 
-    async def _open_kafka_door(
-        self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds
-    ) -> None:
+    async def _open_kafka_door(self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds) -> None:
         config = self._config.kafka
         if config.listen in ("", OFF):
             return
@@ -155,7 +160,7 @@ class Node:
             address=lambda: self._address,
             node_entries=self._node_entries(),
         )
-        server = KafkaServer(config, handlers, self._tasks)
+        server = KafkaServer(config, handlers, self._tasks, partial(learn_route, broker))
         self._registry.register(KafkaDoorCollector(server))
         # In reverse: stop listening, wake the parked readers, answer, close.
         self._undo.push_async_callback(server.drain)
@@ -170,7 +175,11 @@ class Node:
 
     async def _register(self, nodes: NodeRegistry) -> None:
         record = NodeRecord(
-            self._config.node.id, self._address.host, self._address.port, started_ms=self._clock.now_ms()
+            self._config.node.id,
+            self._address.host,
+            self._address.port,
+            directory_id=self._directory_id(),
+            started_ms=self._clock.now_ms(),
         )
         self._undo.push_async_callback(nodes.close)
         outcome = await nodes.register(record)
@@ -179,6 +188,12 @@ class Node:
                 f"node {record.node_id} is running already at {outcome.record.host}:{outcome.record.port}; "
                 "give this one another id (PENSTOCK_NODE__ID)"
             )
+
+    def _directory_id(self) -> str:
+        """Tells this node, started again, from another one that was given its id by mistake."""
+        if self._config.node.memory:
+            return uuid.uuid4().hex
+        return f"{socket.gethostname()}:{Path(self._config.node.data_dir).resolve()}"
 
     def _node_entries(self) -> list[ConfigEntry]:
         """What DescribeConfigs tells of this node, by the names that Kafka's tools know."""

@@ -25,6 +25,7 @@ from support.raw_kafka import (
     fetch_request,
     one_batch,
     produce_request,
+    records_of,
 )
 
 DISK_MEGABYTES = 64
@@ -37,12 +38,14 @@ def small_disk(directory: Path) -> tuple[str, ...]:
     return ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(directory))
 
 
-@pytest.fixture
-def cramped_node(tmp_path: Path) -> Iterator[NodeProcess]:
+# With a reserve the node refuses before the disk does; without one it meets the end of the disk in mid-write.
+@pytest.fixture(params=[8 << 20, 0], ids=["a reserve is kept", "to the last byte"])
+def cramped_node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NodeProcess]:
     wrapper = small_disk(tmp_path / "cramped" / "data")
     if shutil.which("unshare") is None or subprocess.run([*wrapper, "true"], capture_output=True).returncode:
         pytest.skip("no namespace with a small disk can be made here")
-    with NodeProcess(tmp_path / "cramped", wrapper=wrapper) as running:
+    reserve = {"PENSTOCK_STORAGE__FREE_BYTES_MIN": str(request.param)}
+    with NodeProcess(tmp_path / "cramped", wrapper=wrapper, environment=reserve) as running:
         yield running
 
 

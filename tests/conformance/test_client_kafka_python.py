@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource
 from kafka.errors import MessageSizeTooLargeError, TopicAlreadyExistsError
 
+from support import sample_messages
 from support.node_process import NodeProcess
 from support.raw_kafka import stored_batches
-from support.sample_messages import COMPRESSIONS, FIRST_TIMESTAMP_MS, Message, samples
+from support.sample_messages import COMPRESSIONS, FIRST_TIMESTAMP_MS, Message
 
 WAIT_SECONDS_MAX = 20
+
+
+def samples(count: int = 300) -> list[Message]:
+    """This client refuses to send a header without a value."""
+    return [
+        msgspec.structs.replace(message, headers=tuple(pair for pair in message.headers if pair[1] is not None))
+        for message in sample_messages.samples(count)
+    ]
 
 
 @pytest.fixture

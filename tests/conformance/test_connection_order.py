@@ -15,6 +15,7 @@ from support.raw_kafka import (
     fetch_request,
     one_batch,
     produce_request,
+    records_of,
 )
 
 ALL_TOPICS = metadata.MetadataRequest(topics=())

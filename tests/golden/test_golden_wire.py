@@ -104,3 +104,11 @@ def test_what_was_asked_for_is_what_is_read() -> None:
     assert fetch.topics[0].partitions[0].fetch_offset == 0
     join = requests_of("kafka_python", JoinGroupRequest)[0]
     assert (join.group_id, join.protocol_type) == ("g", "consumer")
+
+
+def test_librdkafka_asking_for_all_topics_is_understood() -> None:
+    """Captured from confluent-kafka 2.16.1: three bytes stand behind the null that means all topics."""
+    header, message = read_request(bytes.fromhex("0003000d00000003000772646b61666b610000000000010000"))
+    assert header.api_version == 13
+    assert isinstance(message, MetadataRequest)
+    assert message.topics is None

@@ -42,5 +42,5 @@ def samples(count: int = 300) -> list[Message]:
     ]
     return [
         Message(key, value, FIRST_TIMESTAMP_MS + 1_000 * position, headers)
-        for position, (key, value, headers) in enumerate([*awkward, *plain])
+        for position, (key, value, headers) in enumerate([*awkward, *plain][:count])
     ]

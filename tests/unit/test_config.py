@@ -9,7 +9,9 @@ from penstock.config import ConfigError, load_config, split_address
 
 def test_later_sources_win(tmp_path: Path) -> None:
     file = tmp_path / "penstock.toml"
-    file.write_text('[kafka]\nlisten = "127.0.0.1:1"\nidle_ms_max = 7\n[node]\nid = 3\n[broker]\ndefault_partitions = 4\n')
+    file.write_text(
+        '[kafka]\nlisten = "127.0.0.1:1"\nidle_ms_max = 7\n[node]\nid = 3\n[broker]\ndefault_partitions = 4\n'
+    )
     environment = {"PENSTOCK_KAFKA__LISTEN": "127.0.0.1:2", "PENSTOCK_NODE__ID": "5", "PENSTOCK_BOOTSTRAP": "ignored"}
     config = load_config(file, environment, {"node": {"id": 6}})
     assert config.kafka.listen == "127.0.0.1:2"

@@ -21,6 +21,8 @@ class TaskSupervisor:
         task = asyncio.get_running_loop().create_task(self._guard(name, work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before its first step never awaits its work.
+        task.add_done_callback(lambda _: work.close())
         return task
 
     def every(self, interval_ms: int, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
@@ -32,7 +34,7 @@ class TaskSupervisor:
                 await asyncio.sleep(interval_ms / 1000)
                 try:
                     await work()
-                except Exception as error:  # noqa: BLE001  the edge of a supervised task
+                except Exception as error:  # noqa: BLE001  edge of a supervised task
                     self._log.error("periodic task failed", task=name, error=repr(error), exc_info=error)
 
         return self.start(name, repeat())
@@ -49,5 +51,5 @@ class TaskSupervisor:
             await work
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001  the edge of a supervised task
+        except Exception as error:  # noqa: BLE001  edge of a supervised task
             self._log.error("task failed", task=name, error=repr(error), exc_info=error)

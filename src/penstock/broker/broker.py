@@ -73,6 +73,8 @@ class Broker:
         self._found: list[Topic] | None = []
         self._upkeep = Upkeep(self.shells, store, clock=clock, tasks=tasks, config=config)
         metrics.register(BrokerCollector(self))
+        # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
+        self.generation = 0
         self.is_stopping = False
         self.stopping = WaitingRoom()
 
@@ -86,6 +88,8 @@ class Broker:
 
     async def stop(self) -> None:
         self.wake_waiting()
+        for shell in self.shells():
+            shell.close()
         await self._catalog.stop()
 
     def wake_waiting(self) -> None:
@@ -108,9 +112,7 @@ class Broker:
         opened = iter(logs)
         for topic in found:
             config = configs[topic.topic_id]
-            shells = [
-                self._shell(topic, index, next(opened), config) for index in range(topic.partition_count)
-            ]
+            shells = [self._shell(topic, index, next(opened), config) for index in range(topic.partition_count)]
             self._serve(ServedTopic(topic, config, shells))
 
     # Looking up
@@ -143,6 +145,7 @@ class Broker:
         return await self._catalog.create_topic(name, self.config.default_partitions)
 
     def _on_change(self, change: Change) -> None:
+        self.generation += 1
         match change:
             case TopicAdded(topic) if self._found is not None:
                 self._found.append(topic)
@@ -166,9 +169,7 @@ class Broker:
         config = self._config_of(topic)
         for shell in served.partitions:
             shell.configure(config)
-        added = [
-            self._open(topic, index, config) for index in range(len(served.partitions), topic.partition_count)
-        ]
+        added = [self._open(topic, index, config) for index in range(len(served.partitions), topic.partition_count)]
         self._serve(ServedTopic(topic, config, [*served.partitions, *added]))
 
     def _remove(self, topic: Topic) -> None:

@@ -25,6 +25,7 @@ from penstock.codec.record_batch import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
+    LENGTH_PREFIX_BYTES,
     NO_TIMESTAMP,
     BatchHeader,
     BatchProblem,
@@ -35,10 +36,13 @@ from penstock.codec.record_batch import (
 from penstock.domain.producer_sequence import Accept, Duplicate, InvalidProducerEpoch, OutOfOrderSequence
 from penstock.domain.topic_config import TopicConfig
 from penstock.storage.group_commit import Turn
+from penstock.storage.log_recovery import RecoveredLog
 from penstock.storage.log_store import LogStore
-from penstock.storage.partition_log import PartitionLog, ReadPlan, TimestampOffset
+from penstock.storage.partition_log import PartitionLog
+from penstock.storage.read_plan import ReadPlan
 from penstock.storage.storage_config import Durability, LogConfig
 from penstock.storage.storage_errors import Damage, Damaged, DiskFullError, Offline, OutOfRange, StorageError
+from penstock.storage.time_lookup import TimestampOffset
 
 log_events = get_logger("partition")
 
@@ -77,12 +81,16 @@ _EMPTY: Final = PartitionRead()
 
 class PartitionShell:
     __slots__ = (
+        "_after_ms_max",
+        "_before_ms_max",
         "_clock",
         "_config",
         "_dates_records",
         "_is_synced",
         "_store",
+        "_sync_alarm",
         "_turn",
+        "has_lost",
         "index",
         "leader_epoch",
         "log",
@@ -102,6 +110,9 @@ class PartitionShell:
         self._clock = clock
         # The last turn of the disk that an append of ours joined.
         self._turn: Turn | None = None
+        self._sync_alarm: asyncio.TimerHandle | None = None
+        # Recovery found less than was acknowledged: a person has to look at it.
+        self.has_lost = False
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -109,6 +120,8 @@ class PartitionShell:
         # Read for every batch.
         self._is_synced = config.durability == "fsync"
         self._dates_records = config.uses_log_append_time
+        self._after_ms_max = config.message_timestamp_after_max_ms
+        self._before_ms_max = config.message_timestamp_before_max_ms
         self.log.config = log_config(config)
 
     @property
@@ -132,9 +145,10 @@ class PartitionShell:
         header = check_batch(records)
         if isinstance(header, BatchProblem):
             return AppendRefused(Refusal.CORRUPT, header.reason)
-        refused = self._refuse(header, len(records))
-        if refused is not None:
-            return refused
+        if not self._is_ordinary(header, len(records)):
+            refused = self._refuse(header, len(records))
+            if refused is not None:
+                return refused
         log = self.log
         if header.producer_id >= 0:
             verdict = log.producers.check(header)
@@ -143,8 +157,7 @@ class PartitionShell:
             if not isinstance(verdict, Accept):
                 return _sequence_refused(verdict)
         base_offset = log.log_end
-        header = header.at(base_offset, self.leader_epoch)
-        patch(records, 0, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self.leader_epoch)
         append_time_ms = NO_TIMESTAMP
         if self._dates_records:
             append_time_ms = self._clock.now_ms()
@@ -157,12 +170,19 @@ class PartitionShell:
             return AppendRefused(Refusal.OFFLINE, str(error))
         return Appended(base_offset, append_time_ms, log.log_start, self._promise())
 
+    def _is_ordinary(self, header: BatchHeader, size_bytes: int) -> bool:
+        """One look for the batch that is as it should be, which is nearly every one; else `_refuse` says why not."""
+        return (
+            header.length + LENGTH_PREFIX_BYTES == size_bytes <= self._config.max_message_bytes
+            and header.record_count == header.last_offset_delta + 1 > 0
+            and header.attributes <= CODEC_LAST
+            and -self._before_ms_max <= header.max_timestamp - self._clock.now_ms() <= self._after_ms_max
+        )
+
     def _refuse(self, header: BatchHeader, size_bytes: int) -> AppendRefused | None:
         """Everything that a batch must be, apart from its checksum and its sequence."""
-        if header.length + 12 != size_bytes:
-            return AppendRefused(
-                Refusal.INVALID, f"one batch is expected, {size_bytes} bytes hold {header.size_bytes}"
-            )
+        if header.size_bytes != size_bytes:
+            return AppendRefused(Refusal.INVALID, f"one batch is expected, {size_bytes} bytes hold {header.size_bytes}")
         if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
             return AppendRefused(
                 Refusal.INVALID,
@@ -200,16 +220,20 @@ class PartitionShell:
             )
         return None
 
-    def _repeat(self, duplicate: Duplicate) -> Appended:
+    def _repeat(self, duplicate: Duplicate) -> Appended | AppendRefused:
         """A batch that is in the log already: its first offset again, and not before it is durable."""
-        turn = None if duplicate.base_offset < self.log.readable_end else self._turn
-        return Appended(duplicate.base_offset, NO_TIMESTAMP, self.log.log_start, turn)
+        log = self.log
+        if log.failure is not None:
+            return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {log.failure}")
+        turn = None if duplicate.base_offset < log.readable_end else self._store.group_commit.join(log)
+        append_time_ms = duplicate.timestamp_ms if self._dates_records else NO_TIMESTAMP
+        return Appended(duplicate.base_offset, append_time_ms, log.log_start, turn)
 
     def _promise(self) -> Turn | None:
         """What the acknowledgement of the batch just written waits for."""
         log = self.log
         if not self._is_synced:
-            self._store.note_dirty(log)
+            self._sync_within_interval()
             self._make_readable(log.log_end)
             return None
         turn = self._store.group_commit.join(log)
@@ -217,6 +241,16 @@ class PartitionShell:
             self._turn = turn
             turn.add_done_callback(self._on_synced)
         return turn
+
+    def _sync_within_interval(self) -> None:
+        # The first write after a sync sets the alarm: an idle partition costs nothing, a busy one is synced on time.
+        if self._sync_alarm is None:
+            delay_seconds = self._config.durability_interval_ms / 1000
+            self._sync_alarm = asyncio.get_running_loop().call_later(delay_seconds, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync_alarm = None
+        self._store.group_commit.join(self.log)
 
     def _on_synced(self, _turn: Turn) -> None:
         # Of a log that the sync failed, nothing past the readable end was promised to anybody; its readers are woken
@@ -229,9 +263,7 @@ class PartitionShell:
 
     # Read
 
-    def read(
-        self, offset: int, *, bytes_max: int, must_fit: bool = False, leader_epoch: int = -1
-    ) -> PartitionRead:
+    def read(self, offset: int, *, bytes_max: int, must_fit: bool = False, leader_epoch: int = -1) -> PartitionRead:
         """Whole batches from `offset` on. `must_fit`: nothing at all rather than a first batch over `bytes_max`."""
         log = self.log
         if leader_epoch >= 0:
@@ -279,20 +311,49 @@ class PartitionShell:
 
     # The rest
 
-    async def delete_before(self, offset: int) -> int | None:
-        """Moves the start of the log, -1: to its end. The new start; none if the log does not reach that far."""
-        wanted = self.readable_end if offset == -1 else offset
-        if not 0 <= wanted <= self.readable_end:
-            return None
-        await asyncio.to_thread(self.log.delete_before, wanted)
-        return self.log.log_start
+    async def delete_before(self, offset: int) -> int | ReadProblem:
+        """Moves the start of the log, -1: to its end. The start as it is then, durably."""
+        log = self.log
+        if log.failure is not None:
+            return ReadProblem.OFFLINE
+        wanted = log.readable_end if offset == -1 else offset
+        if not 0 <= wanted <= log.readable_end:
+            return ReadProblem.OUT_OF_RANGE
+        if wanted > log.log_start:
+            try:
+                await asyncio.to_thread(log.delete_before(wanted).run)
+            except StorageError as error:
+                log_events.error("records not deleted", topic=self.topic, partition=self.index, error=str(error))
+                return ReadProblem.OFFLINE
+        return log.log_start
 
     @property
     def is_offline(self) -> bool:
         return self.log.failure is not None
 
+    def come_back(self, recovered: RecoveredLog) -> None:
+        """Recovery has read the log from the disk again: serve it, unless something that was promised is gone."""
+        readable_end = self.log.readable_end
+        if recovered.log_end < readable_end or recovered.damage is not None:
+            self.has_lost = True
+            log_events.error(
+                "acknowledged records are gone",
+                topic=self.topic,
+                partition=self.index,
+                promised_end=readable_end,
+                found_end=recovered.log_end,
+                advice="stop the node and look at it with `penstock log verify`",
+            )
+            return
+        self.log.adopt(recovered)
+        log_events.info("log back online", topic=self.topic, partition=self.index, log_end=self.log.log_end)
+        self.readers.wake_all()
+
     def close(self) -> None:
-        """The topic is gone: whoever waits for it learns so at once."""
+        """The topic is gone, or the node stops: whoever waits for it learns so at once."""
+        if self._sync_alarm is not None:
+            self._sync_alarm.cancel()
+            self._sync_alarm = None
         self.readers.wake_all()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
@@ -15,8 +16,12 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.partition_shell import PartitionShell
 from penstock.storage.log_store import LogStore
+from penstock.storage.storage_errors import StorageError
 
 log = get_logger("upkeep")
+
+# Some microseconds each: requests are let in between, or 10,000 partitions would hold the loop for 50 ms.
+SHELLS_AT_ONCE: Final = 100
 
 
 class Upkeep:
@@ -37,22 +42,40 @@ class Upkeep:
 
     def start(self) -> None:
         config = self._config
-        self._tasks.every(config.checkpoint_ms, "checkpoint", self._checkpoint)
-        self._tasks.every(config.retention_check_ms, "retention", self._apply_retention)
+        self._store.free_space_check()
+        self._tasks.every(config.checkpoint_ms, "checkpoint", self._store.checkpoint)
+        self._tasks.every(config.retention_check_ms, "retention", self.apply_retention)
         self._tasks.every(config.free_space_check_ms, "free space", self._check_free_space)
-        self._tasks.every(config.recovery_retry_ms, "recovery of offline logs", self._recover_offline)
+        self._tasks.every(config.recovery_retry_ms, "recovery of offline logs", self.recover_offline)
 
-    async def _checkpoint(self) -> None:
-        pass
-
-    async def _apply_retention(self) -> None:
-        pass
+    async def apply_retention(self) -> None:
+        now_ms = self._clock.now_ms()
+        expiration_ms = self._store.context.config.producer_expiration_ms
+        for count, shell in enumerate(list(self._shells())):
+            if count % SHELLS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            shell.log.producers.expire(now_ms, expiration_ms=expiration_ms)
+            removal = shell.log.apply_retention(now_ms)
+            if removal is None:
+                continue
+            try:
+                await asyncio.to_thread(removal.run)
+            except StorageError as error:
+                log.error("retention failed", topic=shell.topic, partition=shell.index, error=str(error))
 
     async def _check_free_space(self) -> None:
-        pass
+        self._store.free_space_check()
 
-    async def _recover_offline(self) -> None:
-        pass
+    async def recover_offline(self) -> None:
+        """Reads every log again that a failed write or sync took offline, and serves it if nothing promised is gone."""
+        for shell in [shell for shell in self._shells() if shell.is_offline and not shell.has_lost]:
+            try:
+                recovered = await asyncio.to_thread(self._store.recover_log, shell.log)
+            except (OSError, StorageError) as error:
+                log.warning("log still offline", topic=shell.topic, partition=shell.index, error=str(error))
+                continue
+            shell.come_back(recovered)
 
     def remove_topic(self, topic_id: bytes) -> None:
-        pass
+        removal = self._store.remove_topic(topic_id)
+        self._tasks.start("topic removal", asyncio.to_thread(removal.run))

@@ -70,7 +70,7 @@ def run(application: typer.Typer, arguments: list[str] | None = None) -> int:
     except Exception as error:  # the edge of the process: a traceback is no message
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
-        report(sentence_of(error))
+        _explain(error)
         return exit_code_of(error)
     return code
 
@@ -83,18 +83,18 @@ def _invoke(application: typer.Typer, arguments: list[str] | None) -> int:
         if isinstance(ending.__context__, BrokenPipeError):
             raise ending.__context__ from None
         return ending.code if isinstance(ending.code, int) else EXIT_FAILED
-    except Exception as error:
-        if type(error).__name__ == "Abort":
-            report("nobody answered, so nothing was done")
-            return EXIT_FAILED
-        format_message = getattr(error, "format_message", None)
-        if format_message is None:
-            raise
-        # A usage error, in whichever library typer keeps them: it knows its own words and exit code.
-        text = str(format_message()).rstrip()
-        if type(error).__name__ == "NoArgsIsHelpError":
-            sys.stdout.write(text + "\n" if text else "")
-        else:
-            report(f"{text[:1].lower()}{text[1:].rstrip('.')} (see --help)")
-        return exit_code_of(error)
     return result if isinstance(result, int) else 0
+
+
+def _explain(error: Exception) -> None:
+    """Typer's own errors are known by what they can do: where their classes live differs between versions."""
+    format_message = getattr(error, "format_message", None)
+    if type(error).__name__ == "Abort":
+        report("nobody answered, so nothing was done")
+    elif type(error).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(str(error))
+    elif format_message is not None:
+        text = str(format_message()).rstrip()
+        report(f"{text[:1].lower()}{text[1:].rstrip('.')} (see --help)")
+    else:
+        report(sentence_of(error))

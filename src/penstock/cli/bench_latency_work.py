@@ -118,6 +118,7 @@ class OpenLoop:
 
     async def run(self, seconds: float) -> None:
         total = int(self._plan.rate * seconds)
+        self._batches(0, 2 * self._partition_count + int(self._plan.rate * self._plan.linger_ms / 500))
         linger = self._plan.linger_ms / 1000
         self._start = perf_counter()
         next_tick = self._start
@@ -161,8 +162,8 @@ class OpenLoop:
         each, more = divmod(count, partitions)
         name = self._topic.name
         # All batches of a size are alike: two sizes a tick, whatever the number of partitions.
-        small = self._templates.dated(each, now_ms) if each else b""
-        large = self._templates.dated(each + 1, now_ms) if more else b""
+        small = self._templates.dated(each, now_ms) if each else bytearray()
+        large = self._templates.dated(each + 1, now_ms) if more else bytearray()
         batches = []
         for number in range(count if each == 0 else partitions):
             partition = (first + number) % partitions

@@ -1,7 +1,7 @@
-"""Counts of latencies in buckets whose width is a 64th of their value: percentiles good to 2 % in a few
+"""Counts of latencies in buckets whose width is a 32nd of their value: percentiles good to 3 % in a few
 kilobytes.
 
-value (µs)   0 … 127 exactly, then 64 buckets for each doubling
+value (µs)   0 … 63 exactly, then 32 buckets for each doubling
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-_SUB_BITS: Final = 6
+_SUB_BITS: Final = 5
 _SUB_COUNT: Final = 1 << _SUB_BITS
 _EXACT: Final = 2 * _SUB_COUNT
 
@@ -37,31 +37,32 @@ class LatencyHistogram:
 
     def record(self, latency_us: int, count: int = 1) -> None:
         latency_us = max(latency_us, 0)
-        self._add(latency_us, sum_us=latency_us * count, count=count)
+        index = _index(latency_us)
+        self._counts[index] = self._counts.get(index, 0) + count
+        self._sum_us += latency_us * count
+        self.count += count
+        self.max_us = max(self.max_us, latency_us)
 
     def record_run(self, first_us: float, *, step_us: float, count: int) -> None:
         """`count` values `first_us`, `first_us - step_us`, …: messages that were due one after another and
         were acknowledged together. As exact as `record` for each, at the price of the buckets they fall into.
         """
+        assert count > 0
+        assert step_us > 0
+        counts = self._counts
+        index = _index(max(int(first_us), 0))
         position = 0
         while position < count:
-            largest_us = max(int(first_us - position * step_us), 0)
-            floor_us = _lowest(_index(largest_us))
-            # Where the run falls below this bucket.
-            is_last = step_us <= 0 or floor_us == 0
-            end = count if is_last else int(min((first_us - floor_us) / step_us, count)) + 1
-            here = max(min(end, count) - position, 1)
-            mean_us = max(first_us - (position + (here - 1) / 2) * step_us, 0)
-            self._add(largest_us, sum_us=int(mean_us * here), count=here)
-            position += here
-
-    def _add(self, largest_us: int, *, sum_us: int, count: int) -> None:
-        """Values of one bucket."""
-        index = _index(largest_us)
-        self._counts[index] = self._counts.get(index, 0) + count
+            # Values at or above the bucket's lowest have a place in the run before `end`.
+            end = int(min((first_us - _lowest(index)) / step_us + 1, count)) if index > 0 else count
+            if end > position:
+                counts[index] = counts.get(index, 0) + end - position
+                position = end
+            index -= 1
+        last_us = first_us - (count - 1) * step_us
+        self._sum_us += int((max(first_us, 0) + max(last_us, 0)) / 2 * count)
         self.count += count
-        self._sum_us += sum_us
-        self.max_us = max(self.max_us, largest_us)
+        self.max_us = max(self.max_us, int(first_us))
 
     def merge(self, other: LatencyHistogram) -> None:
         for index, count in other._counts.items():

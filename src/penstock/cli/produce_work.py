@@ -115,7 +115,7 @@ def produce(bootstrap: str, plan: ProducePlan) -> None:
         is_whole = True
     finally:
         # After a failure too, if there is something to tell: whoever sends the rest must know where to begin.
-        if is_whole or tally.acknowledged:
+        if tally.acknowledged or (is_whole and tally.refusal is None):
             how = "acknowledged" if plan.acks != 0 else "sent, unacknowledged (acks=0)"
             say(f"{tally.acknowledged:,} messages {how}")
     if tally.refusal is not None:

@@ -184,6 +184,8 @@ class Connection(asyncio.BufferedProtocol):
                 f"{self.address} closed the connection at the first request: "
                 "no Kafka-compatible broker, or one that is too old (before 0.10)"
             ) from error
+        except RequestTimeoutError as error:
+            raise ProtocolMismatchError(f"{error}: it may not speak the Kafka protocol") from error
         raise ProtocolMismatchError(f"{self.address} refuses every version of ApiVersions")
 
     def _learn_versions(self, frame: memoryview, version: int) -> None:

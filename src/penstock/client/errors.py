@@ -53,6 +53,6 @@ class PartitionMissingError(ClientError):
 def describe_code(code: int) -> str:
     """A wire error code in words: `unknown topic or partition`."""
     try:
-        return ErrorCode(code).name.lower().replace("_", " ")
+        return ErrorCode(code).name.removesuffix("_EXCEPTION").lower().replace("_", " ")
     except ValueError:
         return f"error code {code}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final
 
 import cramjam
 
@@ -96,12 +96,8 @@ def decompress(codec: Codec, data: Data, *, bytes_max: int) -> bytes:
             return _decompress_stream(cramjam.zstd.decompress_into, data, _zstd_claim(data), bytes_max)
 
 
-class _DecompressInto(Protocol):
-    def __call__(self, data: Data, output: bytearray, /) -> int: ...
-
-
 def _decompress_stream(
-    decompress_into: _DecompressInto | Callable[..., int], data: Data, claim: int | None, bytes_max: int
+    decompress_into: Callable[[Data, bytearray], int], data: Data, claim: int | None, bytes_max: int
 ) -> bytes:
     """Tries ever larger buffers, up to `bytes_max`."""
     guess = claim if claim is not None else max(GUESS_FACTOR * len(data), GUESS_BYTES_MIN)
@@ -171,6 +167,8 @@ def _decompress_snappy(data: Data, bytes_max: int) -> bytes:
     # A raw stream cannot begin like this: it would copy from before its own start.
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         return _decompress_snappy_block(view, bytes_max)
+    if len(view) < len(XERIAL_HEADER):
+        raise CompressionError(f"snappy header of {len(view)} bytes is cut off")
     parts: list[bytes] = []
     bytes_left = bytes_max
     position = len(XERIAL_HEADER)

@@ -58,11 +58,7 @@ def segments_to_retire(
     if retention_ms != UNLIMITED:
         horizon = now_ms - retention_ms
         for segment in segments:
-            if (
-                segment.size_bytes == 0
-                or segment.max_timestamp >= horizon
-                or segment.next_offset > readable_end
-            ):
+            if segment.size_bytes == 0 or segment.max_timestamp >= horizon or segment.next_offset > readable_end:
                 break
             by_time += 1
     by_size = 0

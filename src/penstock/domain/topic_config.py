@@ -115,12 +115,12 @@ _DEFINITION_LIST: Final = (
     _define(
         "message.timestamp.after.max.ms", ConfigType.LONG, "3600000",
         "How far a record's timestamp may lie ahead of the broker's clock.",
-        lowest=0, node_name="log.message.timestamp.after.max.ms", has_effect=_IDLE,
+        lowest=0, node_name="log.message.timestamp.after.max.ms",
     ),
     _define(
         "message.timestamp.before.max.ms", ConfigType.LONG, str(LONG_MAX),
         "How far a record's timestamp may lie behind the broker's clock.",
-        lowest=0, node_name="log.message.timestamp.before.max.ms", has_effect=_IDLE,
+        lowest=0, node_name="log.message.timestamp.before.max.ms",
     ),
     _define(
         "message.timestamp.type", ConfigType.STRING, "CreateTime",

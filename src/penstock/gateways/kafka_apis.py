@@ -23,6 +23,7 @@ from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest
 from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from penstock.codec.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from penstock.codec.wire.messages.fetch import FetchRequest
+from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.codec.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
@@ -34,6 +35,7 @@ from penstock.domain.config_change import ConfigEntry
 from penstock.domain.fetch_session import FetchSessions
 from penstock.gateways.kafka_configs import ConfigsHandler
 from penstock.gateways.kafka_context import Handler
+from penstock.gateways.kafka_coordinators import find_coordinator
 from penstock.gateways.kafka_fetch import FetchHandler
 from penstock.gateways.kafka_metadata import MetadataHandler, NodeAddress
 from penstock.gateways.kafka_offsets import OffsetsHandler
@@ -76,6 +78,7 @@ def make_handlers(
         AlterConfigsRequest: configs.alter_configs,
         IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         DescribeLogDirsRequest: configs.describe_log_dirs,
+        FindCoordinatorRequest: find_coordinator,
         InitProducerIdRequest: ProducersHandler(producer_ids, authorizer).init_producer_id,
     }
     versions = ApiVersionsHandler([*(request.api_key for request in table), ApiVersionsRequest.api_key])

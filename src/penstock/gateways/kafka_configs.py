@@ -70,9 +70,7 @@ class ConfigsHandler:
 
     # DescribeConfigs
 
-    def describe_configs(
-        self, request: DescribeConfigsRequest, context: RequestContext
-    ) -> DescribeConfigsResponse:
+    def describe_configs(self, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
             results=[self._describe(resource, request, context) for resource in request.resources]
         )
@@ -94,32 +92,22 @@ class ConfigsHandler:
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=[
-                _config_result(entry, request)
-                for entry in entries
-                if keys is None or not keys or entry.name in keys
+                _config_result(entry, request) for entry in entries if keys is None or not keys or entry.name in keys
             ],
         )
 
-    def _entries(
-        self, resource: DescribeConfigsResource, context: RequestContext
-    ) -> Sequence[ConfigEntry] | _Refused:
+    def _entries(self, resource: DescribeConfigsResource, context: RequestContext) -> Sequence[ConfigEntry] | _Refused:
         name = resource.resource_name
         if resource.resource_type == TOPIC:
-            if not self._authorizer.authorize(
-                context.principal, Operation.DESCRIBE_CONFIGS, access.topic(name)
-            ):
-                return _Refused(
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not describe {name!r}"
-                )
+            if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, access.topic(name)):
+                return _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not describe {name!r}")
             topic = self._catalog.by_name(name)
             if topic is None:
                 return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             return describe(DEFINITIONS, topic.overrides, self._broker.config.topic_defaults)
         if resource.resource_type == BROKER:
             if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, CLUSTER):
-                return _Refused(
-                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not describe nodes"
-                )
+                return _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not describe nodes")
             if name not in {"", str(self._node_id)}:
                 return _Refused(ErrorCode.INVALID_REQUEST, f"node {name!r} is not this node, {self._node_id}")
             defaults = node_entries_of_topic_defaults(DEFINITIONS, self._broker.config.topic_defaults)
@@ -131,9 +119,7 @@ class ConfigsHandler:
 
     # AlterConfigs
 
-    async def alter_configs(
-        self, request: AlterConfigsRequest, context: RequestContext
-    ) -> AlterConfigsResponse:
+    async def alter_configs(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
         responses = []
         for resource in request.resources:
             overrides = {config.name: config.value for config in resource.configs}
@@ -184,16 +170,12 @@ class ConfigsHandler:
                 "only a topic's settings change while the node runs; a node's stand in its configuration",
             )
         if not self._authorizer.authorize(context.principal, Operation.ALTER_CONFIGS, access.topic(name)):
-            return _Refused(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not alter {name!r}"
-            )
+            return _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not alter {name!r}")
         return None
 
     # DescribeLogDirs
 
-    def describe_log_dirs(
-        self, request: DescribeLogDirsRequest, context: RequestContext
-    ) -> DescribeLogDirsResponse:
+    def describe_log_dirs(self, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
         if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER):
             return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted: dict[str, set[int] | None]

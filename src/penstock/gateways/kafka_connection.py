@@ -22,7 +22,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from penstock.base.log_events import get_logger
 from penstock.domain.access import ANONYMOUS, Principal
@@ -43,6 +43,10 @@ PENDING_REPLIES_MAX: Final = 4096
 JOIN_BYTES_MAX: Final = 64 * 1024
 
 ReplyParts = list[bytes | bytearray | memoryview]
+
+
+class Route(Protocol):
+    def take(self, connection: KafkaConnection, buffer: bytearray, view: memoryview, start: int, end: int) -> bool: ...
 
 
 class ReplySlot:
@@ -72,15 +76,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._pending: deque[ReplySlot] = deque()
         self._out: ReplyParts = []
         self._out_bytes = 0
+        self._out_bytes_max = server.config.write_buffer_bytes_max
         self._is_busy = False
         self._is_handling = False
         self._is_writing_paused = False
         self._is_reading_paused = False
         self._is_send_scheduled = False
         self._is_draining = False
+        # Of the server's memory for large requests.
+        self._memory_held = 0
+        self._waits_for_memory = False
         self.on_idle: Callable[[], None] | None = None
         self.principal: Principal = ANONYMOUS
         self.peer = "?"
+        # How the last simple Produce was handled; the next one is most likely the same.
+        self.route: Route | None = None
         # Sweeps of the server since the last byte came: a counter costs the hot path less than a clock.
         self.quiet_sweeps = 0
 
@@ -89,18 +99,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Cast: uvloop's transports are not subclasses of asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
-        transport.set_write_buffer_limits(high=self._server.config.write_buffer_bytes_max)
+        transport.set_write_buffer_limits(high=self._out_bytes_max)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._server.on_connected(self)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         self._transport = None
         self._pending.clear()
         self._out.clear()
+        self._give_memory_back()
         self._server.on_disconnected(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -134,11 +145,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 frame_end = self._start + LENGTH_BYTES + size
                 if frame_end > self._end:
                     break
-                frame = self._view[self._start + LENGTH_BYTES : frame_end]
+                frame_start = self._start + LENGTH_BYTES
                 self._start = frame_end
-                self._server.handle(self, frame)
+                route = self.route
+                if route is None or not route.take(self, self._buffer, self._view, frame_start, frame_end):
+                    self._server.handle(self, self._view[frame_start:frame_end])
+        except Exception as error:  # noqa: BLE001  edge of a connection
+            self._server.on_fault(self, error)
         finally:
             self._is_handling = False
+        if self._out_bytes > self._out_bytes_max:
+            # The transport says that it is full in the next turn of the loop at the earliest: ask again then.
+            self.send_ready_soon()
         self._send_ready()
         self._make_room()
 
@@ -147,6 +165,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._is_busy
             or self._is_writing_paused
             or self._transport is None
+            or self._out_bytes > self._out_bytes_max
             or len(self._pending) >= PENDING_REPLIES_MAX
         )
 
@@ -156,9 +175,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         if self._start == self._end:
             self._start = self._end = 0
+            if self._memory_held and self._server.memory.is_wanted:
+                self.release_memory()
         elif self._frame_end() > len(self._buffer):
             self._move_rest_to_front()
-        is_full = self._end == len(self._buffer)
+        is_full = self._end == len(self._buffer) or self._waits_for_memory
         if is_full and not self._is_reading_paused:
             self._is_reading_paused = True
             self._transport.pause_reading()
@@ -177,13 +198,31 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _move_rest_to_front(self) -> None:
         needed = self._frame_end() - self._start
         if needed > len(self._buffer):
-            # bytearray(n) is zero pages until it is written to: a client that claims 100 MB and sends nothing costs
-            # address space, not memory. A little more than needed: the next frame's start comes with the same read.
-            self._replace_buffer(needed + RECEIVE_BYTES)
+            self._grow_buffer(needed)
         else:
             held = self._end - self._start
             self._view[:held] = self._view[self._start : self._end]
             self._start, self._end = 0, held
+
+    def _grow_buffer(self, needed: int) -> None:
+        # A little more than needed: the next frame's start comes with the same read.
+        size = needed + RECEIVE_BYTES
+        if self._waits_for_memory:
+            return
+        # What is held already goes back with the old buffer, after the copy.
+        if not self._server.memory.take(size, self._on_memory):
+            self._waits_for_memory = True
+            return
+        # bytearray(n) is zero pages until it is written to: a client that claims 100 MB and sends nothing costs address
+        # space, not memory.
+        self._replace_buffer(size)
+        self._memory_held, given_back = size, self._memory_held
+        self._server.memory.give_back(given_back)
+
+    def _on_memory(self) -> None:
+        self._waits_for_memory = False
+        if self._transport is not None:
+            self._make_room()
 
     def _replace_buffer(self, size: int) -> None:
         held = self._view[self._start : self._end]
@@ -194,8 +233,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def release_memory(self) -> None:
         """Gives a large receive buffer back while nothing is in it."""
-        if self._start == self._end and len(self._buffer) > RECEIVE_BYTES:
+        if self._start == self._end and self._memory_held:
             self._replace_buffer(RECEIVE_BYTES)
+            self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        given_back, self._memory_held = self._memory_held, 0
+        self._server.memory.give_back(given_back)
 
     # Replies
 
@@ -209,6 +253,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._take_out(parts)
             if not self._is_handling:
                 self._send_ready()
+
+    def reply_one(self, reply: bytes) -> None:
+        """The same for a reply in one piece, without a list around it: the commonest of all."""
+        if self._pending:
+            self.reply([reply])
+        else:
+            self._out.append(reply)
+            self._out_bytes += len(reply)
 
     def reserve(self) -> ReplySlot:
         """A place for the reply to the request being handled, to be filled when the disk has it."""

@@ -153,9 +153,7 @@ class FetchHandler:
             done.add(partition, shell, read)
         return done
 
-    def _find(
-        self, partition: FetchPartition, context: RequestContext
-    ) -> tuple[PartitionShell | None, PartitionRead]:
+    def _find(self, partition: FetchPartition, context: RequestContext) -> tuple[PartitionShell | None, PartitionRead]:
         if context.api_version >= TOPIC_IDS_FROM:
             topic = self._broker.topic_by_id(partition.topic_id)
             if topic is None:
@@ -169,9 +167,7 @@ class FetchHandler:
         shell = topic.partition(partition.partition)
         return (None, _UNKNOWN) if shell is None else (shell, _NOTHING)
 
-    async def _wait(
-        self, opened: FetchContext, done: _Pass, limits: _Limits, context: RequestContext
-    ) -> FetchResponse:
+    async def _wait(self, opened: FetchContext, done: _Pass, limits: _Limits, context: RequestContext) -> FetchResponse:
         deadline_ms = self._clock.monotonic_ms() + limits.wait_ms
         waiter = Waiter()
         try:
@@ -235,9 +231,7 @@ def _partition_data(
     )
 
 
-def _by_topic(
-    topics: dict[str | bytes, list[PartitionData]], *, by_id: bool
-) -> Sequence[FetchableTopicResponse]:
+def _by_topic(topics: dict[str | bytes, list[PartitionData]], *, by_id: bool) -> Sequence[FetchableTopicResponse]:
     if by_id:
         return [
             FetchableTopicResponse(topic_id=bytes(key), partitions=data)  # type: ignore[arg-type]

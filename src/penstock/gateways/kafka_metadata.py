@@ -108,8 +108,7 @@ class MetadataHandler:
             ]
         else:
             topics = [
-                self._find(wanted, context, refused, with_operations=with_operations)
-                for wanted in request.topics or ()
+                self._find(wanted, context, refused, with_operations=with_operations) for wanted in request.topics or ()
             ]
         cluster_operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
@@ -150,9 +149,7 @@ class MetadataHandler:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         return MetadataResponseTopic(error_code=code, name=name)
 
-    def _describe(
-        self, topic: ServedTopic, context: RequestContext, *, with_operations: bool
-    ) -> MetadataResponseTopic:
+    def _describe(self, topic: ServedTopic, context: RequestContext, *, with_operations: bool) -> MetadataResponseTopic:
         node = (self._address.node_id,)
         return MetadataResponseTopic(
             name=topic.name,
@@ -175,9 +172,7 @@ class MetadataHandler:
             ),
         )
 
-    def describe_cluster(
-        self, request: DescribeClusterRequest, context: RequestContext
-    ) -> DescribeClusterResponse:
+    def describe_cluster(self, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
         if request.endpoint_type != ENDPOINT_BROKERS:
             return DescribeClusterResponse(
                 error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
@@ -218,9 +213,7 @@ class MetadataHandler:
         return DescribeTopicPartitionsResponse(topics=topics)
 
     def _names_from(self, request: DescribeTopicPartitionsRequest) -> Sequence[str]:
-        names = sorted({topic.name for topic in request.topics}) or [
-            topic.name for topic in self._broker.topics()
-        ]
+        names = sorted({topic.name for topic in request.topics}) or [topic.name for topic in self._broker.topics()]
         if request.cursor is None:
             return names
         start = request.cursor.topic_name
@@ -255,8 +248,6 @@ class MetadataHandler:
             topic_id=topic.topic_id,
             is_internal=topic.description.is_internal,
             partitions=partitions,
-            topic_authorized_operations=authorized_operations(
-                self._authorizer, context.principal, topic.resource
-            ),
+            topic_authorized_operations=authorized_operations(self._authorizer, context.principal, topic.resource),
         )
         return entry, len(topic.partitions)

@@ -27,9 +27,7 @@ class KafkaDoorCollector(Collector):
         sent = CounterMetricFamily("penstock_kafka_sent_bytes", "Bytes written to clients.")
         sent.add_metric([], server.bytes_out)
         yield sent
-        refused = CounterMetricFamily(
-            "penstock_kafka_refused_connections", "Connections closed for what they sent."
-        )
+        refused = CounterMetricFamily("penstock_kafka_refused_connections", "Connections closed for what they sent.")
         refused.add_metric([], server.refused_connections)
         yield refused
         connections = GaugeMetricFamily("penstock_kafka_connections", "Open connections.")

@@ -62,9 +62,7 @@ class OffsetsHandler:
         shell = None if topic is None else topic.partition(index)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if shell is None else shell
 
-    async def _locate(
-        self, shell: PartitionShell, wanted: ListOffsetsPartition
-    ) -> ListOffsetsPartitionResponse:
+    async def _locate(self, shell: PartitionShell, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         problem = shell.check_epoch(wanted.current_leader_epoch)
         if problem is not None:
             return _failed(wanted, READ_CODES[problem])
@@ -108,9 +106,7 @@ class OffsetsHandler:
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         return OffsetForLeaderEpochResponse(topics=topics)
 
-    def _epoch_end(
-        self, name: str, wanted: OffsetForLeaderPartition, context: RequestContext
-    ) -> EpochEndOffset:
+    def _epoch_end(self, name: str, wanted: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
         shell = self._find(name, wanted.partition, context)
         if isinstance(shell, ErrorCode):
             return EpochEndOffset(error_code=shell, partition=wanted.partition)

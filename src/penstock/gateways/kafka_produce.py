@@ -1,23 +1,21 @@
 """Produce: batches from a client into partitions.
 
 The batches stay views into the receive buffer; each partition's shell checks and writes its own before this returns.
-Only the reply waits, and only for the last turn of the disk that any of its partitions joined: a turn covers
-everything written before it.
+Only the reply waits, for one turn of the disk: a turn covers everything written before it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
-from penstock.broker.append_outcome import AppendRefused
+from penstock.broker.append_outcome import Appended, AppendRefused
 from penstock.broker.broker import Broker
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.served_topic import ServedTopic
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -35,11 +33,21 @@ ACKS_NONE: Final = 0
 ACKS_LEGAL: Final = frozenset({-1, 0, 1})
 
 
-class _Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A partition's answer that holds only if the turn it waits for ends well."""
+class _Waiting:
+    """What a reply waits for: one turn of the disk, and the partitions it must not fail."""
 
-    shell: PartitionShell
-    turn: Turn
+    __slots__ = ("shells", "turn")
+
+    def __init__(self) -> None:
+        self.turn: Turn | None = None
+        # One entry for each partition of the request, none where the answer is known already.
+        self.shells: list[PartitionShell | None] = []
+
+    def add(self, shell: PartitionShell, turn: Turn | None) -> None:
+        # All appends of one request join the same turn: a turn starts between two requests, never within one.
+        assert turn is None or self.turn is None or turn is self.turn
+        self.turn = turn or self.turn
+        self.shells.append(shell if turn is not None else None)
 
 
 class ProduceHandler:
@@ -47,34 +55,31 @@ class ProduceHandler:
         self._broker = broker
         self._authorizer = authorizer
 
-    def produce(
-        self, request: ProduceRequest, context: RequestContext
-    ) -> ProduceResponse | PendingReply | NoReply:
-        waiting: list[_Waiting | None] = []
+    def produce(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | PendingReply | NoReply:
+        waiting = _Waiting()
         topics = [self._append_topic(topic, request.acks, context, waiting) for topic in request.topic_data]
-        response = ProduceResponse(responses=topics)
         if request.acks == ACKS_NONE:
             return NO_REPLY
-        turns = [entry.turn for entry in waiting if entry is not None]
-        if not turns:
+        response = ProduceResponse(responses=topics)
+        if waiting.turn is None:
             return response
-        # Joined in order on one loop, so the last one joined is the last one to end.
-        return PendingReply(turns[-1], lambda: _settle(response, waiting))
+        turn, shells = waiting.turn, waiting.shells
+        return PendingReply(turn, lambda: _settle(response, turn, shells))
 
     def _append_topic(
-        self, data: TopicProduceData, acks: int, context: RequestContext, waiting: list[_Waiting | None]
+        self, data: TopicProduceData, acks: int, context: RequestContext, waiting: _Waiting
     ) -> TopicProduceResponse:
         topic, refusal = self._find_topic(data, acks, context)
         partitions: list[PartitionProduceResponse] = []
         for partition in data.partition_data:
             shell = None if topic is None else topic.partition(partition.index)
             if shell is None:
-                waiting.append(None)
-                partitions.append(
-                    PartitionProduceResponse(index=partition.index, error_code=refusal, base_offset=-1)
-                )
+                waiting.shells.append(None)
+                partitions.append(PartitionProduceResponse(index=partition.index, error_code=refusal, base_offset=-1))
             else:
-                partitions.append(_append(shell, partition, waiting))
+                outcome = shell.append(cast("memoryview | None", partition.records))
+                waiting.add(shell, outcome.turn if isinstance(outcome, Appended) else None)
+                partitions.append(partition_response(shell, outcome))
         return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=partitions)
 
     def _find_topic(
@@ -96,45 +101,50 @@ class ProduceHandler:
         return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _append(
-    shell: PartitionShell, data: PartitionProduceData, waiting: list[_Waiting | None]
-) -> PartitionProduceResponse:
-    outcome = shell.append(data.records)
+def partition_response(shell: PartitionShell, outcome: Appended | AppendRefused) -> PartitionProduceResponse:
     if isinstance(outcome, AppendRefused):
-        waiting.append(None)
         return PartitionProduceResponse(
-            index=data.index,
+            index=shell.index,
             error_code=REFUSAL_CODES[outcome.refusal],
             base_offset=-1,
             log_start_offset=shell.log_start,
             error_message=outcome.reason,
         )
-    waiting.append(None if outcome.turn is None else _Waiting(shell, outcome.turn))
     return PartitionProduceResponse(
-        index=data.index,
+        index=shell.index,
         base_offset=outcome.base_offset,
         log_append_time_ms=outcome.log_append_time_ms,
         log_start_offset=outcome.log_start,
     )
 
 
-def _settle(response: ProduceResponse, waiting: list[_Waiting | None]) -> ProduceResponse:
-    """The reply after its last turn: as prepared, unless the disk failed one of its partitions."""
-    if not any(entry is not None and entry.shell.log in entry.turn.failed for entry in waiting):
+def disk_failed_response(index: int) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+        base_offset=-1,
+        error_message="the disk did not take the batch",
+    )
+
+
+def single_response(request: ProduceRequest, partition: PartitionProduceResponse) -> ProduceResponse:
+    """The reply to a request for one partition."""
+    topic = request.topic_data[0]
+    answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=(partition,))
+    return ProduceResponse(responses=(answer,))
+
+
+def _settle(response: ProduceResponse, turn: Turn, shells: list[PartitionShell | None]) -> ProduceResponse:
+    """The reply after its turn: as prepared, unless the disk failed one of its partitions."""
+    if not turn.failed:
         return response
-    outcomes = iter(waiting)
+    waited = iter(shells)
     topics = []
     for topic in response.responses:
         partitions = []
         for partition in topic.partition_responses:
-            entry = next(outcomes)
-            if entry is not None and entry.shell.log in entry.turn.failed:
-                partition = PartitionProduceResponse(
-                    index=partition.index,
-                    error_code=ErrorCode.KAFKA_STORAGE_ERROR,
-                    base_offset=-1,
-                    error_message="the disk did not take the batch",
-                )
-            partitions.append(partition)
+            shell = next(waited)
+            is_failed = shell is not None and shell.log in turn.failed
+            partitions.append(disk_failed_response(partition.index) if is_failed else partition)
         topics.append(msgspec.structs.replace(topic, partition_responses=partitions))
     return msgspec.structs.replace(response, responses=topics)

@@ -12,7 +12,8 @@ back is one of four things, and this file is the only place that tells them apar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, cast
 
 import msgspec
@@ -28,9 +29,11 @@ from penstock.codec.wire import (
     decode_request_header,
     encode_response_parts,
 )
-from penstock.gateways.kafka_connection import KafkaConnection, ReplyParts, ReplySlot
+from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.gateways.kafka_connection import KafkaConnection, ReplyParts, ReplySlot, Route
 from penstock.gateways.kafka_context import NO_REPLY, Handler, HandlerResult, PendingReply, RequestContext
 from penstock.gateways.kafka_versions import ApiVersionsHandler
+from penstock.gateways.request_memory import RequestMemory
 
 log = get_logger("kafka")
 
@@ -47,22 +50,29 @@ class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     # As Kafka's connections.max.idle.ms.
     idle_ms_max: int = 600_000
     connections_max: int = 10_000
+    # Bytes of requests too large for a connection's own buffer, held by all connections together.
+    request_bytes_max: int = 512 * 1024 * 1024
     # Replies that may wait in one connection's transport before its requests are left unread.
     write_buffer_bytes_max: int = 1024 * 1024
     # How long a stopping node waits for what is in flight.
     drain_ms_max: int = 5_000
 
 
+LearnRoute = Callable[[ProduceRequest, RequestHeader, memoryview], Route | None]
+
+
 class KafkaServer:
     def __init__(
-        self, config: KafkaServerConfig, handlers: dict[int, Handler], tasks: TaskSupervisor
+        self, config: KafkaServerConfig, handlers: dict[int, Handler], tasks: TaskSupervisor, learn_route: LearnRoute
     ) -> None:
         self.config = config
         self._handlers = handlers
         self._unsupported_api_versions = ApiVersionsHandler(handlers).unsupported
         self._tasks = tasks
+        self._learn_route = learn_route
         self._server: asyncio.Server | None = None
         self._connections: set[KafkaConnection] = set()
+        self.memory = RequestMemory(config.request_bytes_max)
         # Plain integers, read by the metrics page when it is asked for: a Counter's lock would cost every request.
         self.request_counts: dict[int, int] = dict.fromkeys(handlers, 0)
         self.bytes_in = 0
@@ -103,14 +113,12 @@ class KafkaServer:
 
     # One request
 
-    def handle(self, connection: KafkaConnection, frame: memoryview) -> None:
-        try:
-            self._handle(connection, frame)
-        except Exception as error:
-            log.error("request failed", peer=connection.peer, error=repr(error), exc_info=error)
-            connection.abort("a fault of ours while handling a request")
+    def on_fault(self, connection: KafkaConnection, error: Exception) -> None:
+        """Ours, not the client's: it costs this connection and no other."""
+        log.error("request failed", peer=connection.peer, error=repr(error), exc_info=error)
+        connection.abort("a fault of ours while handling a request")
 
-    def _handle(self, connection: KafkaConnection, frame: memoryview) -> None:
+    def handle(self, connection: KafkaConnection, frame: memoryview) -> None:
         header = decode_request_header(frame)
         if isinstance(header, Malformed):
             connection.abort(header.reason)
@@ -130,6 +138,8 @@ class KafkaServer:
             connection.abort(f"{api.name} v{header.api_version}: {request.reason}")
             return
         self._deliver(connection, header, handler(request, context))
+        if isinstance(request, ProduceRequest):
+            connection.route = self._learn_route(request, header, frame)
 
     def _deliver(self, connection: KafkaConnection, header: RequestHeader, result: HandlerResult) -> None:
         if isinstance(result, Response):
@@ -155,9 +165,8 @@ class KafkaServer:
         except asyncio.CancelledError:
             connection.close()
             raise
-        except Exception as error:
-            log.error("request failed", api=APIS[header.api_key].name, peer=connection.peer, exc_info=error)
-            connection.abort("a fault of ours while handling a request")
+        except Exception as error:  # noqa: BLE001  edge of a connection
+            self.on_fault(connection, error)
         finally:
             connection.become_free()
 
@@ -171,9 +180,7 @@ class KafkaServer:
             connection.reply(encode_response_parts(refusal, 0, header.correlation_id))
             return
         api = APIS[header.api_key]
-        connection.abort(
-            f"{api.name} v{header.api_version}: served are v{api.version_min} to v{api.version_max}"
-        )
+        connection.abort(f"{api.name} v{header.api_version}: served are v{api.version_min} to v{api.version_max}")
 
     # Ending
 
@@ -187,8 +194,13 @@ class KafkaServer:
         for connection in list(self._connections):
             future = asyncio.get_running_loop().create_future()
             idle.append(future)
-            connection.drain(lambda future=future: future.done() or future.set_result(None))
+            connection.drain(partial(_resolve, future))
         if idle:
             await asyncio.wait(idle, timeout=self.config.drain_ms_max / 1000)
         for connection in list(self._connections):
             connection.close()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.partition_shell import ReadProblem
 from penstock.cluster.topic_catalog import (
     AlreadyExists,
     Created,
@@ -49,15 +50,14 @@ from penstock.domain.access import CLUSTER, Authorizer, Operation
 from penstock.domain.config_change import describe
 from penstock.domain.topic_config import DEFINITIONS
 from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_errors import READ_CODES
 
 BY_DEFAULT: Final = -1
 REPLICATION_FACTOR: Final = 1
 
 
 class TopicsHandler:
-    def __init__(
-        self, broker: Broker, catalog: TopicCatalog, authorizer: Authorizer, *, node_id: int
-    ) -> None:
+    def __init__(self, broker: Broker, catalog: TopicCatalog, authorizer: Authorizer, *, node_id: int) -> None:
         self._broker = broker
         self._catalog = catalog
         self._authorizer = authorizer
@@ -65,9 +65,7 @@ class TopicsHandler:
 
     # CreateTopics
 
-    async def create_topics(
-        self, request: CreateTopicsRequest, context: RequestContext
-    ) -> CreateTopicsResponse:
+    async def create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         results: list[CreatableTopicResult | None] = []
         wanted: list[NewTopic] = []
         names = [topic.name for topic in request.topics]
@@ -93,9 +91,7 @@ class TopicsHandler:
             self._authorizer.authorize(principal, Operation.CREATE, CLUSTER)
             or self._authorizer.authorize(principal, Operation.CREATE, access.topic(topic.name))
         ):
-            return refused(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{principal} may not create topic {topic.name!r}"
-            )
+            return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{principal} may not create topic {topic.name!r}")
         if names.count(topic.name) > 1:
             return refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
         if topic.assignments:
@@ -163,18 +159,14 @@ class TopicsHandler:
             num_partitions=topic.partition_count,
             replication_factor=REPLICATION_FACTOR,
             configs=[
-                CreatableTopicConfigs(
-                    entry.name, entry.value, entry.is_read_only, entry.source, entry.is_sensitive
-                )
+                CreatableTopicConfigs(entry.name, entry.value, entry.is_read_only, entry.source, entry.is_sensitive)
                 for entry in entries
             ],
         )
 
     # DeleteTopics
 
-    async def delete_topics(
-        self, request: DeleteTopicsRequest, context: RequestContext
-    ) -> DeleteTopicsResponse:
+    async def delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
         wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
         return DeleteTopicsResponse(responses=[await self._delete(state, context) for state in wanted])
 
@@ -192,9 +184,7 @@ class TopicsHandler:
             )
 
         if name and not self._authorizer.authorize(context.principal, Operation.DELETE, access.topic(name)):
-            return answered(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not delete {name!r}"
-            )
+            return answered(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not delete {name!r}")
         if topic is None:
             missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return answered(missing, f"there is no topic {name or state.topic_id.hex()!r}")
@@ -209,10 +199,7 @@ class TopicsHandler:
         self, request: CreatePartitionsRequest, context: RequestContext
     ) -> CreatePartitionsResponse:
         return CreatePartitionsResponse(
-            results=[
-                await self._grow(topic, context, validate_only=request.validate_only)
-                for topic in request.topics
-            ]
+            results=[await self._grow(topic, context, validate_only=request.validate_only) for topic in request.topics]
         )
 
     async def _grow(
@@ -222,9 +209,7 @@ class TopicsHandler:
             return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=reason)
 
         if not self._authorizer.authorize(context.principal, Operation.ALTER, access.topic(topic.name)):
-            return refused(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not alter {topic.name!r}"
-            )
+            return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not alter {topic.name!r}")
         for assignment in topic.assignments or ():
             if list(assignment.broker_ids) != [self._node_id]:
                 reason = f"assigned to {list(assignment.broker_ids)}, there is only node {self._node_id}"
@@ -238,9 +223,7 @@ class TopicsHandler:
 
     # DeleteRecords
 
-    async def delete_records(
-        self, request: DeleteRecordsRequest, context: RequestContext
-    ) -> DeleteRecordsResponse:
+    async def delete_records(self, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
         topics = []
         for topic in request.topics:
             results = [
@@ -262,7 +245,7 @@ class TopicsHandler:
         shell = None if topic is None else topic.partition(index)
         if shell is None:
             return answered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        low_watermark = await shell.delete_before(offset)
-        if low_watermark is None:
-            return answered(ErrorCode.OFFSET_OUT_OF_RANGE)
-        return answered(ErrorCode.NONE, low_watermark)
+        outcome = await shell.delete_before(offset)
+        if isinstance(outcome, ReadProblem):
+            return answered(READ_CODES[outcome])
+        return answered(ErrorCode.NONE, outcome)

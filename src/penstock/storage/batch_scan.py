@@ -19,9 +19,7 @@ CHUNK_BYTES: Final = 1 << 20
 class BatchScan:
     """Iterate once. Then `position` is where the last good batch ended, and `problem` says why it ended there."""
 
-    def __init__(
-        self, file: File, *, start: int, end: int, next_offset: int | None, checks_checksums: bool
-    ) -> None:
+    def __init__(self, file: File, *, start: int, end: int, next_offset: int | None, checks_checksums: bool) -> None:
         self.position = start
         # What the next batch must begin with; None: whatever the first one says.
         self.next_offset = next_offset

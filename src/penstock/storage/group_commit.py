@@ -20,6 +20,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from penstock.base.log_events import get_logger
@@ -56,7 +57,7 @@ class Turn:
         """The logs that failed."""
         if not self.done:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._callbacks.append(lambda _: future.done() or future.set_result(None))
+            self._callbacks.append(partial(_release, future))
             await future
         return self.failed
 
@@ -66,6 +67,12 @@ class Turn:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
+
+
+def _release(future: asyncio.Future[None], _turn: Turn) -> None:
+    # Whoever waited may have been cancelled meanwhile.
+    if not future.done():
+        future.set_result(None)
 
 
 class GroupCommit:

@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 from penstock.storage.file_protocols import File, Files
 
-
 # Unsynced files looked at before one of them is let go: a node with thousands of them must not search them all.
 _SEARCH_MAX: Final = 64
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from penstock.base.log_events import get_logger
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.file_protocols import File, Files
-from penstock.storage.index_file import load_index
+from penstock.storage.index_file import load_index, note_saved, take_delta
 from penstock.storage.segment import Segment
 from penstock.storage.segment_index import SegmentIndex
 
@@ -62,13 +62,30 @@ class IndexCache:
             return index
         if index.covered_bytes > segment.size:
             index = SegmentIndex()
-        _log.info(
-            "index rebuilt", segment=segment.path, from_byte=index.covered_bytes, to_byte=segment.size
+        _log.info("index rebuilt", segment=segment.path, from_byte=index.covered_bytes, to_byte=segment.size)
+        complete_index(segment, index, file, self._index_interval_bytes)
+        if not segment.is_active:
+            self._save(segment, index)
+        return index
+
+    def _save(self, segment: Segment, index: SegmentIndex) -> None:
+        """So that the next one who asks finds it. A growing segment's index is the checkpoint's to save."""
+        index.forget_saved()
+        delta = take_delta(
+            index,
+            segment.prefix,
+            covered_bytes=segment.size,
+            covered_records=segment.record_count,
+            max_timestamp=segment.max_timestamp,
         )
-        return complete_index(segment, index, file, self._index_interval_bytes)
+        try:
+            delta.write(self._files)
+        except OSError as error:
+            _log.warning("index not saved", segment=segment.path, error=str(error))
+        note_saved(index, delta)
 
 
-def complete_index(segment: Segment, index: SegmentIndex, file: File, index_interval_bytes: int) -> SegmentIndex:
+def complete_index(segment: Segment, index: SegmentIndex, file: File, index_interval_bytes: int) -> None:
     """Walks on from where the index ends. Damage is not this function's business: it stops there, and whoever reads
     past it finds it."""
     twin = Segment("", segment.base_offset, begun_ms=0)
@@ -76,9 +93,6 @@ def complete_index(segment: Segment, index: SegmentIndex, file: File, index_inte
     twin.size = index.covered_bytes
     twin.record_count = index.covered_records
     twin.max_timestamp = index.covered_max_timestamp
-    scan = BatchScan(
-        file, start=index.covered_bytes, end=segment.size, next_offset=None, checks_checksums=False
-    )
+    scan = BatchScan(file, start=index.covered_bytes, end=segment.size, next_offset=None, checks_checksums=False)
     for _, header in scan:
         twin.take(header, index_interval_bytes)
-    return index

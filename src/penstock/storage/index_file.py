@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.checksum import crc32c
-from penstock.storage.file_protocols import Files
+from penstock.storage.file_protocols import File, Files
 from penstock.storage.segment_index import SegmentIndex
 from penstock.storage.small_file import write_fully
 
@@ -52,9 +52,9 @@ class IndexDelta(msgspec.Struct, frozen=True):
     time_position: int
     time_data: bytes
 
-    def write(self, files: Files) -> list[str]:
-        """The paths written, which are not synced yet."""
-        paths = []
+    def write(self, files: Files) -> list[File]:
+        """The files written, which are not synced yet."""
+        written = []
         for suffix, position, data in (
             (INDEX_SUFFIX, self.position, self.data),
             (TIME_INDEX_SUFFIX, self.time_position, self.time_data),
@@ -64,8 +64,8 @@ class IndexDelta(msgspec.Struct, frozen=True):
             if file.size() > position:
                 file.truncate(position)
             write_fully(file, data, position)
-            paths.append(self.prefix + suffix)
-        return paths
+            written.append(file)
+        return written
 
 
 def take_delta(
@@ -79,8 +79,7 @@ def take_delta(
         + index.counts[index.saved_entries :].tobytes()
     )
     time_columns = (
-        index.times[index.saved_time_entries :].tobytes()
-        + index.time_offsets[index.saved_time_entries :].tobytes()
+        index.times[index.saved_time_entries :].tobytes() + index.time_offsets[index.saved_time_entries :].tobytes()
     )
     data = _pack_block(columns, facts)
     time_data = _pack_block(time_columns, facts)

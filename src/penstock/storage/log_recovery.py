@@ -8,15 +8,17 @@ batch, with checksums:
     a bad place, nothing good after  the torn end of the last write: cut, and said how many bytes
     a bad place, a good batch after  damage: nothing is cut, nothing past it is served, nothing is appended
 
-A power cut may keep the second page of an unsynced write and lose the first, which looks like damage although nobody was
-promised those bytes. No mark on disk could tell the two apart without a second sync in every turn, so it counts as
-damage: an operator decides about bytes, never we.
+A power cut may keep the second page of an unsynced write and lose the first, which looks like damage although nobody
+was promised those bytes. No mark on disk could tell the two apart without a second sync in every turn, so it counts
+as damage: an operator decides about bytes, never we.
 
 What was read may be in the system's memory only: a process that was killed leaves unsynced bytes behind, which look
 durable to the next one. They are synced before anybody may read them.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import msgspec
 
@@ -121,7 +123,7 @@ class LogRecovery:
         self._log_start = max(read_log_start(self._files, directory), min(self._facts, default=0))
         bases = sorted(self._sizes)
         # A segment that ends at or below the start was retired, and the crash came before it was removed.
-        for base_offset, next_base in zip(bases, bases[1:], strict=False):
+        for base_offset, next_base in pairwise(bases):
             if next_base <= self._log_start:
                 self._remove(base_offset)
         self._facts = {base: facts for base, facts in self._facts.items() if self._is_held(facts)}
@@ -276,7 +278,7 @@ class LogRecovery:
             self._producers.apply(header)
 
     def _all_headers(self) -> list[BatchHeader]:
-        headers = []
+        headers: list[BatchHeader] = []
         for segment in self._segments:
             scan = BatchScan(
                 self._files.open(segment.path),

@@ -11,6 +11,9 @@ The caller's duties: call everything on the loop but what says "blocking"; wait 
 
 from __future__ import annotations
 
+import asyncio
+import re
+import threading
 from typing import Final
 
 import msgspec
@@ -27,10 +30,20 @@ from penstock.storage.checkpoint_file import (
     unpack_entries,
     write_checkpoint,
 )
+from penstock.storage.checkpoint_work import (
+    CheckpointWork,
+    SavedState,
+    capture_log,
+    facts_of,
+    key_of,
+    logs_due,
+    settle_capture,
+)
 from penstock.storage.file_protocols import Files, Lock
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log_home import LogHome
 from penstock.storage.log_recovery import LogRecovery, RecoveredLog
+from penstock.storage.log_truncation import cut_segments
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.small_file import read_small_file, write_small_file
 from penstock.storage.storage_config import LogConfig, StorageConfig
@@ -44,6 +57,7 @@ CLEAN_FILE: Final = "clean_shutdown"
 CLEAN_MAGIC: Final = b"psclean1"
 LOGS_DIRECTORY: Final = "logs"
 REMOVED_SUFFIX: Final = ".removed"
+_TOPIC_ID: Final = re.compile("[0-9a-f]{32}")
 
 
 class RecoveryStatistics(msgspec.Struct):
@@ -56,6 +70,20 @@ class RecoveryStatistics(msgspec.Struct):
     was_clean: bool = False
 
 
+class TopicRemoval:
+    """The second half of removing a topic: its files go in a thread."""
+
+    def __init__(self, files: Files, logs_directory: str, path: str) -> None:
+        self._files = files
+        self._logs_directory = logs_directory
+        self._path = path
+
+    def run(self) -> None:
+        """Blocking."""
+        self._files.sync_directory(self._logs_directory)
+        self._files.remove_tree(self._path)
+
+
 class LogStore:
     def __init__(self, context: StoreContext, root: str, lock: Lock) -> None:
         """By `open`."""
@@ -65,11 +93,17 @@ class LogStore:
         self.group_commit = GroupCommit(context.files, root, context.metrics)
         self.statistics = RecoveryStatistics()
         self._lock = lock
+        # Logs are opened by several threads at the start.
+        self._opening = threading.Lock()
         self._logs: dict[LogKey, PartitionLog] = {}
         self._checkpoints: dict[LogKey, LogCheckpoint] = {}
         self._packed: dict[LogKey, bytes] = {}
+        self._saved: dict[LogKey, SavedState] = {}
+        # A handle of its own: an error is reported once to each, and this one must not take it from group commit.
+        self._whole_disk = context.files.whole_disk_sync(root) if context.files.is_durable else None
         # Partition directories that were there at the start: a log that is not among them is empty, without a look.
         self._present: dict[str, set[str]] = {}
+        self._is_checkpoint_running = False
 
     @classmethod
     def open(
@@ -85,30 +119,174 @@ class LogStore:
         lock = files.lock(f"{root}/{LOCK_FILE}")
         if lock is None:
             raise DirectoryLockedError(f"the data directory {root} is used by another process")
-        store = cls(StoreContext(files, config, clock, registry), root, lock)
+        store = cls(StoreContext(files, root, config, clock, registry), root, lock)
         store._start()
         return store
+
+    # --- logs ----------------------------------------------------------------------------------------------------
 
     def open_log(self, topic: str, topic_id: bytes, partition: int, config: LogConfig) -> PartitionLog:
         """Blocking if the log has anything on disk; otherwise nothing is touched until its first append."""
         key = (topic_id, partition)
-        assert key not in self._logs, f"{topic}-{partition} is open"
         home = LogHome(self.logs_directory, topic, topic_id, partition)
         log = PartitionLog(self.context, home, config)
         if str(partition) in self._partitions_of(topic_id) or key in self._checkpoints:
             log.adopt(self._recover(home, is_clean=self.statistics.was_clean))
-        self.statistics.log_count += 1
-        self._logs[key] = log
+        with self._opening:
+            assert key not in self._logs, f"{topic}-{partition} is open"
+            self._logs[key] = log
+            self.statistics.log_count += 1
         return log
 
     @property
     def logs(self) -> list[PartitionLog]:
         return list(self._logs.values())
 
+    def topics_on_disk(self) -> list[bytes]:
+        """Blocking: ids of all topics that have files here, those that nobody opened among them."""
+        names = self.context.files.list_directory(self.logs_directory)
+        return [bytes.fromhex(name) for name in names if _TOPIC_ID.fullmatch(name)]
+
+    def remove_topic(self, topic_id: bytes) -> TopicRemoval:
+        """Its logs take and serve nothing from now on; `run` of what is returned removes the files."""
+        name = topic_id.hex()
+        for key in [key for key in self._logs if key[0] == topic_id]:
+            self._logs.pop(key).close()
+        for key in [key for key in self._packed if key[0] == topic_id]:
+            self._packed.pop(key)
+            self._checkpoints.pop(key, None)
+            self._saved.pop(key, None)
+        self._present.pop(name, None)
+        path = f"{self.logs_directory}/{name}"
+        if self.context.files.exists(path):
+            self.context.files.rename(path, path + REMOVED_SUFFIX)
+        return TopicRemoval(self.context.files, self.logs_directory, path + REMOVED_SUFFIX)
+
     def recover_log(self, log: PartitionLog) -> RecoveredLog:
-        """Blocking: reads an offline log again, from the disk and not from memory. Then `log.adopt(...)` on the loop."""
+        """Blocking: reads an offline log again, from the disk and not from memory. Then `log.adopt` on the loop."""
         assert log.failure is not None, "only a log that takes no writes can be read again"
         return self._recover(log.home, is_clean=False, drops_cache=True)
+
+    def truncate_log(self, log: PartitionLog, offset: int) -> None:
+        """Blocking, and nothing else may touch the log meanwhile: cuts off its end, at a batch's beginning."""
+        assert log.log_start <= offset <= log.log_end
+        readable_end = min(log.readable_end, offset)
+        kept = tuple(facts_of(segment) for segment in log.segments if segment.next_offset <= offset)
+        entry = None
+        if kept:
+            # Producers of offset 0 on, with no file that holds them: recovery reads them out of the log.
+            entry = LogCheckpoint(log.home.topic_id, log.home.partition, kept, producers_offset=0, is_clean=False)
+        # Saved first: recovery must not believe bytes past the cut, whatever is written there later.
+        self._replace_entry(log.home, entry)
+        cut_segments(self.context.files, log, offset)
+        recovery = LogRecovery(self.context, log.home, entry, is_clean=False)
+        log.adopt(recovery.run(), readable_end=readable_end)
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """On the loop; does its file work in a thread. Called every few seconds."""
+        work = self.begin_checkpoint()
+        if work is None:
+            return
+        try:
+            turns = {self.group_commit.join(capture.log) for capture in work.captures}
+            for turn in turns:
+                work.leave_out(await turn.wait())
+            await asyncio.to_thread(self.run_checkpoint, work)
+        finally:
+            self.end_checkpoint(work)
+
+    def checkpoint_now(self, *, every_log: bool = False) -> None:
+        """Blocking, without a loop."""
+        work = self.begin_checkpoint(every_log=every_log)
+        if work is None:
+            return
+        try:
+            work.leave_out(self.group_commit.sync_now([capture.log for capture in work.captures]))
+            self.run_checkpoint(work)
+        finally:
+            self.end_checkpoint(work)
+
+    def begin_checkpoint(self, *, every_log: bool = False) -> CheckpointWork | None:
+        """On the loop: what is due; None if nothing is, or one is under way."""
+        if self._is_checkpoint_running:
+            return None
+        logs = logs_due(self.context.config, self._logs.values(), every_log=every_log)
+        if not logs:
+            return None
+        self._is_checkpoint_running = True
+        captures = [capture_log(log, self._saved.get(key_of(log), SavedState())) for log in logs]
+        return CheckpointWork(self.context.files, self.root, captures, self._packed)
+
+    def run_checkpoint(self, work: CheckpointWork) -> None:
+        """Blocking: a failure is told, and the checkpoint before it still holds."""
+        try:
+            work.run(self._whole_disk)
+        except OSError as error:
+            _log.warning("checkpoint failed", error=str(error))
+
+    def end_checkpoint(self, work: CheckpointWork) -> None:
+        """On the loop."""
+        self._is_checkpoint_running = False
+        for capture in work.captures if work.is_written else ():
+            key = capture.key
+            if key in self._logs and settle_capture(capture):
+                self._packed[key] = pack_entry(capture.entry)
+                self._checkpoints[key] = capture.entry
+                self._saved[key] = capture.saved
+
+    # --- room ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        return self.context.is_full
+
+    def free_bytes(self) -> int:
+        return self.context.files.free_bytes(self.root)
+
+    def free_space_check(self) -> None:
+        """A few microseconds; called every second or so. Writes stop and resume by it."""
+        context = self.context
+        free_bytes = self.free_bytes()
+        is_full = free_bytes < context.config.free_bytes_min
+        if is_full != context.is_full:
+            context.is_full = is_full
+            context.metrics.disk_full.set(is_full)
+            tell = _log.error if is_full else _log.info
+            tell("disk full, writes refused" if is_full else "disk has room again", free_bytes=free_bytes)
+        if not is_full:
+            context.reserve.fill()
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool = True) -> None:
+        """Blocking. Clean: everything is synced and saved, so that the next start reads nothing."""
+        if clean:
+            self.checkpoint_now(every_log=True)
+            if all(log.unsaved_batches == 0 or not log.is_healthy for log in self._logs.values()):
+                self._mark_clean()
+        for log in self._logs.values():
+            log.close()
+        self.group_commit.close()
+        if self._whole_disk is not None:
+            self._whole_disk.close()
+        self._lock.release()
+
+    def _mark_clean(self) -> None:
+        # What is damaged or offline is read again at the next start, clean or not.
+        for key, log in self._logs.items():
+            entry = self._checkpoints.get(key)
+            if entry is not None and entry.is_clean != log.is_healthy:
+                self._packed[key] = pack_entry(msgspec.structs.replace(entry, is_clean=log.is_healthy))
+        try:
+            write_checkpoint(self.context.files, self.root, self._packed.values())
+            seal = _seal_of(b"".join(self._packed.values()))
+            write_small_file(self.context.files, self.root, CLEAN_FILE, CLEAN_MAGIC, seal)
+        except OSError as error:
+            _log.warning("clean shutdown not marked", error=str(error))
+
+    # --- inside --------------------------------------------------------------------------------------------------
 
     def _recover(self, home: LogHome, *, is_clean: bool, drops_cache: bool = False) -> RecoveredLog:
         checkpoint = self._checkpoints.get((home.topic_id, home.partition))
@@ -117,10 +295,22 @@ class LogStore:
         metrics = self.context.metrics
         metrics.scanned_bytes.inc(recovered.scanned_bytes)
         metrics.torn_bytes.inc(recovered.torn_bytes)
-        self.statistics.scanned_bytes += recovered.scanned_bytes
-        self.statistics.torn_bytes += recovered.torn_bytes
-        self.statistics.damaged_count += recovered.damage is not None
+        with self._opening:
+            self.statistics.scanned_bytes += recovered.scanned_bytes
+            self.statistics.torn_bytes += recovered.torn_bytes
+            self.statistics.damaged_count += recovered.damage is not None
         return recovered
+
+    def _replace_entry(self, home: LogHome, entry: LogCheckpoint | None) -> None:
+        assert not self._is_checkpoint_running
+        key = (home.topic_id, home.partition)
+        self._saved.pop(key, None)
+        self._packed.pop(key, None)
+        self._checkpoints.pop(key, None)
+        if entry is not None:
+            self._packed[key] = pack_entry(entry)
+            self._checkpoints[key] = entry
+        write_checkpoint(self.context.files, self.root, self._packed.values())
 
     def _start(self) -> None:
         files = self.context.files
@@ -138,6 +328,7 @@ class LogStore:
         for name in files.list_directory(self.logs_directory):
             if name.endswith(REMOVED_SUFFIX):
                 files.remove_tree(f"{self.logs_directory}/{name}")
+        self.free_space_check()
 
     def _partitions_of(self, topic_id: bytes) -> set[str]:
         name = topic_id.hex()

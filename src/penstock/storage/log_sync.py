@@ -33,6 +33,8 @@ class LogSync:
         for file in self.files:
             file.sync()
         for path in self.paths:
-            files.open(path).sync()
+            # Gone: retention took the segment since, so there is nothing left to make durable.
+            if files.exists(path):
+                files.open(path).sync()
         for directory in self.directories:
             files.sync_directory(directory)

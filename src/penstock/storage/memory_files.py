@@ -143,13 +143,13 @@ class MemoryFiles:
         if self._directories.pop(path, None) is not None:
             self._forget_name(path)
 
-    def sync_directory(self, path: str) -> None:
+    def sync_directory(self, _path: str) -> None:
         return None
 
-    def whole_disk_sync(self, root: str) -> None:
+    def whole_disk_sync(self, _root: str) -> None:
         return None
 
-    def free_bytes(self, root: str) -> int:
+    def free_bytes(self, _root: str) -> int:
         return self.bytes_max - self.bytes_used
 
     def lock(self, path: str) -> MemoryLock | None:

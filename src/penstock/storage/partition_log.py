@@ -24,10 +24,12 @@ from typing import Final
 from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader
 from penstock.domain.producer_sequence import ProducerSequences
+from penstock.domain.retention import SegmentFacts, roll_is_due, segments_to_retire
 from penstock.storage.file_protocols import File
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_home import LogHome
 from penstock.storage.log_recovery import RecoveredLog
+from penstock.storage.log_removal import LogRemoval
 from penstock.storage.log_sync import LogSync
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.segment import Segment
@@ -44,6 +46,7 @@ from penstock.storage.storage_errors import (
     StorageError,
 )
 from penstock.storage.store_context import StoreContext
+from penstock.storage.time_lookup import TimeLookup, TimestampOffset
 
 _log = get_logger("storage")
 
@@ -86,8 +89,6 @@ class PartitionLog:
         self._new_directories: list[str] = []
         self._boundaries: dict[int, tuple[Segment, int]] = {}
         self._index_interval_bytes = context.config.index_interval_bytes
-        # Records of the first segment that lie below log_start.
-        self._hidden_records = 0
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.home.topic}-{self.home.partition} {self.log_start} … {self.log_end}>"
@@ -172,8 +173,9 @@ class PartitionLog:
             self.context.metrics.offline_logs.inc()
             _log.error("log offline", topic=self.home.topic, partition=self.home.partition, reason=reason)
 
-    def adopt(self, recovered: RecoveredLog) -> None:
-        """The log is what recovery read from its files: all of it durable, so all of it readable."""
+    def adopt(self, recovered: RecoveredLog, *, readable_end: int | None = None) -> None:
+        """The log is what recovery read from its files: all of it durable, and readable unless told otherwise."""
+        known_segment, known_position = self._readable_segment, self._readable_position
         for segment in self.segments:
             self.context.handles.forget(segment)
             self.context.indexes.release(segment)
@@ -198,6 +200,26 @@ class PartitionLog:
         self._boundaries = {}
         if recovered.damage is not None:
             self.note_damage(recovered.damage)
+        if readable_end is not None and readable_end < self.log_end:
+            assert known_segment is not None
+            assert self._active is not None
+            self.readable_end, self._readable_position = readable_end, known_position
+            self._readable_segment = self.segment_of(known_segment.base_offset)
+            self._marks.append((self.log_end, self._active, self._active.size))
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.failure is None and self.damage is None
+
+    def close(self) -> None:
+        """Takes and serves nothing from now on; reads that were planned may finish."""
+        if self.failure is not None:
+            self.context.metrics.offline_logs.dec()
+        self.failure = "the log is closed"
+        for segment in self.segments:
+            self.context.handles.forget(segment)
+            self.context.indexes.release(segment)
+        self._dirty.clear()
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -269,12 +291,77 @@ class PartitionLog:
             problem=damage.describe(),
         )
 
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | Damaged | Offline | None:
+        """Blocking: the first readable record at or after the moment."""
+        return TimeLookup(self).first_at_or_after(timestamp_ms)
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | Damaged | Offline | None:
+        """Blocking: the first of the newest readable records."""
+        return TimeLookup(self).newest()
+
+    # --- taking from the head ------------------------------------------------------------------------------------
+
+    def delete_before(self, offset: int) -> LogRemoval:
+        """Records below `offset` are gone for readers now, and for good when the removal's `run` has returned."""
+        assert self.log_start <= offset <= self.readable_end, (self.log_start, offset, self.readable_end)
+        if offset == self.log_end:
+            self._try_to_roll()
+        count = 0
+        while count < len(self.segments) - 1 and self.segments[count].next_offset <= offset:
+            count += 1
+        return self._take_head(count, offset, "deleted")
+
+    def apply_retention(self, now_ms: int) -> LogRemoval | None:
+        """Rolls a segment that is old enough, and lets go of those that the topic's retention no longer keeps."""
+        active = self._active
+        if active is None or self.failure is not None or self.damage is not None:
+            return None
+        config = self.config
+        if roll_is_due(begun_ms=active.begun_ms, size_bytes=active.size, segment_ms=config.segment_ms, now_ms=now_ms):
+            self._try_to_roll()
+        if active.size == 0:
+            active.begun_ms = now_ms
+        retirement = segments_to_retire(
+            [_facts_of(segment) for segment in self.segments],
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            now_ms=now_ms,
+            readable_end=self.readable_end,
+        )
+        count = retirement.count
+        if count == len(self.segments):
+            self._try_to_roll()
+        # If it could not roll, its last segment stays: it says where the log ends.
+        count = min(count, len(self.segments) - 1)
+        if count == 0:
+            return None
+        log_start = max(self.log_start, self.segments[count - 1].next_offset)
+        return self._take_head(count, log_start, retirement.reason)
+
+    def _take_head(self, count: int, log_start: int, reason: str) -> LogRemoval:
+        removed, self.segments = self.segments[:count], self.segments[count:]
+        for segment in removed:
+            self.context.handles.forget(segment)
+            self.context.indexes.release(segment)
+            self.size_bytes -= segment.size
+            if segment.is_dirty:
+                self._dirty.remove(segment)
+        self.log_start = log_start
+        self.epochs.truncate_start(log_start)
+        return LogRemoval(self, removed, log_start=log_start, reason=reason)
+
+    def _try_to_roll(self) -> None:
+        try:
+            self.roll()
+        except OSError as error:
+            _log.warning("log did not roll", topic=self.home.topic, partition=self.home.partition, error=str(error))
+
     # --- facts ---------------------------------------------------------------------------------------------------
 
     @property
     def record_count(self) -> int:
-        """Records, not offsets: holes are not counted."""
-        return sum(segment.record_count for segment in self.segments) - self._hidden_records
+        """Records, not offsets: holes are not counted. Those below `log_start` in its segment still are."""
+        return sum(segment.record_count for segment in self.segments)
 
     @property
     def max_timestamp(self) -> int:
@@ -335,9 +422,7 @@ class PartitionLog:
         if self.failure is not None:
             return LogFailedError(f"{self.home.topic}-{self.home.partition} is offline: {self.failure}")
         if self.damage is not None:
-            return LogFailedError(
-                f"{self.home.topic}-{self.home.partition} is damaged: {self.damage.describe()}"
-            )
+            return LogFailedError(f"{self.home.topic}-{self.home.partition} is damaged: {self.damage.describe()}")
         self.context.metrics.refused_full.inc()
         return DiskFullError("the disk has less room than the node keeps for itself")
 
@@ -365,6 +450,11 @@ class PartitionLog:
             return DiskFullError(f"{self.home.directory}: {error.strerror}")
         self.fail(f"{self.home.directory}: a segment could not be begun: {error}")
         return LogFailedError(self.failure)
+
+
+def _facts_of(segment: Segment) -> SegmentFacts:
+    max_timestamp = segment.max_timestamp if segment.max_timestamp >= 0 else segment.begun_ms
+    return SegmentFacts(segment.next_offset, segment.size, max_timestamp)
 
 
 def _base_offset(segment: Segment) -> int:

@@ -23,7 +23,5 @@ class StorageMetrics:
             "penstock_appends_refused_disk_full", "Appends refused for lack of room", registry=registry
         )
         self.torn_bytes = Counter("penstock_recovery_torn_bytes", "Bytes cut from torn tails", registry=registry)
-        self.scanned_bytes = Counter(
-            "penstock_recovery_scanned_bytes", "Bytes read by recovery", registry=registry
-        )
+        self.scanned_bytes = Counter("penstock_recovery_scanned_bytes", "Bytes read by recovery", registry=registry)
         self.retired_bytes = Counter("penstock_retention_bytes", "Bytes removed by retention", registry=registry)

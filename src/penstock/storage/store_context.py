@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.base.clock import Clock
 from penstock.base.metrics import CollectorRegistry
+from penstock.storage.disk_reserve import DiskReserve
 from penstock.storage.file_protocols import Files
 from penstock.storage.handle_cache import HandleCache
 from penstock.storage.index_cache import IndexCache
@@ -12,10 +13,15 @@ from penstock.storage.storage_metrics import StorageMetrics
 
 
 class StoreContext:
-    __slots__ = ("clock", "config", "files", "handles", "indexes", "is_full", "metrics")
+    __slots__ = ("clock", "config", "files", "handles", "indexes", "is_full", "metrics", "reserve")
 
     def __init__(
-        self, files: Files, config: StorageConfig, clock: Clock, registry: CollectorRegistry | None = None
+        self,
+        files: Files,
+        root: str,
+        config: StorageConfig,
+        clock: Clock,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self.files = files
         self.config = config
@@ -27,4 +33,5 @@ class StoreContext:
             index_interval_bytes=config.index_interval_bytes,
         )
         self.metrics = StorageMetrics(registry if registry is not None else CollectorRegistry())
+        self.reserve = DiskReserve(files, root)
         self.is_full = False

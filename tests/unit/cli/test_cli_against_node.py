@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.node_process import NodeProcess
 
 from penstock.cli.app import app, run
+from support.node_process import NodeProcess
 
 
 @pytest.fixture(scope="module")

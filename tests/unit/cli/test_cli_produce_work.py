@@ -83,15 +83,18 @@ def test_a_partition_that_is_not_there_is_refused() -> None:
         router(partition=4)
 
 
-def test_bench_batches_are_valid_whenever_they_are_sent() -> None:
-    templates = BatchTemplates(size_bytes=100, codec=Codec.LZ4)
-    for now_ms in (5, 1_763_200_000_000):
-        data = templates.dated(7, now_ms)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_bench_batches_are_valid_whatever_their_size_and_time(codec: Codec) -> None:
+    templates = BatchTemplates(size_bytes=100, codec=codec)
+    for count, now_ms in ((7, 5), (1, 6), (300, 1_763_200_000_000), (2, 7)):
+        data = templates.dated(count, now_ms)
         header = check_batch(data)
         assert isinstance(header, BatchHeader)
-        assert (header.record_count, header.base_timestamp, header.max_timestamp) == (7, now_ms, now_ms)
+        assert header.size_bytes == len(data)
+        assert (header.record_count, header.base_timestamp, header.max_timestamp) == (count, now_ms, now_ms)
         rows = read_records(data)
         assert isinstance(rows, list)
+        assert [row.offset for row in rows] == list(range(count))
         assert {len(row.value or b"") for row in rows} == {100}
 
 

@@ -136,7 +136,9 @@ class FakeBroker:
             for data in topic.partition_data:
                 base_offset = self.end(topic.name, data.index)
                 batch = bytearray(data.records or b"")
-                patch(batch, 0, base_offset=base_offset, leader_epoch=0)
+                header = read_header(batch)
+                assert isinstance(header, BatchHeader)
+                patch(batch, 0, header, base_offset=base_offset, leader_epoch=0)
                 self.logs[topic.name, data.index].append(bytes(batch))
                 partitions.append(PartitionProduceResponse(index=data.index, base_offset=base_offset))
             answers.append(TopicProduceResponse(name=topic.name, partition_responses=partitions))

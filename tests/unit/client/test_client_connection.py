@@ -134,6 +134,15 @@ async def test_a_web_server_is_recognised_as_something_else() -> None:
             await Connection.open(address, ConnectionOptions())
 
 
+async def test_a_server_that_says_nothing_is_not_waited_for_long() -> None:
+    async def say_nothing(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with raw_server(say_nothing) as address:
+        with pytest.raises(ProtocolMismatchError, match="may not speak the Kafka protocol"):
+            await Connection.open(address, ConnectionOptions(handshake_timeout_ms=20))
+
+
 async def test_a_server_that_hangs_up_is_too_old_or_no_broker() -> None:
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()

@@ -315,6 +315,8 @@ async def test_another_node_sees_every_change(nodes: Nodes) -> None:
 async def test_a_node_that_starts_is_told_of_every_topic(nodes: Nodes) -> None:
     first, _ = await nodes.start()
     topics = [await created(first, name) for name in ("b", "a", "__internal")]
+    await created(first, "gone")
+    await first.delete_topic("gone")
     second, told = await nodes.start()
     assert second.topics() == sorted(topics, key=lambda topic: topic.name)
     assert told == [TopicAdded(topic) for topic in second.topics()]

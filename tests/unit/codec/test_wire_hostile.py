@@ -60,7 +60,7 @@ def test_count_is_bounded_by_what_an_element_takes_at_least() -> None:
 
 
 def test_elements_of_a_request_are_bounded_however_large_its_frame() -> None:
-    # Two bytes a topic: without a bound this frame would become half a gigabyte of objects.
+    # Two bytes a topic, some fifty for each in memory: a frame of 100 MB would become gigabytes of objects.
     topics = REQUEST_ELEMENTS_MAX + 1
     frame = write_varint(topics + 1) + b"\1\0" * topics + b"\0\0\0"
     assert f"more than {REQUEST_ELEMENTS_MAX} elements" in reason(decode(MetadataRequest, 9, frame))
@@ -94,8 +94,13 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 
 
 def test_trailing_bytes_are_refused() -> None:
+    frame = encode(ListOffsetsRequest(), 1) + b"\0\0"
+    assert "2 bytes behind the message" in reason(decode(ListOffsetsRequest, 1, frame))
+
+
+def test_trailing_bytes_of_a_metadata_request_are_forgiven() -> None:
     frame = encode(MetadataRequest(topics=()), 1) + b"\0\0"
-    assert "2 bytes behind the message" in reason(decode(MetadataRequest, 1, frame))
+    assert decode(MetadataRequest, 1, frame) == MetadataRequest(topics=())
 
 
 @pytest.mark.parametrize("version", [-1, 14, 99, 0x7FFF])
@@ -139,7 +144,7 @@ def test_unknown_tags_inside_a_nested_part_are_skipped() -> None:
         (b"\1\5\x09abc", "tag 5 of 9 bytes, but 3 remain"),
         (b"\3\5\0", "ends inside a field"),
         (write_varint(TAGS_MAX + 1) + b"\0\0", "1001 tagged fields"),
-        (write_varint(0xFFFFFFFF), "more than 1000000 elements"),
+        (write_varint(0xFFFFFFFF), "more than 500000 elements"),
     ],
 )
 def test_broken_tagged_section_is_refused(section: bytes, expected: str) -> None:
@@ -183,7 +188,8 @@ def test_every_truncation_and_every_extra_byte_is_refused() -> None:
         cuts = range(len(frame)) if len(frame) < 60 else random.sample(range(len(frame)), 60)
         for cut in cuts:
             assert isinstance(decode(body, version, memoryview(frame)[:cut]), Malformed), (body, version, cut)
-        assert isinstance(decode(body, version, frame + b"\0"), Malformed)
+        if not body.has_loose_end:
+            assert isinstance(decode(body, version, frame + b"\0"), Malformed)
 
 
 def mutated(frame: bytes, random: Random) -> bytes:

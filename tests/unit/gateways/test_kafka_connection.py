@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from penstock.gateways.kafka_connection import PENDING_REPLIES_MAX, RECEIVE_BYTES, KafkaConnection, ReplySlot
+from penstock.gateways.request_memory import RequestMemory
 
 FRAME_BYTES_MAX = 1_000_000
+MEMORY_BYTES_MAX = 1_500_000
 
 
 class FakeTransport(asyncio.Transport):
@@ -52,7 +54,8 @@ class FakeServer:
     """Answers every frame with its own bytes, unless told to keep it waiting."""
 
     def __init__(self) -> None:
-        self.config = SimpleNamespace(write_buffer_bytes_max=1)
+        self.config = SimpleNamespace(write_buffer_bytes_max=10_000_000)
+        self.memory = RequestMemory(MEMORY_BYTES_MAX)
         self.bytes_in = self.bytes_out = self.refused_connections = 0
         self.frames: list[bytes] = []
         self.slots: list[ReplySlot] = []
@@ -77,8 +80,8 @@ class FakeServer:
 
 
 class Talk:
-    def __init__(self) -> None:
-        self.server = FakeServer()
+    def __init__(self, server: FakeServer | None = None) -> None:
+        self.server = server or FakeServer()
         self.transport = FakeTransport()
         self.connection = KafkaConnection(self.server, frame_bytes_max=FRAME_BYTES_MAX)  # type: ignore[arg-type]
         self.connection.connection_made(self.transport)
@@ -189,3 +192,20 @@ async def test_a_draining_connection_tells_when_all_is_answered(talk: Talk) -> N
     await asyncio.sleep(0)
     assert told == ["idle"]
     assert talk.transport.written == b"one"
+
+
+async def test_large_requests_of_all_connections_together_are_bounded(talk: Talk) -> None:
+    other = Talk(talk.server)
+    large = frame(b"x" * 900_000)
+    talk.send(large[:500_000])
+    taken = other.send(large)
+    assert other.transport.is_reading_paused
+    assert taken <= RECEIVE_BYTES
+    talk.send(large[500_000:])
+    assert talk.server.frames == [b"x" * 900_000]
+    assert not other.transport.is_reading_paused
+    other.send(large[taken:])
+    assert len(talk.server.frames) == 2
+    for one in (talk, other):
+        one.connection.connection_lost(None)
+    assert talk.server.memory.bytes_held == 0

@@ -38,9 +38,9 @@ from penstock.codec.wire.schema import (
 from penstock.codec.wire.schema import fields_of as all_fields
 from penstock.codec.wire.source_text import SourceText
 
-# A request that names every partition of the largest clusters has a fifth of this; decoding it takes half a
-# second and 100 MB. Responses come from a broker that the client chose to trust: the frame alone bounds them.
-REQUEST_ELEMENTS_MAX: Final = 1_000_000
+# A request that names every partition of the largest clusters has two fifths of this; decoding so many takes
+# half a second and 50 MB. Responses come from a broker that the client chose: the frame alone bounds them.
+REQUEST_ELEMENTS_MAX: Final = 500_000
 RESPONSE_ELEMENTS_MAX: Final = 1 << 31
 
 Decoder = Callable[[BytesLike, int], Any]

@@ -1,0 +1,191 @@
+"""A producer's request head, and where it led.
+
+A producer that sends small batches to one partition repeats the same head with every request: API, version, client,
+acks, topic, partition. The first request is decoded and handled as any other; what its head led to is remembered as a
+route on the connection, and a request with the same head goes straight to the partition's shell. Only what the head
+says is skipped: the batch is checked as ever.
+
+    |length|api, version|correlation id|client, acks, topic, partition …|records length|records|tags|
+            ───── start ──────          ────────────── rest ─────────────                       tail
+
+Measured with one message a request: decoding, looking up and encoding cost 8 µs of 17 µs; matching costs 1 µs.
+
+A route holds until topics or permissions change (`broker.generation`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from penstock.broker.append_outcome import Appended
+from penstock.broker.broker import Broker
+from penstock.broker.partition_shell import PartitionShell
+from penstock.codec.wire import BytesLike, RequestHeader, encode_response_parts
+from penstock.codec.wire.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
+from penstock.gateways.kafka_connection import KafkaConnection
+from penstock.gateways.kafka_produce import (
+    TOPIC_IDS_FROM,
+    disk_failed_response,
+    partition_response,
+    single_response,
+)
+from penstock.storage.group_commit import Turn
+
+# From here on the reply holds base offset, append time and log start side by side.
+VERSION_FIRST: Final = 5
+FLEXIBLE_FROM: Final = 9
+# Api key and version; the correlation id after them differs from request to request.
+START_BYTES: Final = 4
+REST_AT: Final = 8
+LENGTH_BYTES: Final = 4
+# The tagged sections of partition, topic and request, all empty.
+FLEXIBLE_TAIL: Final = b"\0\0\0"
+
+_CORRELATION_ID = struct.Struct(">i")
+_RECORDS_LENGTH = struct.Struct(">i")
+_PLACES = struct.Struct(">qqq")
+_MARKS: Final = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
+
+
+class ProduceRoute:
+    __slots__ = (
+        "_broker",
+        "_generation",
+        "_is_flexible",
+        "_middle",
+        "_reply",
+        "_reply_length",
+        "_reply_tail",
+        "_request",
+        "_rest",
+        "_shell",
+        "_start",
+        "_tail",
+        "_version",
+    )
+
+    def __init__(
+        self, broker: Broker, request: ProduceRequest, version: int, shell: PartitionShell, *, start: bytes, rest: bytes
+    ) -> None:
+        self._broker = broker
+        self._generation = broker.generation
+        self._request = request
+        self._version = version
+        self._shell = shell
+        self._is_flexible = version >= FLEXIBLE_FROM
+        self._tail = FLEXIBLE_TAIL if self._is_flexible else b""
+        self._start = start
+        self._rest = rest
+        self._make_reply()
+
+    def _make_reply(self) -> None:
+        """The reply's bytes around the three numbers that differ, cut out of one that was encoded as any other."""
+        marked = Appended(_MARKS[0], _MARKS[1], _MARKS[2], None)
+        frame = b"".join(self._encode(partition_response(self._shell, marked), 0))
+        place = frame.index(_PLACES.pack(*_MARKS))
+        self._reply_length = frame[:LENGTH_BYTES]
+        self._middle = frame[REST_AT:place]
+        self._reply_tail = frame[place + _PLACES.size :]
+        self._reply = struct.Struct(f">4si{len(self._middle)}sqqq{len(self._reply_tail)}s")
+
+    def take(self, connection: KafkaConnection, buffer: bytearray, view: memoryview, start: int, end: int) -> bool:
+        """Handles the frame at `start` if it has this route's head; False: somebody else must."""
+        place = start + REST_AT
+        if not (
+            buffer.startswith(self._rest, place, end)
+            and buffer.startswith(self._start, start)
+            and self._generation == self._broker.generation
+        ):
+            return False
+        place += len(self._rest)
+        if self._is_flexible:
+            size = buffer[place] & 0x7F
+            shift = 7
+            while buffer[place] & 0x80 and shift <= 28:
+                place += 1
+                size |= (buffer[place] & 0x7F) << shift
+                shift += 7
+            place += 1
+            size -= 1
+        else:
+            (size,) = _RECORDS_LENGTH.unpack_from(buffer, place)
+            place += 4
+        records_end = place + size
+        if size <= 0 or records_end + len(self._tail) != end or not buffer.startswith(self._tail, records_end):
+            return False
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, start + START_BYTES)
+        outcome = self._shell.append(view[place:records_end])
+        if isinstance(outcome, Appended):
+            self._answer(connection, correlation_id, outcome)
+        else:
+            connection.reply(self._encode(partition_response(self._shell, outcome), correlation_id))
+        return True
+
+    def _answer(self, connection: KafkaConnection, correlation_id: int, outcome: Appended) -> None:
+        reply = self._reply.pack(
+            self._reply_length,
+            correlation_id,
+            self._middle,
+            outcome.base_offset,
+            outcome.log_append_time_ms,
+            outcome.log_start,
+            self._reply_tail,
+        )
+        turn = outcome.turn
+        if turn is None:
+            connection.reply_one(reply)
+            return
+        slot = connection.reserve()
+
+        def on_done(turn: Turn) -> None:
+            if turn.failed and self._shell.log in turn.failed:
+                slot.fill(self._encode(disk_failed_response(self._shell.index), correlation_id))
+            else:
+                slot.fill([reply])
+
+        turn.add_done_callback(on_done)
+
+    def _encode(self, partition: PartitionProduceResponse, correlation_id: int) -> list[BytesLike]:
+        response = single_response(self._request, partition)
+        return encode_response_parts(response, self._version, correlation_id)
+
+
+def learn_route(
+    broker: Broker, request: ProduceRequest, header: RequestHeader, frame: memoryview
+) -> ProduceRoute | None:
+    """A route for requests with the head of this one, which was handled; none if it is not of the simple form."""
+    version = header.api_version
+    if version < VERSION_FIRST or request.acks == 0 or len(request.topic_data) != 1:
+        return None
+    (data,) = request.topic_data
+    topic = broker.topic_by_id(data.topic_id) if version >= TOPIC_IDS_FROM else broker.topic(data.name)
+    if topic is None or len(data.partition_data) != 1:
+        return None
+    (partition,) = data.partition_data
+    shell = topic.partition(partition.index)
+    if shell is None or partition.records is None or request.transactional_id is not None:
+        return None
+    size = len(partition.records)
+    is_flexible = version >= FLEXIBLE_FROM
+    tail = FLEXIBLE_TAIL if is_flexible else b""
+    length_bytes = varint_bytes(size + 1) if is_flexible else LENGTH_BYTES
+    rest_end = len(frame) - len(tail) - size - length_bytes
+    if bytes(frame[len(frame) - len(tail) :]) != tail or rest_end <= REST_AT:
+        return None
+    # Without the batch: the route must not keep a receive buffer alive.
+    bare = msgspec.structs.replace(data, partition_data=(PartitionProduceData(index=partition.index),))
+    return ProduceRoute(
+        broker,
+        msgspec.structs.replace(request, topic_data=(bare,)),
+        version,
+        shell,
+        start=bytes(frame[:START_BYTES]),
+        rest=bytes(frame[REST_AT:rest_end]),
+    )
+
+
+def varint_bytes(value: int) -> int:
+    return max(1, (value.bit_length() + 6) // 7)

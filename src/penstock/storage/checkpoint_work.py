@@ -1,0 +1,206 @@
+"""One checkpoint: what is to be written is taken on the loop, written in a thread, and settled on the loop.
+
+    loop      capture: end, facts of the segments, new index entries, producers, leader epochs
+    turn      group commit makes everything captured durable; logs that fail are left out
+    thread    run: index files, producers, leader epochs, one sync for all, then the node's checkpoint
+    loop      settle: what was saved need not be saved again
+
+The node's checkpoint comes last and by itself decides: until it is there, recovery believes the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+import msgspec
+
+from penstock.storage.checkpoint_file import (
+    LogCheckpoint,
+    LogKey,
+    SegmentCheckpoint,
+    pack_entry,
+    write_checkpoint,
+)
+from penstock.storage.file_protocols import File, Files, WholeDiskSync
+from penstock.storage.index_file import IndexDelta, note_saved, take_delta
+from penstock.storage.log_files import (
+    EPOCHS_FILE,
+    EPOCHS_MAGIC,
+    PRODUCERS_FILE,
+    PRODUCERS_MAGIC,
+    pack_producers,
+)
+from penstock.storage.partition_log import PartitionLog
+from penstock.storage.segment import Segment
+from penstock.storage.small_file import TEMPORARY_SUFFIX, write_temporary
+from penstock.storage.storage_config import StorageConfig
+
+# Over it one sync of the whole disk is cheaper, as in group commit.
+_FILES_SYNCED_ONE_BY_ONE_MAX = 8
+
+
+class SavedState(msgspec.Struct, frozen=True):
+    """What of a log's small files is on disk."""
+
+    producers_offset: int = -1
+    producers_change_count: int = -1
+    epochs: bytes = b""
+
+
+class LogCapture(msgspec.Struct):
+    """One log as it was at one moment."""
+
+    log: PartitionLog
+    generation: int
+    entry: LogCheckpoint
+    deltas: list[tuple[Segment, IndexDelta]]
+    producers: bytes | None
+    epochs: bytes | None
+    saved: SavedState
+    unsaved_bytes: int
+    unsaved_batches: int
+
+    @property
+    def key(self) -> LogKey:
+        return self.entry.key
+
+
+def key_of(log: PartitionLog) -> LogKey:
+    return log.home.topic_id, log.home.partition
+
+
+def logs_due(config: StorageConfig, logs: Iterable[PartitionLog], *, every_log: bool) -> list[PartitionLog]:
+    """Logs with enough unsaved; all that have any, when what they have together would make for a slow start."""
+    changed = [log for log in logs if log.unsaved_batches and log.is_healthy]
+    every_log = (
+        every_log
+        or sum(log.unsaved_bytes for log in changed) >= config.checkpoint_sum_bytes
+        or sum(log.unsaved_batches for log in changed) >= config.checkpoint_sum_batches
+    )
+    return [
+        log
+        for log in changed
+        if every_log
+        or log.unsaved_bytes >= config.checkpoint_log_bytes
+        or log.unsaved_batches >= config.checkpoint_log_batches
+    ]
+
+
+def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
+    deltas = []
+    for segment in reversed(log.segments):
+        index = segment.index
+        # Segments were sealed in order: the first one that is saved ends the search.
+        if index is None or index.covered_bytes == segment.size:
+            if not segment.is_active:
+                break
+            continue
+        delta = take_delta(
+            index,
+            segment.prefix,
+            covered_bytes=segment.size,
+            covered_records=segment.record_count,
+            max_timestamp=segment.max_timestamp,
+        )
+        deltas.append((segment, delta))
+    producers = None
+    producers_offset = -1
+    if len(log.producers):
+        producers_offset = saved.producers_offset
+        if saved.producers_change_count != log.producers.change_count:
+            producers_offset = log.log_end
+            producers = pack_producers(log.producers, log.log_end)
+    epochs = log.epochs.to_bytes()
+    return LogCapture(
+        log,
+        log.generation,
+        LogCheckpoint(
+            log.home.topic_id,
+            log.home.partition,
+            tuple(facts_of(segment) for segment in log.segments),
+            producers_offset,
+            log.epochs.latest,
+        ),
+        deltas,
+        producers,
+        epochs if epochs != saved.epochs else None,
+        SavedState(producers_offset, log.producers.change_count, epochs),
+        log.unsaved_bytes,
+        log.unsaved_batches,
+    )
+
+
+def facts_of(segment: Segment) -> SegmentCheckpoint:
+    return SegmentCheckpoint(
+        segment.base_offset,
+        segment.next_offset,
+        segment.size,
+        segment.record_count,
+        segment.max_timestamp,
+        segment.begun_ms,
+    )
+
+
+class CheckpointWork:
+    def __init__(self, files: Files, root: str, captures: Iterable[LogCapture], packed: Mapping[LogKey, bytes]) -> None:
+        self._files = files
+        self._root = root
+        self.captures = list(captures)
+        self.is_written = False
+        self._packed = dict(packed)
+
+    def leave_out(self, failed: Iterable[PartitionLog]) -> None:
+        """Logs whose captured state did not become durable."""
+        lost = set(failed)
+        self.captures = [capture for capture in self.captures if capture.log not in lost]
+
+    def run(self, whole_disk: WholeDiskSync | None) -> None:
+        """Blocking. Raises OSError; then the checkpoint before it still holds."""
+        files = self._files
+        written: list[File] = []
+        renames: list[tuple[str, str]] = []
+        directories: set[str] = set()
+        for capture in self.captures:
+            directory = capture.log.home.directory
+            for _, delta in capture.deltas:
+                written.extend(delta.write(files))
+                if delta.position == 0:
+                    directories.add(directory)
+            for name, magic, payload in (
+                (PRODUCERS_FILE, PRODUCERS_MAGIC, capture.producers),
+                (EPOCHS_FILE, EPOCHS_MAGIC, capture.epochs),
+            ):
+                if payload is not None:
+                    written.append(write_temporary(files, directory, name, magic, payload))
+                    renames.append((directory, name))
+        self._sync(whole_disk, [file.sync for file in written])
+        for directory, name in renames:
+            files.rename(f"{directory}/{name}{TEMPORARY_SUFFIX}", f"{directory}/{name}")
+            directories.add(directory)
+        self._sync(whole_disk, [partial(files.sync_directory, directory) for directory in sorted(directories)])
+        for capture in self.captures:
+            self._packed[capture.key] = pack_entry(capture.entry)
+        write_checkpoint(files, self._root, self._packed.values())
+        self.is_written = True
+
+    def _sync(self, whole_disk: WholeDiskSync | None, steps: list[Callable[[], None]]) -> None:
+        if whole_disk is not None and len(steps) > _FILES_SYNCED_ONE_BY_ONE_MAX:
+            whole_disk.sync()
+            return
+        for step in steps:
+            step()
+
+
+def settle_capture(capture: LogCapture) -> bool:
+    """On the loop, after `run`: False if the log was cut or read again meanwhile, so that nothing may be concluded."""
+    log = capture.log
+    if log.generation != capture.generation:
+        return False
+    for segment, delta in capture.deltas:
+        if segment.index is not None:
+            note_saved(segment.index, delta)
+            log.context.indexes.keep(segment)
+    log.unsaved_bytes -= capture.unsaved_bytes
+    log.unsaved_batches -= capture.unsaved_batches
+    return True

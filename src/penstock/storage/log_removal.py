@@ -1,0 +1,81 @@
+"""The second half of taking records from the head of a log: files go in a thread, after memory has let go of them.
+
+The order matters, because a crash may come between any two steps and may keep a later one and lose an earlier one:
+
+    1. the directory is synced    the last segment's name, if the log just rolled to let the one before it go
+    2. log_start is saved         from here on recovery removes what lies below by itself
+    3. the files are removed
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.base.log_events import get_logger
+from penstock.storage.disk_reserve import DiskReserve
+from penstock.storage.file_protocols import Files
+from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from penstock.storage.log_files import write_log_start
+from penstock.storage.segment import LOG_SUFFIX, Segment
+from penstock.storage.storage_errors import DiskFullError, StorageError
+
+if TYPE_CHECKING:
+    from penstock.storage.partition_log import PartitionLog
+
+_log = get_logger("storage")
+
+
+class LogRemoval:
+    """`run` in a thread; until then the files stay, and readers that planned a read of them are not disturbed."""
+
+    def __init__(self, log: PartitionLog, segments: Sequence[Segment], *, log_start: int, reason: str) -> None:
+        self._log = log
+        self._segments = segments
+        self._log_start = log_start
+        self._reason = reason
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    def run(self) -> None:
+        """Blocking. The new start is durable when it returns."""
+        log = self._log
+        context = log.context
+        try:
+            context.files.sync_directory(log.home.directory)
+            save_log_start(context.files, context.reserve, log.home.directory, self._log_start)
+        except OSError as error:
+            kind = DiskFullError if error.errno == errno.ENOSPC else StorageError
+            raise kind(f"{log.home.directory}: the start of the log could not be saved: {error}") from error
+        for segment in self._segments:
+            remove_segment_files(context.files, segment.prefix)
+        context.metrics.retired_bytes.inc(self.size_bytes)
+        if self._segments:
+            _log.info(
+                "segments removed",
+                topic=log.home.topic,
+                partition=log.home.partition,
+                log_start=self._log_start,
+                count=len(self._segments),
+                bytes=self.size_bytes,
+                reason=self._reason,
+            )
+
+
+def save_log_start(files: Files, reserve: DiskReserve, directory: str, log_start: int) -> None:
+    try:
+        write_log_start(files, directory, log_start)
+    except OSError as error:
+        # On a full disk retention is what makes room, so it must not need any.
+        if error.errno != errno.ENOSPC or not reserve.release():
+            raise
+        write_log_start(files, directory, log_start)
+
+
+def remove_segment_files(files: Files, prefix: str) -> None:
+    # The log last: an index without its log is swept up, a log without its index is read again.
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+        files.remove(prefix + suffix)

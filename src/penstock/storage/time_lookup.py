@@ -1,0 +1,117 @@
+"""Which record is the first at or after a moment, and which is the newest. Blocking: both read from the disk.
+
+This is one of the few places where records inside a batch are looked at: only of the one batch that holds the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch
+from penstock.storage.batch_scan import BatchScan
+from penstock.storage.file_protocols import File
+from penstock.storage.segment import Segment
+from penstock.storage.storage_errors import Damage, Damaged, Offline
+
+if TYPE_CHECKING:
+    from penstock.storage.partition_log import PartitionLog
+
+
+class TimestampOffset(msgspec.Struct, frozen=True):
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class TimeLookup:
+    """One question about one log, as far as it was readable when asked."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._log_start = log.log_start
+        self._readable_end = log.readable_end
+        self._segments = [segment for segment in log.segments if segment.base_offset < self._readable_end]
+        self._damage: Damage | None = None
+
+    def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | Damaged | Offline | None:
+        if self._log.failure is not None:
+            return Offline(self._log.failure)
+        for segment in self._segments:
+            if segment.max_timestamp >= timestamp_ms:
+                found = self._search(segment, timestamp_ms)
+                if found is not None:
+                    return found
+                if self._damage is not None:
+                    return Damaged(self._damage)
+        return None
+
+    def newest(self) -> TimestampOffset | Damaged | Offline | None:
+        if self._log.failure is not None:
+            return Offline(self._log.failure)
+        newest_ms = -1
+        for segment in self._segments:
+            if segment.max_timestamp > newest_ms:
+                # Past the readable end there may be a newer one, so the segment's own maximum is only a bound.
+                for _, header in self._headers(segment, self._open(segment), segment.max_timestamp):
+                    newest_ms = max(newest_ms, header.max_timestamp)
+                if newest_ms < segment.max_timestamp:
+                    for _, header in self._headers(segment, self._open(segment), 0):
+                        newest_ms = max(newest_ms, header.max_timestamp)
+        if self._damage is not None:
+            return Damaged(self._damage)
+        return self.first_at_or_after(newest_ms) if newest_ms >= 0 else None
+
+    def _search(self, segment: Segment, timestamp_ms: int) -> TimestampOffset | None:
+        file = self._open(segment)
+        for position, header in self._headers(segment, file, timestamp_ms):
+            if header.max_timestamp >= timestamp_ms:
+                found = self._search_batch(segment, file, position, header, timestamp_ms)
+                if found is not None or self._damage is not None:
+                    return found
+        return None
+
+    def _headers(self, segment: Segment, file: File | None, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Readable batches from the last place before which everything is older."""
+        if file is None:
+            return
+        index = self._log.context.indexes.index_of(segment, file)
+        relative = index.offset_before_time(timestamp_ms)
+        floor, position, _ = index.floor(relative)
+        next_offset = segment.base_offset + floor
+        scan = BatchScan(file, start=position, end=segment.size, next_offset=next_offset, checks_checksums=False)
+        for place, header in scan:
+            if header.base_offset >= self._readable_end:
+                return
+            yield place, header
+        if scan.problem is not None:
+            self._note_damage(segment, scan.next_offset or 0, scan.position, scan.problem)
+
+    def _search_batch(
+        self, segment: Segment, file: File | None, position: int, header: BatchHeader, timestamp_ms: int
+    ) -> TimestampOffset | None:
+        from penstock.codec.records import read_records
+
+        assert file is not None
+        data = file.read_at(position, header.size_bytes)
+        checked = check_batch(data)
+        records = checked if isinstance(checked, BatchProblem) else read_records(data)
+        if isinstance(records, BatchProblem):
+            self._note_damage(segment, header.base_offset, position, records)
+            return None
+        for record in records:
+            if record.timestamp_ms >= timestamp_ms and record.offset >= self._log_start:
+                return TimestampOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+        return None
+
+    def _open(self, segment: Segment) -> File | None:
+        try:
+            return self._log.context.files.open(segment.path)
+        except FileNotFoundError:
+            return None  # retired since we began
+
+    def _note_damage(self, segment: Segment, offset: int, position: int, problem: BatchProblem) -> None:
+        self._damage = Damage(offset, segment.base_offset, position, problem.reason)
+        self._log.note_damage(self._damage)

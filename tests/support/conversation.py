@@ -1,0 +1,184 @@
+"""A node inside the test's own loop, and conversations with its Kafka door that read as dialogues.
+
+    async with node_in_memory() as node:
+        talk = await node.connect()
+        await talk.send(produce("missing", batch(b"a")))
+        await talk.expect(produced("missing", error=UNKNOWN_TOPIC_OR_PARTITION))
+
+`send` does not wait, so requests are pipelined by sending several; replies are taken in the order of the requests, and
+each must carry its request's correlation id. `send_bytes` sends anything, half a frame too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Final, TypeVar
+from unittest.mock import patch
+
+import penstock.node
+from penstock.base.clock import Clock
+from penstock.broker.broker import Broker
+from penstock.broker.broker_config import BrokerConfig
+from penstock.broker.partition_shell import PartitionShell
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.topic_catalog import Created, TopicCatalog
+from penstock.codec import wire
+from penstock.config import Config, NodeConfig
+from penstock.domain.access import Authorizer
+from penstock.gateways.kafka_server import KafkaServer, KafkaServerConfig
+from penstock.node import Node
+from penstock.storage.file_protocols import Files
+
+R = TypeVar("R", bound=wire.Response)
+
+ANY_PORT: Final = "127.0.0.1:0"
+# Far above what anything here takes, far below the patience of whoever runs the tests.
+PATIENCE_SECONDS: Final = 20
+_LENGTH: Final = struct.Struct(">i")
+
+
+class Conversation:
+    """One connection, from the client's side."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str | None) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._correlation_id = 0
+        self._asked: deque[tuple[type[wire.Response], int, int]] = deque()
+        self.client_id = client_id
+
+    async def send(self, request: wire.Request, version: int | None = None) -> None:
+        """Sends and does not wait for the reply. Without a version: the highest that is served."""
+        self.send_bytes(self.frame(request, version))
+        await self._writer.drain()
+
+    async def send_unanswered(self, request: wire.Request, version: int | None = None) -> None:
+        """For what gets no reply (acks=0)."""
+        await self.send(request, version)
+        self._asked.pop()
+
+    def frame(self, request: wire.Request, version: int | None = None) -> bytes:
+        """The bytes of a request, of which the reply is expected in its turn."""
+        api = wire.APIS[request.api_key]
+        version = api.version_max if version is None else version
+        self._correlation_id += 1
+        self._asked.append((api.response, version, self._correlation_id))
+        return wire.encode_request(request, version, self._correlation_id, self.client_id)
+
+    def send_bytes(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def hear_frame(self) -> bytes:
+        """The next reply's bytes, without their length."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            (size,) = _LENGTH.unpack(await self._reader.readexactly(4))
+            return await self._reader.readexactly(size)
+
+    async def hear(self, kind: type[R]) -> R:
+        """The reply to the oldest request that has none yet."""
+        response, version, correlation_id = self._asked.popleft()
+        assert response is kind, f"the next reply is a {response.__name__}"
+        decoded = wire.decode_response(kind, version, memoryview(await self.hear_frame()))
+        assert not isinstance(decoded, wire.Malformed), decoded.reason
+        answered, message = decoded
+        assert answered == correlation_id, f"asked as {correlation_id}, answered as {answered}"
+        return message
+
+    async def ask(self, request: wire.Request, kind: type[R], version: int | None = None) -> R:
+        await self.send(request, version)
+        return await self.hear(kind)
+
+    async def expect(self, expected: wire.Response) -> None:
+        """The next reply says exactly this, as far as its version can say it."""
+        _, version, _ = self._asked[0]
+        heard = await self.hear(type(expected))
+        # Compared as bytes: a list and a tuple, a view and bytes are the same to a client.
+        assert wire.encode(heard, version) == wire.encode(expected, version), f"\n   heard {heard}\nexpected {expected}"
+
+    async def expect_closed(self) -> None:
+        """The node has nothing more to say on this connection and ends it."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            try:
+                rest = await self._reader.read()
+            except ConnectionError:
+                return
+            assert rest == b"", f"{len(rest)} bytes more before the end"
+
+    async def expect_open(self) -> None:
+        await self.ask(wire.ApiVersionsRequest(), wire.ApiVersionsResponse, 0)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class TalkingNode(Node):
+    """A node whose inner parts a test may look at."""
+
+    broker: Broker
+    catalog: TopicCatalog
+    server: KafkaServer
+
+    async def _open_kafka_door(self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds) -> None:
+        self.broker = broker
+        self.catalog = catalog
+
+        def remember(*arguments: Any) -> KafkaServer:
+            self.server = KafkaServer(*arguments)
+            return self.server
+
+        with patch.object(penstock.node, "KafkaServer", remember):
+            await super()._open_kafka_door(broker, catalog, producer_ids)
+
+    async def connect(self, *, client_id: str | None = "dialogue") -> Conversation:
+        host, _, port = self.addresses["kafka"].rpartition(":")
+        # A small limit: what the test does not read stays in the socket, so that the node feels a slow reader.
+        reader, writer = await asyncio.open_connection(host, int(port), limit=16 * 1024)
+        return Conversation(reader, writer, client_id)
+
+    async def create_topic(self, name: str, partitions: int = 1, **settings: str) -> bytes:
+        """Settings by Kafka's names with _ for the dots. The new topic's id."""
+        overrides: dict[str, str | None] = {key.replace("_", "."): value for key, value in settings.items()}
+        outcome = await self.catalog.create_topic(name, partitions, overrides)
+        assert isinstance(outcome, Created), outcome
+        return outcome.topic.topic_id
+
+    def shell(self, topic: str, partition: int = 0) -> PartitionShell:
+        served = self.broker.topic(topic)
+        assert served is not None, f"{topic} is not served"
+        shell = served.partition(partition)
+        assert shell is not None, f"{topic} has no partition {partition}"
+        return shell
+
+
+@asynccontextmanager
+async def running_node(
+    *,
+    data_dir: str = "",
+    files: Callable[[], Files] | None = None,
+    authorizer: Authorizer | None = None,
+    clock: Clock | None = None,
+    kafka: KafkaServerConfig | None = None,
+    broker: BrokerConfig | None = None,
+) -> AsyncIterator[TalkingNode]:
+    """In memory, unless given a directory; `files` stands in for either."""
+    config = Config(
+        node=NodeConfig(data_dir=data_dir or "memory", memory=not data_dir),
+        kafka=kafka or KafkaServerConfig(listen=ANY_PORT),
+        broker=broker or BrokerConfig(),
+    )
+    node = TalkingNode(config, clock)
+    with ExitStack() as stand_ins:
+        if files is not None:
+            stand_ins.enter_context(patch.object(penstock.node, "MemoryFiles", lambda **_: files()))
+            stand_ins.enter_context(patch.object(penstock.node, "DirectoryFiles", files))
+        if authorizer is not None:
+            stand_ins.enter_context(patch.object(penstock.node, "AllowAll", lambda: authorizer))
+        await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()

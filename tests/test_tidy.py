@@ -1,0 +1,221 @@
+"""The house style, as far as a machine can see it. Each failure says what to do, and why.
+
+What is checked here no linter checks: lengths, names that hide what a thing is, documents that tell the truth
+about the tree. Formatting, imports and types are `make check`.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCE: Final = ROOT / "src" / "penstock"
+
+FILE_LINES_MAX: Final = 500
+FUNCTION_LINES_MAX: Final = 50
+# A test tells a story from top to bottom, so it may be longer than a function that others must read.
+TEST_FUNCTION_LINES_MAX: Final = 70
+
+BANNED_WORDS: Final = {
+    r"\bsimply\b": "if it were simple, nobody would have to say so",
+    r"\bobviously\b": "what is obvious needs no word, what is not needs a reason",
+    r"\bTODO\b|\bFIXME\b|\bXXX\b": "nobody reads these: open an issue, or say after BUG: what goes wrong",
+    r"\bhw\b|\bleo\b|\blso\b|\bisr\b": "whole words: high_watermark, log_end, last_stable_offset, in_sync",
+    r"\butils?\b": "say what it does: a module named util has no reason to end",
+}
+# Wire schemas keep Kafka's own names, and this file must name what it bans.
+WORDS_ALLOWED_IN: Final = ("src/penstock/codec/wire/", "tests/test_tidy.py")
+
+BANNED_CLASS_ENDINGS: Final = {
+    "Manager": "say what it does: PartitionLog, Waiting, TaskSupervisor",
+    "Service": "everything here serves: name its part, as in QueueShell",
+    "Util": "a drawer without a label",
+    "Utils": "a drawer without a label",
+}
+BANNED_CLASS_STARTS: Final = {"Abstract": "name the contract itself: Files, not AbstractFiles"}
+
+# Where any error may be caught, because what lies behind is not ours to know: a connection, a task, the process.
+EDGE: Final = "edge of"
+
+MADE: Final = frozenset(
+    {".git", ".venv", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+    | {".import_linter_cache"}
+)
+
+MACHINE_PATHS: Final = re.compile(r"(?<![\w.~$}])/(?:home|Users|root|work|mnt)/[\w.-]+")
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    return [path for path in all_files() if path.suffix in suffixes]
+
+
+@cache
+def all_files() -> list[Path]:
+    """Files that a person wrote. Walked, not asked of git: a fresh machine may have none."""
+    found: list[Path] = []
+    for folder, folders, names in os.walk(ROOT):
+        # In place, so that the walk does not go into what tools have made.
+        folders[:] = [name for name in folders if name not in MADE and not name.endswith(".egg-info")]
+        found += [Path(folder) / name for name in names]
+    return sorted(found)
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [path for path in tracked(".py") if place(path).startswith(folders)]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    long = [
+        f"{place(path)}: {lines} lines, at most {FILE_LINES_MAX}: it holds more than one idea, so divide it by ideas"
+        for path in python_files("src", "tests", "bench", "examples")
+        if (lines := len(path.read_text().splitlines())) > FILE_LINES_MAX
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_every_function_fits_a_screen() -> None:
+    long = [
+        f"{place(path)}:{node.lineno}: {node.name} has {lines} lines, at most {most}: "
+        "let one function decide and others do"
+        for path in python_files("src", "tests", "bench", "examples")
+        for node in functions(path)
+        # The body: a command's options are a list, however long.
+        if (lines := (node.end_lineno or 0) - node.body[0].lineno + 1)
+        > (most := TEST_FUNCTION_LINES_MAX if node.name.startswith("test_") else FUNCTION_LINES_MAX)
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        f"{place(path)}: no docstring: open with what it is and its rules"
+        for path in python_files("src", "tests/support", "bench", "examples")
+        if path.read_text().strip() and ast.get_docstring(ast.parse(path.read_text())) is None
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_no_word_stands_where_a_better_one_would() -> None:
+    found = [
+        f"{place(path)}:{number}: {match[0]!r}: {reason}"
+        for path in tracked(".py", ".md", ".toml")
+        if not place(path).startswith(WORDS_ALLOWED_IN)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for pattern, reason in BANNED_WORDS.items()
+        for match in re.finditer(pattern, line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_class_is_named_for_its_importance() -> None:
+    found: list[str] = []
+    for path in python_files("src"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                reasons = [why for ending, why in BANNED_CLASS_ENDINGS.items() if node.name.endswith(ending)]
+                reasons += [why for start, why in BANNED_CLASS_STARTS.items() if node.name.startswith(start)]
+                found += [f"{place(path)}:{node.lineno}: class {node.name}: {why}" for why in reasons]
+    assert not found, "\n".join(found)
+
+
+def test_any_error_is_caught_at_an_edge_only() -> None:
+    """`except Exception` elsewhere would turn our own mistakes into strange behaviour far away."""
+    found = [
+        f"{place(path)}:{line}: catches any error: say in a comment which edge it is ('{EDGE} a connection', "
+        f"'{EDGE} a task'…), raise it again after cleaning up, or catch only what can happen there"
+        for path in python_files("src")
+        for line in catch_alls(path)
+        if EDGE not in "\n".join(path.read_text().splitlines()[line - 2 : line + 1])
+    ]
+    assert not found, "\n".join(found)
+
+
+def catch_alls(path: Path) -> Iterator[int]:
+    """Lines of handlers that catch any error and do not raise it again."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ExceptHandler):
+            kind = node.type.id if isinstance(node.type, ast.Name) else ""
+            raises_again = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+            if (node.type is None or kind in {"Exception", "BaseException"}) and not raises_again:
+                yield node.lineno
+
+
+def test_no_path_of_somebodys_machine_is_left_behind() -> None:
+    found = [
+        f"{place(path)}:{number}: {match[0]}: works on one machine only"
+        for path in tracked(".py", ".md", ".toml", ".json", ".yaml", ".yml", ".txt", ".svg", "")
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        for match in MACHINE_PATHS.finditer(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_architecture_names_every_folder() -> None:
+    map_path = ROOT / "ARCHITECTURE.md"
+    assert map_path.exists(), "ARCHITECTURE.md is missing: it is the map of the tree"
+    text = map_path.read_text()
+    folders = sorted(path for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py")))
+    missing = [
+        f"{place(folder)}: not on the map: say in ARCHITECTURE.md what it is for"
+        for folder in folders
+        if f"{folder.name}/" not in text
+    ]
+    assert not missing, "\n".join(missing)
+
+
+def test_layers_are_the_same_on_the_map_and_in_the_contract() -> None:
+    """A folder that import-linter does not know could import anything."""
+    contract = (ROOT / "pyproject.toml").read_text()
+    unknown = [
+        f"{place(path)}: no layer in pyproject.toml names penstock.{path.name}"
+        for path in sorted(SOURCE.iterdir())
+        if path.is_dir() and any(path.rglob("*.py")) and f"penstock.{path.name}" not in contract
+    ]
+    assert not unknown, "\n".join(unknown)
+
+
+def prose_lines(text: str) -> list[str]:
+    """The lines of a Markdown text outside its code fences."""
+    lines: list[str] = []
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            lines.append(line)
+    return lines
+
+
+@pytest.mark.parametrize("path", tracked(".md"), ids=place)
+def test_document_has_one_title(path: Path) -> None:
+    titles = [line for line in prose_lines(path.read_text()) if line.startswith("# ")]
+    assert len(titles) == 1, f"{place(path)}: {len(titles)} titles: a document is about one thing"
+
+
+@pytest.mark.parametrize("path", tracked(".md"), ids=place)
+def test_links_of_the_document_lead_somewhere(path: Path) -> None:
+    prose = "\n".join(prose_lines(path.read_text()))
+    broken = [
+        f"{place(path)}: the link to {target} leads nowhere"
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose)
+        if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists()
+    ]
+    assert not broken, "\n".join(broken)
