@@ -18,14 +18,14 @@ setup: $(READY)  ## a virtual environment in .venv with everything in it
 # The stamp is newer than both files only if what they ask for is installed.
 $(READY): pyproject.toml constraints.txt
 	@set -e; found=; \
-	for candidate in $(PYTHON) python3.13 python3.12 python3.11; do \
+	for candidate in $(PYTHON) python3.14 python3.13 python3.12 python3.11; do \
 	  if command -v $$candidate >/dev/null 2>&1 && \
 	     $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    found=$$candidate; break; \
 	  fi; \
 	done; \
 	if [ -z "$$found" ]; then \
-	  echo "Penstock needs Python 3.11 or newer, and neither '$(PYTHON)' nor python3.11-3.13 is one: install it, or name it with 'make PYTHON=/path/to/python'." >&2; \
+	  echo "Penstock needs Python 3.11 or newer, and neither '$(PYTHON)' nor python3.11 to 3.14 is one: install it, or name it with 'make PYTHON=/path/to/python'." >&2; \
 	  exit 1; \
 	fi; \
 	if [ ! -x $(BIN)/python ]; then \

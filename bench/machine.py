@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Final
@@ -51,7 +52,7 @@ def _commit() -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
         return done.stdout.strip()
 
-    commit = git("rev-parse", "--short", "HEAD")
+    commit = git("rev-parse", "--short", "HEAD") if shutil.which("git") else ""
     if not commit:
         return "unknown"
     return f"{commit}, changed" if git("status", "--porcelain", "--", "src") else commit

@@ -14,6 +14,7 @@ NAME: Final = "share-of-ceiling"
 PENSTOCK: Final = ("interval", "fsync")
 START_SECONDS_MAX: Final = 1.0
 IDLE_MEGABYTES_MAX: Final = 100.0
+TABLE_WIDTH: Final = 132
 
 
 def headline(facts: dict[str, Any]) -> str:
@@ -40,7 +41,8 @@ def show(all_figures: list[Figures], start: dict[str, float]) -> list[str]:
         for name in PENSTOCK:
             if name in figures.rounds:
                 table.add_row(*_row(figures, name, missed))
-    console = Console()
+    # Written into a file or a narrow terminal, the table must still be readable.
+    console = Console(width=TABLE_WIDTH)
     console.print(table)
     console.print(
         f"start {start['start_seconds']:.2f} s (goal {START_SECONDS_MAX}), "

@@ -134,13 +134,13 @@ def _store(case: Case, brokers: dict[str, Target]) -> None:
 
 
 def _create(target: Target, topic: str, *, durability: str, partitions: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, "log_level": 0})
     new_topic = NewTopic(topic, partitions, config={"durability": durability})
     admin.create_topics([new_topic])[topic].result(ADMIN_SECONDS_MAX)
 
 
 def _delete(target: Target, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result(ADMIN_SECONDS_MAX)
 
 

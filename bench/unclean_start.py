@@ -28,6 +28,7 @@ VALUE_BYTES: Final = 1_024
 MESSAGES_PER_CALL: Final = 1_000
 READY_SECONDS_GOAL: Final = 5.0
 STARTS: Final = 3
+QUEUED_MESSAGES_MAX: Final = 100_000
 
 
 def fill(node: Target, *, partitions: int, total_bytes: int) -> None:
@@ -39,18 +40,15 @@ def fill(node: Target, *, partitions: int, total_bytes: int) -> None:
 
 
 def produce_more(node: Target, *, partitions: int, total_bytes: int) -> None:
-    producer = Producer({"bootstrap.servers": node.bootstrap, "queue.buffering.max.kbytes": 1 << 20, "linger.ms": 50})
-    batch = [{"value": os.urandom(VALUE_BYTES)}] * MESSAGES_PER_CALL
-    sent, partition, told = 0, 0, 0
+    settings = {"queue.buffering.max.messages": QUEUED_MESSAGES_MAX, "linger.ms": 50, "log_level": 0}
+    producer = Producer({"bootstrap.servers": node.bootstrap, **settings})
+    messages = [{"value": os.urandom(VALUE_BYTES)}] * MESSAGES_PER_CALL
+    sent, partition = 0, 0
     while sent < total_bytes:
-        producer.produce_batch(TOPIC, batch, partition)
+        sent += producer.produce_batch(TOPIC, messages, partition) * VALUE_BYTES
         partition = (partition + 1) % partitions
-        sent += MESSAGES_PER_CALL * VALUE_BYTES
-        while len(producer) > 100 * MESSAGES_PER_CALL:
+        while len(producer) > QUEUED_MESSAGES_MAX - MESSAGES_PER_CALL:
             producer.poll(0.01)
-        if sent - told >= total_bytes // 10:
-            told = sent
-            print(f"  {sent / 1e9:.1f} GB produced", flush=True)
 
 
 def scanned_bytes(node: Target) -> int:
@@ -71,6 +69,7 @@ def drop_page_cache() -> bool:
 
 
 def run(directory: Path, *, partitions: int, total_bytes: int) -> dict[str, Any]:
+    print(f"producing {total_bytes / 1e9:.1f} GB into {partitions} partitions", flush=True)
     with penstock(directory) as node:
         fill(node, partitions=partitions, total_bytes=total_bytes)
         node.kill()

@@ -81,7 +81,9 @@ def produce_all(bootstrap: str) -> None:
 
 
 def consume_all(bootstrap: str) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False})
+    # By default this client pauses for a second whenever 100,000 messages wait in it: ask it to hold more.
+    settings = {"group.id": "demo", "enable.auto.commit": False, "queued.min.messages": MESSAGES}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
     received = 0
     while received < MESSAGES:
@@ -114,7 +116,7 @@ def show(produce_seconds: float, consume_seconds: float, waits_ms: list[float]) 
         rate = f"{MESSAGES / seconds:,.0f} messages/s, {megabytes / seconds:,.0f} MB/s"
         table.add_row(f"{what} {MESSAGES:,} messages of {len(VALUE)} bytes", rate)
     table.add_row("one acknowledged, synced message, median", f"{quantiles[49]:.2f} ms")
-    table.add_row("one acknowledged, synced message, 99th percentile", f"{quantiles[98]:.2f} ms")
+    table.add_row("the same, 99th percentile", f"{quantiles[98]:.2f} ms")
     console.print(table)
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.base.log_events import LogFormat, LogLevel
 from penstock.broker.broker_config import BrokerConfig
+from penstock.domain.group_values import GroupConfig
 from penstock.gateways.kafka_server import KafkaServerConfig
 from penstock.gateways.metrics_page import MetricsConfig
 from penstock.storage.storage_config import StorageConfig
@@ -49,6 +50,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kafka: KafkaServerConfig = KafkaServerConfig()
     metrics: MetricsConfig = MetricsConfig()
     broker: BrokerConfig = BrokerConfig()
+    groups: GroupConfig = GroupConfig()
     storage: StorageConfig = StorageConfig()
     log: LogEventsConfig = LogEventsConfig()
 

@@ -62,11 +62,13 @@ async def _run(node: object) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    # Before the start: a replay makes millions of objects that stay, and looking through them again and again would
+    # cost more than making them.
+    gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 100)
     await node.start()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 100)
     print("ready", *(f"{door}={address}" for door, address in sorted(node.addresses.items())), flush=True)
     await stop.wait()
     await node.stop()

@@ -25,6 +25,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
+from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.metadata_store import MetadataStore
 from penstock.cluster.node_registry import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
@@ -92,11 +93,14 @@ class Node:
             tasks=self._tasks,
             metrics=self._registry,
         )
+        groups = GroupCoordinator(broker, catalog, self._config.groups, clock=self._clock, tasks=self._tasks)
         self._undo.push_async_callback(broker.stop)
         self._undo.push_async_callback(self._tasks.stop)
+        self._undo.push_async_callback(groups.stop)
         await broker.start()
+        await groups.start()
         await self._open_metrics_page(broker)
-        await self._open_kafka_door(broker, catalog, ProducerIds(metadata, keys))
+        await self._open_kafka_door(broker, catalog, ProducerIds(metadata, keys), groups)
         await self._register(NodeRegistry(metadata, keys))
 
     def _check_settings(self) -> None:
@@ -144,7 +148,9 @@ class Node:
         self._undo.push_async_callback(page.stop)
         self.addresses["metrics"] = f"{page.host}:{page.port}"
 
-    async def _open_kafka_door(self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds) -> None:
+    async def _open_kafka_door(
+        self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds, groups: GroupCoordinator
+    ) -> None:
         config = self._config.kafka
         if config.listen in ("", OFF):
             return
@@ -154,6 +160,7 @@ class Node:
             broker=broker,
             catalog=catalog,
             producer_ids=producer_ids,
+            groups=groups,
             authorizer=AllowAll(),
             clock=self._clock,
             readers=readers,

@@ -13,11 +13,12 @@ from typing import Final
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.codec import wire
 from penstock.codec.wire.messages import produce
 from support.node_process import NodeProcess
-from support.raw_kafka import PRODUCE_VERSION, RawConnection, create_by_asking, one_batch, produce_request
+from support.raw_kafka import PRODUCE_VERSION, RawConnection, one_batch, produce_request
 
 CALLS: Final = "write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,fsync,fdatasync,syncfs,sync_file_range"
 SYNCS: Final = frozenset({"fsync", "fdatasync", "syncfs"})
@@ -55,24 +56,38 @@ def as_strace_hex(data: bytes) -> str:
     return "".join(f"\\x{byte:02x}" for byte in data)
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not on PATH")
-@pytest.mark.parametrize("partitions", [1, 8], ids=["by fdatasync", "by syncfs"])
-def test_reply_leaves_after_its_sync(tmp_path: Path, topic: str, partitions: int) -> None:
-    trace = tmp_path / "trace"
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not on PATH")
+
+
+def trace_node(directory: Path, topics: list[str], *, durability: str) -> list[Call]:
+    """What a node calls while it takes marked messages."""
+    trace = directory / "trace"
     wrapper = ("strace", "-f", "-qq", "-xx", "-s", "4096", "-e", f"trace={CALLS}", "-o", str(trace))
-    with NodeProcess(tmp_path / "node", wrapper=wrapper) as node:
-        topics = [f"{topic}-{number}" for number in range(partitions)]
+    with NodeProcess(directory / "node", wrapper=wrapper) as node:
+        admin = AdminClient({"bootstrap.servers": node.kafka})
+        created = admin.create_topics([NewTopic(name, 1, config={"durability": durability}) for name in topics])
+        for future in created.values():
+            future.result(20)
         with RawConnection(node) as connection:
-            for name in topics:
-                create_by_asking(connection, name)
             for number in range(REQUESTS):
                 produce_marked(connection, topics, number)
         node.terminate()
-    calls = read_trace(trace)
-    syncs = [call for call in calls if call.name in SYNCS]
-    assert syncs, "the node never synced"
-    for number in range(REQUESTS):
-        check_order(calls, syncs, number)
+    return read_trace(trace)
+
+
+@needs_strace
+@pytest.mark.parametrize("topics", [["one"], [f"of-{number}" for number in range(8)]], ids=["one log", "many logs"])
+def test_reply_leaves_after_its_sync(tmp_path: Path, topics: list[str]) -> None:
+    calls = trace_node(tmp_path, topics, durability="fsync")
+    check_all(calls)
+
+
+@needs_strace
+def test_reply_that_does_not_wait_would_be_seen(tmp_path: Path) -> None:
+    """The proof's own proof: with `interval` replies leave before the sync, and the check above must say so."""
+    calls = trace_node(tmp_path, ["one"], durability="interval")
+    with pytest.raises(AssertionError, match="no sync began and ended in between"):
+        check_all(calls)
 
 
 def produce_marked(connection: RawConnection, topics: list[str], number: int) -> None:
@@ -91,7 +106,13 @@ def mark_of(number: int) -> bytes:
     return b"<mark %05d>" % number
 
 
-def check_order(calls: list[Call], syncs: list[Call], number: int) -> None:
+def check_all(calls: list[Call]) -> None:
+    for number in range(REQUESTS):
+        check_order(calls, number)
+
+
+def check_order(calls: list[Call], number: int) -> None:
+    syncs = [call for call in calls if call.name in SYNCS]
     mark = as_strace_hex(mark_of(number))
     reply_start = as_strace_hex((FIRST_CORRELATION_ID + number).to_bytes(4, "big"))
     written = [call for call in calls if mark in call.text]

@@ -210,7 +210,8 @@ def test_waiting_consumer_gets_a_new_message_at_once(node: NodeProcess, topic: s
 
 def test_consumer_past_the_end_is_reset_to_the_start(node: NodeProcess, topic: str) -> None:
     produce(node, topic, samples(5))
-    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "unused", "auto.offset.reset": "earliest"})
+    settings = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": node.kafka, **settings})
     consumer.assign([TopicPartition(topic, 0, 1_000)])
     message = consumer.poll(WAIT_SECONDS_MAX)
     consumer.close()

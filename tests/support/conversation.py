@@ -24,7 +24,6 @@ from penstock.base.clock import Clock
 from penstock.broker.broker import Broker
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.partition_shell import PartitionShell
-from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topic_catalog import Created, TopicCatalog
 from penstock.codec import wire
 from penstock.config import Config, NodeConfig
@@ -108,7 +107,13 @@ class Conversation:
                 return
             assert rest == b"", f"{len(rest)} bytes more before the end"
 
+    @property
+    def has_heard(self) -> bool:
+        """Something has come that nobody has listened to yet."""
+        return bool(self._reader._buffer)  # type: ignore[attr-defined]
+
     async def expect_open(self) -> None:
+        """Asks something and is answered: whatever the node did meanwhile has reached the other connections too."""
         await self.ask(wire.ApiVersionsRequest(), wire.ApiVersionsResponse, 0)
 
     def close(self) -> None:
@@ -122,7 +127,7 @@ class TalkingNode(Node):
     catalog: TopicCatalog
     server: KafkaServer
 
-    async def _open_kafka_door(self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds) -> None:
+    async def _open_kafka_door(self, broker: Broker, catalog: TopicCatalog, *others: Any) -> None:
         self.broker = broker
         self.catalog = catalog
 
@@ -131,7 +136,7 @@ class TalkingNode(Node):
             return self.server
 
         with patch.object(penstock.node, "KafkaServer", remember):
-            await super()._open_kafka_door(broker, catalog, producer_ids)
+            await super()._open_kafka_door(broker, catalog, *others)
 
     async def connect(self, *, client_id: str | None = "dialogue") -> Conversation:
         host, _, port = self.addresses["kafka"].rpartition(":")

@@ -99,7 +99,11 @@ def produce(
     transactional_id: str | None = None,
 ) -> p.ProduceRequest:
     return produce_many(
-        [(topic, partition, records)], ids={topic: topic_id}, acks=acks, timeout_ms=timeout_ms, transaction=transactional_id
+        [(topic, partition, records)],
+        ids={topic: topic_id},
+        acks=acks,
+        timeout_ms=timeout_ms,
+        transaction=transactional_id,
     )
 
 
@@ -210,7 +214,9 @@ def fetch_many(
     )
 
 
-def wanted(topic: str, offsets: dict[int, int], *, topic_id: bytes = NO_UUID, bytes_max: int = UNLIMITED) -> f.FetchTopic:
+def wanted(
+    topic: str, offsets: dict[int, int], *, topic_id: bytes = NO_UUID, bytes_max: int = UNLIMITED
+) -> f.FetchTopic:
     """Partitions of one topic with their offsets."""
     return f.FetchTopic(
         topic=topic,
@@ -245,9 +251,7 @@ def metadata(*topics: str, creates: bool = False, with_operations: bool = False)
 
 
 def list_offsets(topic: str, timestamp: int, partition: int = 0, *, leader_epoch: int = -1) -> lo.ListOffsetsRequest:
-    place = lo.ListOffsetsPartition(
-        partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch
-    )
+    place = lo.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch)
     return lo.ListOffsetsRequest(replica_id=-1, topics=(lo.ListOffsetsTopic(name=topic, partitions=(place,)),))
 
 

@@ -111,9 +111,12 @@ def read_numbers(bootstrap: str, topic: str, partition: int) -> list[int]:
     )
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     numbers: list[int] = []
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     try:
         while True:
-            for message in consumer.consume(10_000, WAIT_SECONDS_MAX):
+            assert time.monotonic() < deadline, f"partition {partition}: no end after {len(numbers)} messages"
+            # `consume` waits for the whole number of messages, or for as long as it is told: not long, then.
+            for message in consumer.consume(10_000, 0.1):
                 error = message.error()
                 if error is None:
                     assert message.offset() == len(numbers), (

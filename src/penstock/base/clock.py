@@ -49,3 +49,20 @@ class ManualClock:
     def step_wall_ms(self, milliseconds: int) -> None:
         """The wall clock jumps, as after an NTP correction; waits are not disturbed."""
         self._now_ms += milliseconds
+
+
+class SteadyClock:
+    """The wall clock as it was at the start, carried on by the monotonic one: it never jumps.
+
+    For what is dated and waited for at once, such as sessions of members: an NTP step must not end them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ms = clock.now_ms() - clock.monotonic_ms()
+
+    def now_ms(self) -> int:
+        return self._offset_ms + self._clock.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()

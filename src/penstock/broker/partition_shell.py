@@ -26,6 +26,7 @@ from penstock.codec.record_batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     LENGTH_PREFIX_BYTES,
+    MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     BatchProblem,
@@ -49,6 +50,8 @@ log_events = get_logger("partition")
 # One node leads every partition until the cluster hands out epochs.
 LEADER_EPOCH: Final = 0
 CODEC_LAST: Final = 4
+# In every format that ever was, so that the format can be told.
+MAGIC_AT: Final = 16
 # A client whose broken disk or bug sends one bad batch after another must not fill our log with them.
 _UNUSUAL: Final = ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL
 
@@ -144,13 +147,15 @@ class PartitionShell:
             return AppendRefused(Refusal.INVALID, "the request holds no batch")
         header = check_batch(records)
         if isinstance(header, BatchProblem):
-            return AppendRefused(Refusal.CORRUPT, header.reason)
+            return _refuse_unreadable(records, header)
         if not self._is_ordinary(header, len(records)):
             refused = self._refuse(header, len(records))
             if refused is not None:
                 return refused
         log = self.log
         if header.producer_id >= 0:
+            if header.base_sequence < 0 or header.producer_epoch < 0:
+                return _refuse_unsequenced(header)
             verdict = log.producers.check(header)
             if isinstance(verdict, Duplicate):
                 return self._repeat(verdict)
@@ -175,7 +180,7 @@ class PartitionShell:
         return (
             header.length + LENGTH_PREFIX_BYTES == size_bytes <= self._config.max_message_bytes
             and header.record_count == header.last_offset_delta + 1 > 0
-            and header.attributes <= CODEC_LAST
+            and 0 <= header.attributes <= CODEC_LAST
             and -self._before_ms_max <= header.max_timestamp - self._clock.now_ms() <= self._after_ms_max
         )
 
@@ -284,6 +289,10 @@ class PartitionShell:
             return _EMPTY
         return PartitionRead(records=loaded)
 
+    def has_later_segment(self, offset: int) -> bool:
+        """There is more to read than the segment of `offset` holds."""
+        return self.log.segment_of(offset).next_offset < self.log.readable_end
+
     def take_loaded(self, loaded: memoryview | Damage) -> PartitionRead:
         """What a cold read brought."""
         if isinstance(loaded, Damage):
@@ -374,6 +383,21 @@ def _sequence_refused(verdict: OutOfOrderSequence | InvalidProducerEpoch) -> App
         return AppendRefused(Refusal.OUT_OF_ORDER_SEQUENCE, reason)
     reason = f"producer epoch {verdict.actual}, a newer producer wrote with epoch {verdict.current}"
     return AppendRefused(Refusal.PRODUCER_FENCED, reason)
+
+
+def _refuse_unreadable(records: memoryview, problem: BatchProblem) -> AppendRefused:
+    # Not CORRUPT, which clients take for a fault on the way and answer by sending the same bytes again.
+    if len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
+        return AppendRefused(Refusal.INVALID, problem.reason)
+    return AppendRefused(Refusal.CORRUPT, problem.reason)
+
+
+def _refuse_unsequenced(header: BatchHeader) -> AppendRefused:
+    reason = (
+        f"producer {header.producer_id} without a place in its order: "
+        f"epoch {header.producer_epoch}, sequence {header.base_sequence}"
+    )
+    return AppendRefused(Refusal.INVALID, reason)
 
 
 def _refuse_unusual(header: BatchHeader) -> AppendRefused:

@@ -77,7 +77,8 @@ class _ProduceLoad:
             data = self._templates.dated(count, self._clock.now_ms())
             sent = perf_counter()
             outcomes = await self._producer.send([PartitionBatch(self._topic.name, partition, data, count)])
-            self.histogram.record(int((perf_counter() - sent) * 1_000_000), count)
+            if self._plan.acks != 0:
+                self.histogram.record(int((perf_counter() - sent) * 1_000_000), count)
             for outcome in outcomes:
                 if isinstance(outcome, Refused):
                     raise CommandError(outcome.sentence())
@@ -115,5 +116,6 @@ class _ProduceLoad:
             messages_per_second=round(self.acknowledged / seconds, 1),
             megabytes_per_second=round(payload_bytes / seconds / MEGABYTE, 3),
             requests=self._requests,
-            latency=summarise(self.histogram),
+            # Without acknowledgements there is nothing to have waited for.
+            latency=summarise(self.histogram) if self._plan.acks != 0 else None,
         )

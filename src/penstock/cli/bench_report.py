@@ -103,7 +103,7 @@ def _latency_text(latency: LatencySummary) -> str:
         ("p99.9", latency.p99_9_ms),
         ("max", latency.max_ms),
     )
-    return "   ".join(f"{name} {value:.2f} ms" for name, value in values)
+    return "  ".join(f"{name} {value:.2f}" for name, value in values) + " ms"
 
 
 def histogram_lines(histogram: LatencyHistogram) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from penstock.base.clock import Clock
 from penstock.broker.broker import Broker
+from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.codec.wire import Request
@@ -50,6 +51,7 @@ def make_handlers(
     broker: Broker,
     catalog: TopicCatalog,
     producer_ids: ProducerIds,
+    groups: GroupCoordinator,
     authorizer: Authorizer,
     clock: Clock,
     readers: Executor,

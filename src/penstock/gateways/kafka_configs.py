@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -86,14 +87,12 @@ class ConfigsHandler:
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-        keys = resource.configuration_keys
+        keys = frozenset(resource.configuration_keys or ())
         return DescribeConfigsResult(
             error_message=None,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-            configs=[
-                _config_result(entry, request) for entry in entries if keys is None or not keys or entry.name in keys
-            ],
+            configs=[_config_result(entry, request) for entry in entries if not keys or entry.name in keys],
         )
 
     def _entries(self, resource: DescribeConfigsResource, context: RequestContext) -> Sequence[ConfigEntry] | _Refused:
@@ -229,9 +228,8 @@ def _changes(
             reason = f"operation {config.config_operation} on {config.name!r} is not set, delete, append or subtract"
             return _Refused(ErrorCode.INVALID_REQUEST, reason)
         changes.append(ConfigChange(config.name, ConfigOperation(config.config_operation), config.value))
-    names = [change.name for change in changes]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(change.name for change in changes).items():
+        if count > 1:
             return _Refused(ErrorCode.INVALID_REQUEST, f"setting {name!r} is named more than once")
     return changes
 

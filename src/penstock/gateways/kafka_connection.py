@@ -13,7 +13,7 @@ Rules:
   owes more than one large reply.
 - A client that does not read its replies is not read from: above the transport's high-water mark frames stay in the
   receive buffer, the buffer fills, reading pauses, and TCP tells the client.
-- What is malformed closes this connection and disturbs nobody else.
+- What is malformed closes this connection and disturbs nobody else; nothing behind it is looked at.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from penstock.base.log_events import get_logger
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 log = get_logger("kafka")
 
 LENGTH_BYTES: Final = 4
+PRODUCE_KEY: Final = 0
 _LENGTH = struct.Struct(">i")
 # Small enough that ten thousand idle connections cost 640 MB at the very most, large enough for a burst of some
 # hundred one-message requests in one read.
@@ -43,6 +43,8 @@ PENDING_REPLIES_MAX: Final = 4096
 JOIN_BYTES_MAX: Final = 64 * 1024
 
 ReplyParts = list[bytes | bytearray | memoryview]
+# Where a Produce for one partition goes: topic name, topic id, partition.
+Destination = tuple[str, bytes, int]
 
 
 class Route(Protocol):
@@ -60,7 +62,7 @@ class ReplySlot:
 
     def fill(self, parts: ReplyParts) -> None:
         self.parts = parts
-        self._connection.send_ready_soon()
+        self._connection.on_filled(parts)
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -77,20 +79,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._out: ReplyParts = []
         self._out_bytes = 0
         self._out_bytes_max = server.config.write_buffer_bytes_max
+        # Of replies that are known and stand behind one that is not.
+        self._held_bytes = 0
         self._is_busy = False
         self._is_handling = False
         self._is_writing_paused = False
         self._is_reading_paused = False
         self._is_send_scheduled = False
         self._is_draining = False
+        self.is_ended = False
         # Of the server's memory for large requests.
         self._memory_held = 0
         self._waits_for_memory = False
-        self.on_idle: Callable[[], None] | None = None
         self.principal: Principal = ANONYMOUS
         self.peer = "?"
         # How the last simple Produce was handled; the next one is most likely the same.
         self.route: Route | None = None
+        self.last_destination: Destination | None = None
         # Sweeps of the server since the last byte came: a counter costs the hot path less than a clock.
         self.quiet_sweeps = 0
 
@@ -148,7 +153,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 frame_start = self._start + LENGTH_BYTES
                 self._start = frame_end
                 route = self.route
-                if route is None or not route.take(self, self._buffer, self._view, frame_start, frame_end):
+                if route is not None and route.take(self, self._buffer, self._view, frame_start, frame_end):
+                    self._server.request_counts[PRODUCE_KEY] += 1
+                else:
                     self._server.handle(self, self._view[frame_start:frame_end])
         except Exception as error:  # noqa: BLE001  edge of a connection
             self._server.on_fault(self, error)
@@ -165,13 +172,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._is_busy
             or self._is_writing_paused
             or self._transport is None
-            or self._out_bytes > self._out_bytes_max
+            or self.is_ended
+            or self._out_bytes + self._held_bytes > self._out_bytes_max
             or len(self._pending) >= PENDING_REPLIES_MAX
         )
 
     def _make_room(self) -> None:
         """Leaves room for at least one more byte, or pauses reading where frames may not be handled now."""
-        if self._transport is None:
+        if self._transport is None or self.is_ended:
             return
         if self._start == self._end:
             self._start = self._end = 0
@@ -209,20 +217,29 @@ class KafkaConnection(asyncio.BufferedProtocol):
         size = needed + RECEIVE_BYTES
         if self._waits_for_memory:
             return
-        # What is held already goes back with the old buffer, after the copy.
-        if not self._server.memory.take(size, self._on_memory):
-            self._waits_for_memory = True
+        if self._server.memory.take(size, self._on_memory):
+            self._take_buffer(size)
             return
+        self._waits_for_memory = True
+        # Who waits holds nothing, or connections that wait for one another would do so for ever.
+        if self._memory_held:
+            self._replace_buffer(max(RECEIVE_BYTES, self._end - self._start))
+            self._give_memory_back()
+
+    def _on_memory(self, size: int) -> None:
+        self._waits_for_memory = False
+        if self._transport is None or self.is_ended:
+            self._server.memory.give_back(size)
+            return
+        self._take_buffer(size)
+        self._make_room()
+
+    def _take_buffer(self, size: int) -> None:
         # bytearray(n) is zero pages until it is written to: a client that claims 100 MB and sends nothing costs address
         # space, not memory.
         self._replace_buffer(size)
         self._memory_held, given_back = size, self._memory_held
         self._server.memory.give_back(given_back)
-
-    def _on_memory(self) -> None:
-        self._waits_for_memory = False
-        if self._transport is not None:
-            self._make_room()
 
     def _replace_buffer(self, size: int) -> None:
         held = self._view[self._start : self._end]
@@ -249,6 +266,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             slot = ReplySlot(self)
             slot.parts = parts
             self._pending.append(slot)
+            self._held_bytes += sum(map(len, parts))
         else:
             self._take_out(parts)
             if not self._is_handling:
@@ -276,7 +294,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def become_free(self) -> None:
         self._is_busy = False
         self._handle_frames()
-        self._tell_when_idle()
+        self._close_when_drained()
+
+    def on_filled(self, parts: ReplyParts) -> None:
+        self._held_bytes += sum(map(len, parts))
+        self.send_ready_soon()
 
     def send_ready_soon(self) -> None:
         # One disk sync fills the slots of many requests: they leave in one write, at the end of this loop turn.
@@ -289,14 +311,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # Sent first: a connection that owed as many replies as it may can take frames again.
         self._send_ready()
         self._handle_frames()
-        self._tell_when_idle()
+        self._close_when_drained()
 
     def _send_ready(self) -> None:
         pending = self._pending
         while pending and pending[0].parts is not None:
             parts = pending.popleft().parts
             assert parts is not None
-            self._take_out(parts)
+            self._held_bytes -= self._take_out(parts)
         if not self._out:
             return
         out, size = self._out, self._out_bytes
@@ -309,41 +331,46 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(out)
 
-    def _take_out(self, parts: ReplyParts) -> None:
+    def _take_out(self, parts: ReplyParts) -> int:
+        size = sum(map(len, parts))
         self._out.extend(parts)
-        for part in parts:
-            self._out_bytes += len(part)
+        self._out_bytes += size
+        return size
 
     # Ending
 
     def abort(self, reason: str) -> None:
-        """Closes a connection whose client broke the protocol. What it was owed before is still sent."""
+        """Closes a connection whose client broke the protocol. What was ready before is still sent."""
         log.warning("connection closed", peer=self.peer, reason=reason)
         self._server.refused_connections += 1
+        self.close()
+
+    def close(self) -> None:
+        """Handles nothing more; ends when the client has taken what was written."""
         self._send_ready()
+        self.is_ended = True
+        self.quiet_sweeps = 0
         if self._transport is not None:
             self._transport.close()
 
-    def close(self) -> None:
-        self._send_ready()
+    def cut_off(self) -> None:
+        """For a client that does not take what was written: its bytes would be kept for ever."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is owed to the client and no whole request of its waits."""
+        """Nothing is owed to the client."""
         return not self._is_busy and not self._pending
 
-    def drain(self, on_idle: Callable[[], None]) -> None:
-        """Handles no further requests; tells when what is in flight has been answered."""
-        self.on_idle = on_idle
+    def drain(self) -> None:
+        """Takes no more bytes, answers the requests that it has, then closes."""
         self._is_draining = True
-        if self._transport is not None:
+        if self._transport is not None and not self.is_ended:
             self._transport.pause_reading()
             self._is_reading_paused = True
-        self._tell_when_idle()
+        self._close_when_drained()
 
-    def _tell_when_idle(self) -> None:
-        if self.on_idle is not None and self.is_idle:
-            on_idle, self.on_idle = self.on_idle, None
-            on_idle()
+    def _close_when_drained(self) -> None:
+        if self._is_draining and self.is_idle and not self.is_ended:
+            self.close()

@@ -31,6 +31,9 @@ class NoReply:
 
 
 NO_REPLY: Final = NoReply()
+# The same, but the request was refused: as with Kafka the connection ends, or a producer that is never answered would
+# never learn that its topic is gone.
+HANG_UP: Final = NoReply()
 
 HandlerResult = Response | PendingReply | NoReply | Coroutine[object, object, Response]
 Handler = Callable[[Request, RequestContext], HandlerResult]

@@ -29,6 +29,7 @@ from penstock.codec.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from penstock.domain import access
 from penstock.domain.access import Authorizer, Operation
 from penstock.domain.fetch_session import (
     FetchContext,
@@ -59,23 +60,39 @@ class _Limits(msgspec.Struct, frozen=True, gc=False):
 class _Pass:
     """One reading of all partitions of a fetch."""
 
-    __slots__ = ("bytes_read", "cold", "has_problem", "reads")
+    __slots__ = ("bytes_left", "bytes_read", "cold", "has_problem", "reads")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self.reads: list[tuple[FetchPartition, PartitionShell | None, PartitionRead]] = []
         self.bytes_read = 0
+        # What was read and what will be loaded from the disk have no claim on it any more.
+        self.bytes_left = bytes_max
         self.has_problem = False
-        self.cold: list[int] = []
+        # Which of the reads wait for the disk, each with its share of the limit.
+        self.cold: list[tuple[int, int]] = []
 
     def is_enough(self, limits: _Limits) -> bool:
-        return self.bytes_read >= limits.bytes_min or self.has_problem
+        return self.bytes_read >= limits.bytes_min or self.has_problem or self._ends_with_a_segment()
 
-    def add(self, partition: FetchPartition, shell: PartitionShell | None, read: PartitionRead) -> None:
+    def _ends_with_a_segment(self) -> bool:
+        """A read does not go beyond its segment. Who has more to read in the next one asks again, and waits for nobody."""
+        return any(
+            read.size_bytes > 0 and shell is not None and shell.has_later_segment(partition.fetch_offset)
+            for partition, shell, read in self.reads
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return self.bytes_read == 0 and not self.cold
+
+    def add(self, partition: FetchPartition, shell: PartitionShell | None, read: PartitionRead, share: int) -> None:
         if read.cold is not None:
-            self.cold.append(len(self.reads))
+            self.cold.append((len(self.reads), share))
+            self.bytes_left -= share
         if read.problem is not None:
             self.has_problem = True
         self.bytes_read += read.size_bytes
+        self.bytes_left -= read.size_bytes
         self.reads.append((partition, shell, read))
 
 
@@ -105,7 +122,10 @@ class FetchHandler:
         done = self._read_all(opened, limits, context)
         if not done.cold and (done.is_enough(limits) or limits.wait_ms <= 0 or not opened.partitions):
             return self._answer(opened, done, context)
-        return self._wait(opened, done, limits, context)
+        # Entered before the task has its first step: what is appended in between must wake it.
+        waiter = Waiter()
+        self._watch(waiter, done)
+        return self._wait(opened, done, limits, context, waiter)
 
     def _begin(self, request: FetchRequest, context: RequestContext) -> FetchContext | FetchSessionProblem:
         by_id = context.api_version >= TOPIC_IDS_FROM
@@ -134,23 +154,21 @@ class FetchHandler:
     # Reading
 
     def _read_all(self, opened: FetchContext, limits: _Limits, context: RequestContext) -> _Pass:
-        done = _Pass()
-        bytes_left = limits.bytes_max
+        done = _Pass(limits.bytes_max)
         for partition in opened.partitions:
             shell, read = self._find(partition, context)
-            if shell is not None:
-                # At least one batch even if it is larger than what was asked for, or a large message would stop its
-                # consumer for ever; but only for the first partition that has something.
-                allowed = min(partition.bytes_max, bytes_left)
-                if allowed > 0 or done.bytes_read == 0:
-                    read = shell.read(
-                        partition.fetch_offset,
-                        bytes_max=allowed,
-                        must_fit=done.bytes_read > 0,
-                        leader_epoch=partition.leader_epoch,
-                    )
-                    bytes_left -= read.size_bytes
-            done.add(partition, shell, read)
+            share = max(0, min(partition.bytes_max, done.bytes_left))
+            # At least one batch even if it is larger than what was asked for, or a large message would stop its
+            # consumer for ever; but only for the first partition that has something.
+            if shell is not None and (share > 0 or done.is_empty):
+                read = shell.read(
+                    partition.fetch_offset,
+                    bytes_max=share,
+                    must_fit=not done.is_empty,
+                    leader_epoch=partition.leader_epoch,
+                )
+            # Of a cold read only its bound is known: the others must not count on what it may bring.
+            done.add(partition, shell, read, 0 if shell is None else min(share, shell.size_bytes))
         return done
 
     def _find(self, partition: FetchPartition, context: RequestContext) -> tuple[PartitionShell | None, PartitionRead]:
@@ -158,44 +176,49 @@ class FetchHandler:
             topic = self._broker.topic_by_id(partition.topic_id)
             if topic is None:
                 return None, _UNKNOWN_ID
+            resource = topic.resource
         else:
             topic = self._broker.topic(partition.topic)
-            if topic is None:
-                return None, _UNKNOWN
-        if not self._authorizer.authorize(context.principal, Operation.READ, topic.resource):
+            resource = access.topic(partition.topic) if topic is None else topic.resource
+        if not self._authorizer.authorize(context.principal, Operation.READ, resource):
             return None, _FORBIDDEN
-        shell = topic.partition(partition.partition)
+        shell = None if topic is None else topic.partition(partition.partition)
         return (None, _UNKNOWN) if shell is None else (shell, _NOTHING)
 
-    async def _wait(self, opened: FetchContext, done: _Pass, limits: _Limits, context: RequestContext) -> FetchResponse:
+    async def _wait(
+        self, opened: FetchContext, done: _Pass, limits: _Limits, context: RequestContext, waiter: Waiter
+    ) -> FetchResponse:
         deadline_ms = self._clock.monotonic_ms() + limits.wait_ms
-        waiter = Waiter()
         try:
             while True:
                 await self._load_cold(done)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if done.is_enough(limits) or left_ms <= 0 or self._broker.is_stopping:
                     return self._answer(opened, done, context)
-                # Entered before the partitions are read again: nothing can be appended in between, as there is no
-                # await, and what is appended later wakes us.
-                waiter.watch(shell.readers for _, shell, _ in done.reads if shell is not None)
-                waiter.watch((self._broker.stopping,))
                 await waiter.wait(left_ms)
                 waiter.leave()
                 done = self._read_all(opened, limits, context)
+                self._watch(waiter, done)
         finally:
             waiter.leave()
+
+    def _watch(self, waiter: Waiter, done: _Pass) -> None:
+        """Right after reading: with no await in between nothing can be missed, and what comes later wakes us."""
+        waiter.watch(shell.readers for _, shell, _ in done.reads if shell is not None)
+        waiter.watch((self._broker.stopping,))
 
     async def _load_cold(self, done: _Pass) -> None:
         """Fills in what has to come from the disk. Loaded one after another: their sum is bounded by the limits."""
         loop = asyncio.get_running_loop()
-        for index in done.cold:
+        for index, share in done.cold:
             partition, shell, read = done.reads[index]
             assert shell is not None
             assert read.cold is not None
             loaded = await loop.run_in_executor(self._readers, read.cold.load)
             fresh = shell.take_loaded(loaded)
-            done.bytes_read += fresh.size_bytes - read.size_bytes
+            if done.bytes_read > 0 and fresh.size_bytes > share:
+                fresh = _NOTHING  # only the first batch of a reply may be larger than was asked for
+            done.bytes_read += fresh.size_bytes
             done.has_problem |= fresh.problem is not None
             done.reads[index] = (partition, shell, fresh)
         done.cold.clear()

@@ -69,9 +69,13 @@ class MetadataHandler:
         self, request: MetadataRequest, context: RequestContext
     ) -> MetadataResponse | Coroutine[object, object, MetadataResponse]:
         missing = self._to_create(request, context)
-        if missing:
-            return self._create_and_answer(request, missing, context)
-        return self._answer(request, context, {})
+        refused = {
+            name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in missing if not self._may_create(name, context)
+        }
+        allowed = [name for name in missing if name not in refused]
+        if allowed:
+            return self._create_and_answer(request, allowed, refused, context)
+        return self._answer(request, context, refused)
 
     def _to_create(self, request: MetadataRequest, context: RequestContext) -> list[str]:
         if not request.allow_auto_topic_creation or not self._broker.config.auto_create_topics:
@@ -81,13 +85,19 @@ class MetadataHandler:
             name
             for name in sorted(names)
             if self._broker.topic(name) is None
-            and self._authorizer.authorize(context.principal, Operation.CREATE, access.topic(name))
+            and not topic_rules.is_internal(name)
+            and self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name))
         ]
 
+    def _may_create(self, name: str, context: RequestContext) -> bool:
+        authorize = self._authorizer.authorize
+        return authorize(context.principal, Operation.CREATE, CLUSTER) or authorize(
+            context.principal, Operation.CREATE, access.topic(name)
+        )
+
     async def _create_and_answer(
-        self, request: MetadataRequest, names: list[str], context: RequestContext
+        self, request: MetadataRequest, names: list[str], refused: dict[str, ErrorCode], context: RequestContext
     ) -> MetadataResponse:
-        refused: dict[str, ErrorCode] = {}
         for name in names:
             outcome = await self._broker.create_topic_by_default(name)
             if isinstance(outcome, InvalidName):
@@ -134,16 +144,18 @@ class MetadataHandler:
         name = wanted.name or ""
         topic = self._broker.topic_by_id(wanted.topic_id) if by_id else self._broker.topic(name)
         resource = access.topic(name) if topic is None else topic.resource
-        if not by_id and not self._authorizer.authorize(context.principal, Operation.DESCRIBE, resource):
-            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
-        if topic is not None:
+        is_hidden = not self._authorizer.authorize(context.principal, Operation.DESCRIBE, resource)
+        if topic is not None and not is_hidden:
             return self._describe(topic, context, with_operations=with_operations)
         if by_id:
+            # Whoever knows an id may learn that it is one, as with Kafka; not what it stands for.
             return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 name=None if context.api_version >= 12 else "",
                 topic_id=wanted.topic_id,
             )
+        if is_hidden:
+            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
         code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_rules.check_name(name) is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -196,15 +208,13 @@ class MetadataHandler:
     ) -> DescribeTopicPartitionsResponse:
         room = max(1, min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX))
         topics: list[DescribeTopicPartitionsResponseTopic] = []
-        for name in self._names_from(request):
+        for name in self._names_from(request, context):
             first = 0
             if request.cursor is not None and request.cursor.topic_name == name:
                 first = max(0, request.cursor.partition_index)
             if room == 0:
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, first))
             entry, count = self._page(name, context, first=first, room=room)
-            if entry is None:
-                continue
             topics.append(entry)
             room -= len(entry.partitions)
             if first + len(entry.partitions) < count:
@@ -212,8 +222,12 @@ class MetadataHandler:
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
         return DescribeTopicPartitionsResponse(topics=topics)
 
-    def _names_from(self, request: DescribeTopicPartitionsRequest) -> Sequence[str]:
-        names = sorted({topic.name for topic in request.topics}) or [topic.name for topic in self._broker.topics()]
+    def _names_from(self, request: DescribeTopicPartitionsRequest, context: RequestContext) -> Sequence[str]:
+        names = sorted({topic.name for topic in request.topics}) or [
+            topic.name
+            for topic in self._broker.topics()
+            if self._authorizer.authorize(context.principal, Operation.DESCRIBE, topic.resource)
+        ]
         if request.cursor is None:
             return names
         start = request.cursor.topic_name
@@ -221,7 +235,7 @@ class MetadataHandler:
 
     def _page(
         self, name: str, context: RequestContext, *, first: int, room: int
-    ) -> tuple[DescribeTopicPartitionsResponseTopic | None, int]:
+    ) -> tuple[DescribeTopicPartitionsResponseTopic, int]:
         """One topic's partitions from `first` on, at most `room` of them, and how many it has in all."""
         if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -22,8 +22,9 @@ from penstock.codec.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from penstock.domain import access
 from penstock.domain.access import Authorizer, Operation
-from penstock.gateways.kafka_context import NO_REPLY, NoReply, PendingReply, RequestContext
+from penstock.gateways.kafka_context import HANG_UP, NO_REPLY, NoReply, PendingReply, RequestContext
 from penstock.gateways.kafka_errors import REFUSAL_CODES
 from penstock.storage.group_commit import Turn
 
@@ -59,7 +60,8 @@ class ProduceHandler:
         waiting = _Waiting()
         topics = [self._append_topic(topic, request.acks, context, waiting) for topic in request.topic_data]
         if request.acks == ACKS_NONE:
-            return NO_REPLY
+            is_refused = any(answer.error_code for topic in topics for answer in topic.partition_responses)
+            return HANG_UP if is_refused else NO_REPLY
         response = ProduceResponse(responses=topics)
         if waiting.turn is None:
             return response
@@ -88,14 +90,16 @@ class ProduceHandler:
         """The topic, and the error for partitions that it does not have."""
         if context.api_version >= TOPIC_IDS_FROM:
             topic = self._broker.topic_by_id(data.topic_id)
-            missing = ErrorCode.UNKNOWN_TOPIC_ID
+            if topic is None:
+                return None, ErrorCode.UNKNOWN_TOPIC_ID
+            resource = topic.resource
         else:
             topic = self._broker.topic(data.name)
-            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if topic is None:
-            return None, missing
-        if not self._authorizer.authorize(context.principal, Operation.WRITE, topic.resource):
+            resource = access.topic(data.name) if topic is None else topic.resource
+        if not self._authorizer.authorize(context.principal, Operation.WRITE, resource):
             return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic is None:
+            return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if acks not in ACKS_LEGAL:
             return None, ErrorCode.INVALID_REQUIRED_ACKS
         return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,12 +1,13 @@
 """The Kafka door: listens, frames, dispatches, answers in order.
 
 `start → serve → drain → close`. A request is decoded and handed to the handler of its API (kafka_apis); what comes
-back is one of four things, and this file is the only place that tells them apart:
+back is one of five things, and this file is the only place that tells them apart:
 
     a message         the reply, known at once
     a PendingReply    a Produce that waits for the disk; more requests of the connection are taken meanwhile
     a coroutine       anything else that has to wait; the connection's other requests wait behind it
     NO_REPLY          acks=0
+    HANG_UP           acks=0 and refused
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from penstock.codec.wire import (
     decode_request_header,
     encode_response_parts,
 )
-from penstock.codec.wire.messages.produce import ProduceRequest
-from penstock.gateways.kafka_connection import KafkaConnection, ReplyParts, ReplySlot, Route
-from penstock.gateways.kafka_context import NO_REPLY, Handler, HandlerResult, PendingReply, RequestContext
+from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
+from penstock.gateways.kafka_connection import Destination, KafkaConnection, ReplyParts, ReplySlot, Route
+from penstock.gateways.kafka_context import HANG_UP, NO_REPLY, Handler, HandlerResult, PendingReply, RequestContext
 from penstock.gateways.kafka_versions import ApiVersionsHandler
 from penstock.gateways.request_memory import RequestMemory
+from penstock.storage.group_commit import Turn
 
 log = get_logger("kafka")
 
@@ -72,6 +74,7 @@ class KafkaServer:
         self._learn_route = learn_route
         self._server: asyncio.Server | None = None
         self._connections: set[KafkaConnection] = set()
+        self._all_gone: asyncio.Future[None] | None = None
         self.memory = RequestMemory(config.request_bytes_max)
         # Plain integers, read by the metrics page when it is asked for: a Counter's lock would cost every request.
         self.request_counts: dict[int, int] = dict.fromkeys(handlers, 0)
@@ -101,13 +104,19 @@ class KafkaServer:
 
     def on_disconnected(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
+        if self._all_gone is not None and not self._connections and not self._all_gone.done():
+            self._all_gone.set_result(None)
 
     async def _sweep(self) -> None:
         quiet_sweeps_max = max(1, self.config.idle_ms_max // SWEEP_MS)
         for connection in list(self._connections):
             connection.quiet_sweeps += 1
             connection.release_memory()
-            if connection.quiet_sweeps > quiet_sweeps_max and connection.is_idle:
+            if connection.is_ended:
+                # One whole sweep for the client to take what it is owed.
+                if connection.quiet_sweeps > 1:
+                    connection.cut_off()
+            elif connection.quiet_sweeps > quiet_sweeps_max and connection.is_idle:
                 log.info("idle connection closed", peer=connection.peer, idle_ms=self.config.idle_ms_max)
                 connection.close()
 
@@ -137,21 +146,41 @@ class KafkaServer:
         if isinstance(request, Malformed):
             connection.abort(f"{api.name} v{header.api_version}: {request.reason}")
             return
-        self._deliver(connection, header, handler(request, context))
+        result = handler(request, context)
+        self._deliver(connection, header, result)
         if isinstance(request, ProduceRequest):
-            connection.route = self._learn_route(request, header, frame)
+            destination = _only_destination(request) if _is_taken(result) else None
+            # Learnt when seen a second time: a producer that goes round its partitions would learn at every request,
+            # for more than a request costs, and never use what it learnt.
+            is_repeated = destination is not None and destination == connection.last_destination
+            connection.route = self._learn_route(request, header, frame) if is_repeated else None
+            connection.last_destination = destination
 
     def _deliver(self, connection: KafkaConnection, header: RequestHeader, result: HandlerResult) -> None:
         if isinstance(result, Response):
             connection.reply(self._encode(result, header))
         elif isinstance(result, PendingReply):
-            slot = connection.reserve()
-            finish = result.finish
-            result.turn.add_done_callback(lambda _: slot.fill(self._encode(finish(), header)))
+            fill = partial(self._fill, connection, connection.reserve(), header, result.finish)
+            result.turn.add_done_callback(fill)
+        elif result is HANG_UP:
+            connection.abort("a request that asked for no reply was refused")
         elif result is not NO_REPLY:
             connection.become_busy()
             work = cast("Coroutine[object, object, Response]", result)
             self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
+
+    def _fill(
+        self,
+        connection: KafkaConnection,
+        slot: ReplySlot,
+        header: RequestHeader,
+        finish: Callable[[], Response],
+        _turn: Turn,
+    ) -> None:
+        try:
+            slot.fill(self._encode(finish(), header))
+        except Exception as error:  # noqa: BLE001  edge of a connection: the turn has other connections to tell
+            self.on_fault(connection, error)
 
     async def _finish(
         self,
@@ -189,18 +218,26 @@ class KafkaServer:
             self._server.close()
 
     async def drain(self) -> None:
-        """Answers what is in flight, within `drain_ms_max`, then closes every connection."""
-        idle: list[asyncio.Future[None]] = []
+        """Answers what is in flight and closes every connection, within `drain_ms_max`."""
         for connection in list(self._connections):
-            future = asyncio.get_running_loop().create_future()
-            idle.append(future)
-            connection.drain(partial(_resolve, future))
-        if idle:
-            await asyncio.wait(idle, timeout=self.config.drain_ms_max / 1000)
+            connection.drain()
+        if self._connections:
+            self._all_gone = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._all_gone], timeout=self.config.drain_ms_max / 1000)
         for connection in list(self._connections):
-            connection.close()
+            connection.cut_off()
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _only_destination(request: ProduceRequest) -> Destination | None:
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return None
+    (data,) = request.topic_data
+    return data.name, data.topic_id, data.partition_data[0].index
+
+
+def _is_taken(result: HandlerResult) -> bool:
+    """What a request was refused for may not show in its head, so a refused one teaches no route."""
+    return isinstance(result, PendingReply) or (
+        isinstance(result, ProduceResponse)
+        and not any(answer.error_code for topic in result.responses for answer in topic.partition_responses)
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from penstock.broker.broker import Broker
@@ -68,20 +69,20 @@ class TopicsHandler:
     async def create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         results: list[CreatableTopicResult | None] = []
         wanted: list[NewTopic] = []
-        names = [topic.name for topic in request.topics]
+        counts = Counter(topic.name for topic in request.topics)
         for topic in request.topics:
-            refusal = self._refuse_create(topic, names, context)
+            refusal = self._refuse_create(topic, counts, context)
             results.append(refusal)
             if refusal is None:
                 wanted.append(self._new_topic(topic))
         outcomes = await self._catalog.create_topics(wanted, validate_only=request.validate_only)
         answers = iter(zip(wanted, outcomes, strict=True))
         return CreateTopicsResponse(
-            topics=[self._created(*next(answers)) if result is None else result for result in results]
+            topics=[self._created(*next(answers), context) if result is None else result for result in results]
         )
 
     def _refuse_create(
-        self, topic: CreatableTopic, names: Sequence[str], context: RequestContext
+        self, topic: CreatableTopic, counts: Mapping[str, int], context: RequestContext
     ) -> CreatableTopicResult | None:
         def refused(code: ErrorCode, reason: str) -> CreatableTopicResult:
             return CreatableTopicResult(name=topic.name, error_code=code, error_message=reason)
@@ -92,7 +93,7 @@ class TopicsHandler:
             or self._authorizer.authorize(principal, Operation.CREATE, access.topic(topic.name))
         ):
             return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{principal} may not create topic {topic.name!r}")
-        if names.count(topic.name) > 1:
+        if counts[topic.name] > 1:
             return refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
         if topic.assignments:
             return self._refuse_assignments(topic)
@@ -137,9 +138,9 @@ class TopicsHandler:
         overrides = {config.name: config.value for config in topic.configs}
         return NewTopic(topic.name, count, overrides)
 
-    def _created(self, wanted: NewTopic, outcome: CreateResult) -> CreatableTopicResult:
+    def _created(self, wanted: NewTopic, outcome: CreateResult, context: RequestContext) -> CreatableTopicResult:
         if isinstance(outcome, Created):
-            return self._creation_result(outcome.topic)
+            return self._creation_result(outcome.topic, context)
         if isinstance(outcome, AlreadyExists):
             code, reason = ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {wanted.name!r} exists already"
         elif isinstance(outcome, InvalidName):
@@ -150,7 +151,14 @@ class TopicsHandler:
             code, reason = ErrorCode.INVALID_CONFIG, outcome.reason
         return CreatableTopicResult(name=wanted.name, error_code=code, error_message=reason)
 
-    def _creation_result(self, topic: Topic) -> CreatableTopicResult:
+    def _creation_result(self, topic: Topic, context: RequestContext) -> CreatableTopicResult:
+        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, access.topic(topic.name)):
+            return CreatableTopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                configs=None,
+            )
         entries = describe(DEFINITIONS, topic.overrides, self._broker.config.topic_defaults)
         return CreatableTopicResult(
             name=topic.name,
@@ -174,17 +182,21 @@ class TopicsHandler:
         by_id = state.topic_id != NO_UUID
         topic = self._catalog.by_id(state.topic_id) if by_id else self._catalog.by_name(state.name or "")
         name = state.name if topic is None else topic.name
+        is_hidden = topic is not None and not self._authorizer.authorize(
+            context.principal, Operation.DESCRIBE, access.topic(topic.name)
+        )
 
         def answered(code: int, reason: str | None = None) -> DeletableTopicResult:
             return DeletableTopicResult(
-                name=name,
-                topic_id=state.topic_id if topic is None else topic.topic_id,
+                # Who names an id learns no name, and who names a name no id, unless he may describe the topic.
+                name=state.name if is_hidden else name,
+                topic_id=state.topic_id if topic is None or is_hidden else topic.topic_id,
                 error_code=code,
                 error_message=reason,
             )
 
         if name and not self._authorizer.authorize(context.principal, Operation.DELETE, access.topic(name)):
-            return answered(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not delete {name!r}")
+            return answered(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not delete this topic")
         if topic is None:
             missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return answered(missing, f"there is no topic {name or state.topic_id.hex()!r}")
@@ -213,6 +225,12 @@ class TopicsHandler:
         for assignment in topic.assignments or ():
             if list(assignment.broker_ids) != [self._node_id]:
                 reason = f"assigned to {list(assignment.broker_ids)}, there is only node {self._node_id}"
+                return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        existing = self._catalog.by_name(topic.name)
+        if topic.assignments and existing is not None and existing.partition_count < topic.count:
+            added = topic.count - existing.partition_count
+            if len(topic.assignments) != added:
+                reason = f"{len(topic.assignments)} assignments for {added} new partitions"
                 return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
         outcome = await self._catalog.create_partitions(topic.name, topic.count, validate_only=validate_only)
         if isinstance(outcome, Grown):

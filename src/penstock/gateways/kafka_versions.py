@@ -7,11 +7,16 @@ uncompressed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from penstock.codec.wire import APIS, ErrorCode
 from penstock.codec.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from penstock.gateways.kafka_context import RequestContext
+
+# Kafka's rule for a client's name and for its version: they end up in the names of metrics.
+_SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 class ApiVersionsHandler:
@@ -26,14 +31,13 @@ class ApiVersionsHandler:
         )
 
     def api_versions(self, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-        if context.api_version >= 3 and not _is_software_name(request.client_software_name):
+        if context.api_version >= 3 and not (
+            _SOFTWARE_NAME.fullmatch(request.client_software_name)
+            and _SOFTWARE_NAME.fullmatch(request.client_software_version)
+        ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         return ApiVersionsResponse(api_keys=self._api_keys)
 
     def unsupported(self) -> ApiVersionsResponse:
         """The answer to a version that is too new, sent in version 0 so that any client can read it."""
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=self._api_keys)
-
-
-def _is_software_name(name: str) -> bool:
-    return bool(name) and name[0].isalnum() and name[-1].isalnum()

@@ -15,16 +15,17 @@ class RequestMemory:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.bytes_held = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        # How much, and whom to tell.
+        self._waiting: deque[tuple[int, Callable[[int], None]]] = deque()
 
     @property
     def is_wanted(self) -> bool:
         return bool(self._waiting)
 
-    def take(self, size_bytes: int, on_room: Callable[[], None]) -> bool:
-        """False: not now; `on_room` is called when it is worth asking again."""
-        if self.bytes_held > 0 and self.bytes_held + size_bytes > self._bytes_max:
-            self._waiting.append(on_room)
+    def take(self, size_bytes: int, on_granted: Callable[[int], None]) -> bool:
+        """False: not now; `on_granted` is told when so much has been set aside. Who waits must hold nothing."""
+        if self._waiting or not self._has_room(size_bytes):
+            self._waiting.append((size_bytes, on_granted))
             return False
         self.bytes_held += size_bytes
         return True
@@ -32,8 +33,11 @@ class RequestMemory:
     def give_back(self, size_bytes: int) -> None:
         self.bytes_held -= size_bytes
         assert self.bytes_held >= 0, "more was given back than taken"
-        # Whoever is called asks again, and waits again at the end of the queue if there is still too little.
-        for _ in range(len(self._waiting)):
-            if self.bytes_held >= self._bytes_max:
-                return
-            self._waiting.popleft()()
+        # Whoever is told may give something back in turn, and come in here again: so look anew each time.
+        while self._waiting and self._has_room(self._waiting[0][0]):
+            granted_bytes, on_granted = self._waiting.popleft()
+            self.bytes_held += granted_bytes
+            on_granted(granted_bytes)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return self.bytes_held == 0 or self.bytes_held + size_bytes <= self._bytes_max

@@ -11,7 +11,7 @@ import re
 import struct
 from typing import Final
 
-from penstock.codec.record_batch import HEADER_BYTES, BatchProblem, check_batch
+from penstock.codec.record_batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchProblem, check_batch
 from penstock.storage.file_protocols import File
 
 _OFFSET = struct.Struct(">q")
@@ -50,6 +50,19 @@ def find_batch_after(file: File, *, start: int, end: int, offset_min: int) -> Fo
     return None
 
 
+def find_next_batch(file: File, *, position: int, end: int, offset_min: int) -> FoundBatch | None:
+    """The first whole batch after the bad one at `position`: where its length points to, if that is not bad too."""
+    head = file.read_at(position, HEADER_BYTES)
+    if len(head) == HEADER_BYTES:
+        size = struct.unpack_from(">i", head, 8)[0] + LENGTH_PREFIX_BYTES
+        if HEADER_BYTES <= size <= end - position:
+            next_head = file.read_at(position + size, HEADER_BYTES)
+            found, _ = _try(file, position + size, end, offset_min, next_head)
+            if found is not None:
+                return found
+    return find_batch_after(file, start=position + 1, end=end, offset_min=offset_min)
+
+
 def _header_pattern(offset_min: int) -> re.Pattern[bytes]:
     # The upper half of the base offset is the expected one, or one more when the lower half wraps.
     halves = {_OFFSET.pack(offset_min)[:4], _OFFSET.pack(min(offset_min + OFFSET_REACH, 2**63 - 1))[:4]}
@@ -62,7 +75,7 @@ def _try(file: File, position: int, end: int, offset_min: int, head: bytes) -> t
     if len(head) < HEADER_BYTES:
         return None, 0
     base_offset, length = struct.unpack_from(">qi", head)
-    size = length + 12
+    size = length + LENGTH_PREFIX_BYTES
     if not offset_min <= base_offset <= offset_min + OFFSET_REACH or size < HEADER_BYTES or position + size > end:
         return None, 0
     header = check_batch(file.read_at(position, size))

@@ -24,6 +24,7 @@ from penstock.storage.checkpoint_file import (
 )
 from penstock.storage.file_protocols import File, Files, WholeDiskSync
 from penstock.storage.index_file import IndexDelta, note_saved, take_delta
+from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_files import (
     EPOCHS_FILE,
     EPOCHS_MAGIC,
@@ -37,12 +38,13 @@ from penstock.storage.small_file import TEMPORARY_SUFFIX, write_temporary
 from penstock.storage.storage_config import StorageConfig
 
 # Over it one sync of the whole disk is cheaper, as in group commit.
-_FILES_SYNCED_ONE_BY_ONE_MAX = 8
+_FILES_SYNCED_ONE_BY_ONE_MAX = 256
 
 
 class SavedState(msgspec.Struct, frozen=True):
-    """What of a log's small files is on disk."""
+    """What of a log's small files is on disk; of another generation it says nothing."""
 
+    generation: int = -1
     producers_offset: int = -1
     producers_change_count: int = -1
     epochs: bytes = b""
@@ -72,7 +74,7 @@ def key_of(log: PartitionLog) -> LogKey:
 
 def logs_due(config: StorageConfig, logs: Iterable[PartitionLog], *, every_log: bool) -> list[PartitionLog]:
     """Logs with enough unsaved; all that have any, when what they have together would make for a slow start."""
-    changed = [log for log in logs if log.unsaved_batches and log.is_healthy]
+    changed = [log for log in logs if log.segments and (log.unsaved_batches or log.is_save_wanted) and log.is_healthy]
     every_log = (
         every_log
         or sum(log.unsaved_bytes for log in changed) >= config.checkpoint_sum_bytes
@@ -82,12 +84,15 @@ def logs_due(config: StorageConfig, logs: Iterable[PartitionLog], *, every_log: 
         log
         for log in changed
         if every_log
+        or log.is_save_wanted
         or log.unsaved_bytes >= config.checkpoint_log_bytes
         or log.unsaved_batches >= config.checkpoint_log_batches
     ]
 
 
 def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
+    if saved.generation != log.generation:
+        saved = SavedState()
     deltas = []
     for segment in reversed(log.segments):
         index = segment.index
@@ -125,9 +130,23 @@ def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
         deltas,
         producers,
         epochs if epochs != saved.epochs else None,
-        SavedState(producers_offset, log.producers.change_count, epochs),
+        SavedState(log.generation, producers_offset, log.producers.change_count, epochs),
         log.unsaved_bytes,
         log.unsaved_batches,
+    )
+
+
+def shortened(entry: LogCheckpoint, offset: int, epochs: LeaderEpochs) -> LogCheckpoint | None:
+    """What is still true of the entry when the log is cut at `offset`; None: nothing is."""
+    # An empty segment that begins at the cut goes with it: the one before it is written to again.
+    kept = tuple(facts for facts in entry.segments if facts.next_offset <= offset and facts.base_offset < offset)
+    if not kept:
+        return None
+    # Saved after the cut they are of no use any more: offset 0 with no file makes recovery read them from the log.
+    producers_offset = entry.producers_offset if entry.producers_offset <= offset else 0
+    latest_epoch = min(entry.latest_epoch, epochs.epoch_at(kept[-1].next_offset - 1))
+    return msgspec.structs.replace(
+        entry, segments=kept, producers_offset=producers_offset, latest_epoch=latest_epoch, is_clean=False
     )
 
 
@@ -201,6 +220,8 @@ def settle_capture(capture: LogCapture) -> bool:
         if segment.index is not None:
             note_saved(segment.index, delta)
             log.context.indexes.keep(segment)
+    log.saved_end = capture.entry.end_offset
+    log.is_save_wanted = False
     log.unsaved_bytes -= capture.unsaved_bytes
     log.unsaved_batches -= capture.unsaved_batches
     return True

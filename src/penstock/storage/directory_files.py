@@ -135,6 +135,16 @@ class DirectoryFiles:
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o750, exist_ok=True)
 
+    def make_root(self, path: str) -> None:
+        missing = []
+        upward = os.path.abspath(path)
+        while not os.path.exists(upward):
+            missing.append(upward)
+            upward = os.path.dirname(upward)
+        self.make_directory(path)
+        for made in reversed(missing):
+            self.sync_directory(os.path.dirname(made))
+
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
 

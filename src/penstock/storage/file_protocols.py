@@ -83,6 +83,10 @@ class Files(Protocol):
         """With its parents; no harm if it is there."""
         ...
 
+    def make_root(self, path: str, /) -> None:
+        """As `make_directory`, and durable when it returns: its name in its parent, and so on upwards."""
+        ...
+
     def rename(self, source: str, target: str, /) -> None: ...
 
     def remove(self, path: str, /) -> None:

@@ -2,15 +2,16 @@
 
     join ─┐
     join ─┼─► next turn ──start──► thread: sync ──► loop: settle, callbacks ──► the turn after it
-    join ─┘   (collects            (≤ 4 files: fdatasync each,
-               while one runs)      more: one syncfs)
+    join ─┘   (collects            (sync_ways)
+               while one runs)
 
 Rules:
 - A turn covers what was written before it *started*; a write during the sync waits for the next turn.
 - All syncs of log data pass through here, one after the other. An error is reported once to each open file: two syncs
   of one file at a time, and the second could say "well" about bytes that the first was told are lost.
 - A failed sync is never retried. Its logs go offline until recovery has read them again (LogStore.recover_log).
-- By `syncfs` nobody can say whose bytes failed: every log of the turn counts as failed.
+- By `syncfs` nobody can say whose bytes failed: every log with unsynced bytes counts as failed, those of the next turn
+  too. The call had flushed their bytes as well, and reports the loss this once.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from functools import partial
 from typing import Final
 
 from penstock.base.log_events import get_logger
-from penstock.storage.file_protocols import Files, WholeDiskSync
+from penstock.storage.file_protocols import Files
 from penstock.storage.log_sync import LogSync
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.storage_metrics import StorageMetrics
+from penstock.storage.sync_ways import SyncFailures, SyncWays
 
 _log = get_logger("storage")
 
-# Measured: fdatasync 0.5 ms a file, syncfs 1.9 ms for 64 files.
-FILES_SYNCED_ONE_BY_ONE_MAX: Final = 4
+NO_FAILURES: Final = SyncFailures({}, None)
 
 
 class Turn:
@@ -76,10 +77,19 @@ def _release(future: asyncio.Future[None], _turn: Turn) -> None:
 
 
 class GroupCommit:
-    def __init__(self, files: Files, root: str, metrics: StorageMetrics) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: str,
+        metrics: StorageMetrics,
+        all_logs: Callable[[], Iterable[PartitionLog]] = tuple,
+        *,
+        threads: int = 1,
+    ) -> None:
         self._files = files
+        self._all_logs = all_logs
         self._metrics = metrics
-        self._whole_disk: WholeDiskSync | None = files.whole_disk_sync(root) if files.is_durable else None
+        self._ways = SyncWays(files, root, threads=threads)
         self._next: Turn | None = None
         self._running: Turn | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -103,7 +113,7 @@ class GroupCommit:
         """Blocking, without a loop: for the start, the end and the tools. The logs that failed."""
         assert self._running is None, "a turn is running"
         syncs = [log.begin_sync() for log in sorted_logs(logs)]
-        return self._settle(syncs, self.run_syncs(syncs))
+        return self.settle(syncs, self.run_syncs(syncs))
 
     def close(self) -> None:
         """The caller has waited for the last turn."""
@@ -111,9 +121,7 @@ class GroupCommit:
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
-        if self._whole_disk is not None:
-            self._whole_disk.close()
-            self._whole_disk = None
+        self._ways.close()
 
     def _start(self) -> None:
         turn = self._next
@@ -123,7 +131,7 @@ class GroupCommit:
         self._running = turn
         syncs = [log.begin_sync() for log in turn.logs]
         if not self._files.is_durable:
-            self._finish(turn, syncs, {})
+            self._finish(turn, syncs, NO_FAILURES)
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="penstock-sync", daemon=True)
@@ -143,37 +151,21 @@ class GroupCommit:
         while (job := self._jobs.get()) is not None:
             job()
 
-    def run_syncs(self, syncs: list[LogSync]) -> dict[PartitionLog, str]:
-        """Blocking: the logs that failed, each with the reason."""
-        step_count = sum(sync.step_count for sync in syncs)
-        if step_count > FILES_SYNCED_ONE_BY_ONE_MAX and self._whole_disk is not None:
-            try:
-                self._whole_disk.sync()
-            except OSError as error:
-                return {sync.log: f"sync of the whole disk: {error}" for sync in syncs}
-            return {}
-        failures = {}
-        for sync in syncs:
-            try:
-                sync.run(self._files)
-            except OSError as error:
-                failures[sync.log] = f"sync: {error}"
-        return failures
+    def run_syncs(self, syncs: list[LogSync]) -> SyncFailures:
+        """Blocking."""
+        return self._ways.run(syncs)
 
-    def _finish(self, turn: Turn, syncs: list[LogSync], failures: dict[PartitionLog, str]) -> None:
-        failed = self._settle(syncs, failures)
-        self._metrics.turn_logs.inc(len(syncs))
-        self._running = None
-        # The next turn first: its sync runs while the callbacks of this one send their replies.
-        if self._next is not None:
-            self._start()
-        turn.finish(failed)
-
-    def _settle(self, syncs: list[LogSync], failures: dict[PartitionLog, str]) -> frozenset[PartitionLog]:
+    def settle(self, syncs: list[LogSync], failures: SyncFailures) -> frozenset[PartitionLog]:
+        """On the loop, after `run_syncs`: the logs that failed."""
+        if failures.of_the_disk is not None:
+            self._metrics.sync_failures.inc()
+            for log in dict.fromkeys((*(sync.log for sync in syncs), *self._all_logs())):
+                if log.durable_end < log.log_end:
+                    log.fail(failures.of_the_disk)
         failed = []
         for sync in syncs:
             log = sync.log
-            reason = failures.get(log)
+            reason = failures.by_log.get(log)
             if reason is not None:
                 self._metrics.sync_failures.inc()
                 log.fail(reason)
@@ -181,6 +173,15 @@ class GroupCommit:
             if log.failure is not None or not log.end_sync(sync):
                 failed.append(log)
         return frozenset(failed)
+
+    def _finish(self, turn: Turn, syncs: list[LogSync], failures: SyncFailures) -> None:
+        failed = self.settle(syncs, failures)
+        self._metrics.turn_logs.inc(len(syncs))
+        self._running = None
+        # The next turn first: its sync runs while the callbacks of this one send their replies.
+        if self._next is not None:
+            self._start()
+        turn.finish(failed)
 
 
 def sorted_logs(logs: Iterable[PartitionLog]) -> list[PartitionLog]:

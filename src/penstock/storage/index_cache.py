@@ -93,6 +93,6 @@ def complete_index(segment: Segment, index: SegmentIndex, file: File, index_inte
     twin.size = index.covered_bytes
     twin.record_count = index.covered_records
     twin.max_timestamp = index.covered_max_timestamp
-    scan = BatchScan(file, start=index.covered_bytes, end=segment.size, next_offset=None, checks_checksums=False)
+    scan = BatchScan(file, start=index.covered_bytes, end=segment.size, next_offset=None)
     for _, header in scan:
         twin.take(header, index_interval_bytes)

@@ -25,9 +25,13 @@ def write_log_start(files: Files, directory: str, log_start: int) -> None:
     write_small_file(files, directory, LOG_START_FILE, LOG_START_MAGIC, _OFFSET.pack(log_start))
 
 
-def read_log_start(files: Files, directory: str) -> int:
+def read_log_start(files: Files, directory: str, first_offset: int) -> int:
+    """0 if it was never moved. If what was saved is bad, where the first segment begins: better than nothing, since
+    nothing but records that were deleted can come back by it."""
     payload = read_small_file(files, directory, LOG_START_FILE, LOG_START_MAGIC)
-    return 0 if payload is None else int(_OFFSET.unpack(payload)[0])
+    if payload is not None:
+        return int(_OFFSET.unpack(payload)[0])
+    return first_offset if files.exists(f"{directory}/{LOG_START_FILE}") else 0
 
 
 def read_epochs(files: Files, directory: str) -> LeaderEpochs:

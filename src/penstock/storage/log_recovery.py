@@ -10,10 +10,10 @@ batch, with checksums:
 
 A power cut may keep the second page of an unsynced write and lose the first, which looks like damage although nobody
 was promised those bytes. No mark on disk could tell the two apart without a second sync in every turn, so it counts
-as damage: an operator decides about bytes, never we.
+as damage: an operator decides about bytes, never we. Only after a failed sync, when the process still knows how far it
+had promised, is the rest cut without a question.
 
-What was read may be in the system's memory only: a process that was killed leaves unsynced bytes behind, which look
-durable to the next one. They are synced before anybody may read them.
+What is read here is on the disk, not only in the system's memory: see `_scan`. Everybody may read it afterwards.
 """
 
 from __future__ import annotations
@@ -30,10 +30,19 @@ from penstock.storage.checkpoint_file import LogCheckpoint, SegmentCheckpoint
 from penstock.storage.file_protocols import File
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log_files import read_epochs, read_log_start, read_producers
+from penstock.storage.log_files import (
+    PRODUCERS_FILE,
+    PRODUCERS_MAGIC,
+    pack_producers,
+    read_epochs,
+    read_log_start,
+    read_producers,
+    write_log_start,
+)
 from penstock.storage.log_home import LogHome
 from penstock.storage.segment import LOG_SUFFIX, Segment, base_offset_of
 from penstock.storage.segment_recovery import any_holds_a_batch, holds_a_batch_after, scan_segment
+from penstock.storage.small_file import write_small_file
 from penstock.storage.storage_errors import Damage
 from penstock.storage.store_context import StoreContext
 
@@ -50,7 +59,8 @@ class RecoveredLog(msgspec.Struct):
     producers: ProducerSequences
     epochs: LeaderEpochs
     damage: Damage | None
-    # Past the checkpoint: what the next one has to save.
+    # Where the checkpoint ends, and what was read past it: the next one has to save that.
+    saved_end: int
     scanned_bytes: int
     scanned_batches: int
     torn_bytes: int
@@ -66,15 +76,17 @@ class LogRecovery:
         checkpoint: LogCheckpoint | None,
         *,
         is_clean: bool,
-        drops_cache: bool = False,
+        durable_end: int | None = None,
     ) -> None:
+        """`durable_end`: the process lives and knows how far it promised; the disk is asked, not the cache."""
         self._context = context
         self._files = context.files
         self._home = home
         self._facts = {facts.base_offset: facts for facts in checkpoint.segments} if checkpoint else {}
         self._checkpoint = checkpoint
+        self._saved_end = checkpoint.end_offset if checkpoint is not None else 0
         self._is_clean = is_clean and checkpoint is not None and checkpoint.is_clean
-        self._drops_cache = drops_cache
+        self._durable_end = durable_end
         self._sizes: dict[int, int] = {}
         self._segments: list[Segment] = []
         self._log_start = 0
@@ -83,15 +95,18 @@ class LogRecovery:
         self._producers = ProducerSequences(context.config.producers_max)
         self._producers_offset = 0
         self._epochs = LeaderEpochs()
+        self._are_epochs_lost = False
         self._scanned_bytes = 0
         self._scanned_batches = 0
         self._torn_bytes = 0
         self._has_changed = False
 
     def run(self) -> RecoveredLog:
-        self._list_segments()
         self._read_small_files()
+        self._list_segments()
         for base_offset in sorted(self._sizes.keys() | self._facts.keys()):
+            if self._damage is not None and base_offset <= self._log_start:
+                self._begin_anew(base_offset)
             if self._damage is None:
                 self._recover_segment(base_offset)
         self._sync_directories()
@@ -103,10 +118,11 @@ class LogRecovery:
         return RecoveredLog(
             self._segments,
             self._log_start,
-            self._next_offset,
+            max(self._next_offset, self._log_start),
             self._producers,
             self._epochs,
             self._damage,
+            self._saved_end,
             self._scanned_bytes,
             self._scanned_batches,
             self._torn_bytes,
@@ -120,23 +136,35 @@ class LogRecovery:
             base_offset = base_offset_of(name)
             if base_offset is not None:
                 self._sizes[base_offset] = size
-        self._log_start = max(read_log_start(self._files, directory), min(self._facts, default=0))
         bases = sorted(self._sizes)
-        # A segment that ends at or below the start was retired, and the crash came before it was removed.
+        first_offset = bases[0] if bases else 0
+        saved_start = read_log_start(self._files, directory, first_offset)
+        self._log_start = max(saved_start, min(self._facts, default=0))
+        if self._log_start > saved_start:
+            # Known by the checkpoint alone: to save it failed, or did not come to it. What lies below goes only now.
+            write_log_start(self._files, directory, self._log_start)
+        # A segment that ends at or below the start was retired, and the crash came before it was removed. Past the
+        # checkpoint it is read before it goes: the saved producers do not know it yet.
         for base_offset, next_base in pairwise(bases):
-            if next_base <= self._log_start:
+            if next_base <= min(self._log_start, self._saved_end):
                 self._remove(base_offset)
         self._facts = {base: facts for base, facts in self._facts.items() if self._is_held(facts)}
-        self._log_start = max(self._log_start, min(self._sizes, default=0))
-        self._next_offset = min(self._sizes.keys() | self._facts.keys(), default=self._log_start)
+        # A first segment past the start is a gap like any other: the start is saved before segments are removed.
+        first_offset = min(self._sizes.keys() | self._facts.keys(), default=self._log_start)
+        self._next_offset = min(first_offset, self._log_start)
 
     def _is_held(self, facts: SegmentCheckpoint) -> bool:
         return facts.base_offset in self._sizes or facts.next_offset > self._log_start
 
     def _read_small_files(self) -> None:
-        directory = self._home.directory
-        self._epochs = read_epochs(self._files, directory)
-        saved = read_producers(self._files, directory, self._context.config.producers_max)
+        self._epochs = read_epochs(self._files, self._home.directory)
+        checkpoint = self._checkpoint
+        self._are_epochs_lost = checkpoint is not None and self._epochs.latest < checkpoint.latest_epoch
+        self._read_producers()
+
+    def _read_producers(self) -> None:
+        producers_max = self._context.config.producers_max
+        saved = read_producers(self._files, self._home.directory, producers_max)
         checkpoint = self._checkpoint
         needed = -1
         if checkpoint is not None:
@@ -144,8 +172,13 @@ class LogRecovery:
             needed = checkpoint.producers_offset if checkpoint.producers_offset >= 0 else checkpoint.end_offset
         if saved is not None and saved[0] >= needed:
             self._producers_offset, self._producers = saved
-        elif checkpoint is not None:
+            return
+        self._producers = ProducerSequences(producers_max)
+        if checkpoint is not None:
             self._producers_offset = needed if checkpoint.producers_offset < 0 else _PRODUCERS_LOST
+        if self._producers_offset == _PRODUCERS_LOST:
+            # Nothing may leave the head before they are saved again: with it would go what they are made of.
+            self._saved_end = 0
 
     # --- one segment after the other -----------------------------------------------------------------------------
 
@@ -154,11 +187,15 @@ class LogRecovery:
         size = self._sizes.get(base_offset)
         if facts is None and size is None:
             return  # removed with the torn end before it
+        if base_offset != self._next_offset and base_offset <= self._log_start:
+            self._begin_anew(base_offset)
         if base_offset != self._next_offset:
             self._judge_gap(base_offset)
             return
         if size is None:
             assert facts is not None
+            if facts.size_bytes == 0:
+                return  # rolled to, never written to, and cut off again
             self._note_damage(base_offset, 0, f"the file is missing; {facts.size_bytes} bytes were in it")
             return
         segment = Segment(self._home.directory, base_offset, begun_ms=self._context.clock.now_ms())
@@ -176,16 +213,36 @@ class LogRecovery:
             reason = f"the file ends at byte {size}; {facts.size_bytes} bytes were in it"
             self._note_damage(base_offset, segment.size, reason)
 
+    def _begin_anew(self, base_offset: int) -> None:
+        """Everything so far lies below the start: its records are deleted, so its damage is nobody's."""
+        self._drop_segments(base_offset)
+        self._damage = None
+
+    def _drop_segments(self, next_offset: int) -> None:
+        """The log goes on at `next_offset`; what only these segments knew of producers is saved before they go."""
+        if self._producers_offset == _PRODUCERS_LOST:
+            self._rebuild_producers()
+        if len(self._producers):
+            payload = pack_producers(self._producers, next_offset)
+            write_small_file(self._files, self._home.directory, PRODUCERS_FILE, PRODUCERS_MAGIC, payload)
+        self._producers_offset = next_offset
+        for segment in self._segments:
+            self._remove(segment.base_offset)
+        self._segments = []
+        self._next_offset = next_offset
+
     def _scan(self, segment: Segment, size: int) -> None:
         file = self._files.open(segment.path)
-        if self._drops_cache:
-            file.drop_cache()
+        # A process that was killed leaves bytes in the system's memory that are not on disk, and after a failed sync
+        # bytes that never will be. So they are written out, forgotten, and read from the disk itself.
+        file.sync()
+        file.drop_cache()
+        size = file.size()
         scan = scan_segment(self._context, segment, file, file_bytes=size, on_batch=self._take)
         self._scanned_bytes += scan.scanned_bytes
         self._next_offset = segment.next_offset
         if scan.problem is not None:
             self._judge(segment, file, size, scan.problem)
-        file.sync()
         self._has_changed = True
 
     def _take(self, header: BatchHeader) -> None:
@@ -197,25 +254,37 @@ class LogRecovery:
     def _judge(self, segment: Segment, file: File, size: int, problem: BatchProblem) -> None:
         facts = self._facts.get(segment.base_offset)
         later = self._files_from(segment.base_offset + 1)
-        is_damage = (facts is not None and segment.size < facts.size_bytes) or holds_a_batch_after(
-            self._files, segment, file, file_bytes=size, problem=problem, later=later
+        is_damage = (facts is not None and segment.size < facts.size_bytes) or (
+            not self._is_unpromised()
+            and holds_a_batch_after(self._files, segment, file, file_bytes=size, problem=problem, later=later)
         )
         if is_damage:
             self._note_damage(segment.base_offset, segment.size, problem.reason)
         else:
             file.truncate(segment.size)
+            file.sync()
             self._cut_tail(size - segment.size, segment.base_offset + 1, problem.reason)
 
     def _judge_gap(self, base_offset: int) -> None:
         """A segment that does not begin where the one before it ends."""
+        if self._sizes.get(base_offset) == 0 and base_offset not in self._facts:
+            self._remove(base_offset)
+            return
         reason = f"offsets {self._next_offset} to {base_offset - 1} are missing before segment {base_offset}"
         is_known = any(base >= base_offset for base in self._facts)
-        if not is_known and not any_holds_a_batch(self._files, self._files_from(base_offset), self._next_offset):
+        if not is_known and (
+            self._is_unpromised()
+            or not any_holds_a_batch(self._files, self._files_from(base_offset), self._next_offset)
+        ):
             self._cut_tail(0, base_offset, reason)
         elif self._segments:
             self._note_damage(self._segments[-1].base_offset, self._segments[-1].size, reason)
         else:
             self._note_damage(self._next_offset, 0, reason)
+
+    def _is_unpromised(self) -> bool:
+        """What follows was never promised to anybody: known only while the process that wrote it lives."""
+        return self._durable_end is not None and self._next_offset >= self._durable_end
 
     def _cut_tail(self, torn_bytes: int, base_offset: int, reason: str) -> None:
         """Removes all files from `base_offset` on, which hold nothing whole."""
@@ -254,14 +323,10 @@ class LogRecovery:
     def _settle_start(self) -> None:
         if self._next_offset < self._log_start and self._damage is None:
             # Records were deleted up to the log's end, and that end was lost in the crash: the deletion stands.
-            for segment in self._segments:
-                self._remove(segment.base_offset)
-            self._segments = []
-            self._next_offset = self._log_start
+            self._drop_segments(self._log_start)
 
     def _settle_epochs(self) -> None:
-        checkpoint = self._checkpoint
-        if checkpoint is not None and self._epochs.latest < checkpoint.latest_epoch:
+        if self._are_epochs_lost:
             _log.warning("leader epochs rebuilt", topic=self._home.topic, partition=self._home.partition)
             self._epochs = LeaderEpochs()
             for header in self._all_headers():
@@ -270,24 +335,28 @@ class LogRecovery:
         self._epochs.truncate_start(self._log_start)
 
     def _settle_producers(self) -> None:
-        if self._producers_offset != _PRODUCERS_LOST and self._producers_offset <= self._next_offset:
-            return
+        if self._producers_offset == _PRODUCERS_LOST or self._producers_offset > self._next_offset:
+            self._rebuild_producers()
+            self._saved_end = 0
+
+    def _rebuild_producers(self) -> None:
         _log.warning("producers rebuilt", topic=self._home.topic, partition=self._home.partition)
         self._producers = ProducerSequences(self._context.config.producers_max)
         for header in self._all_headers():
             self._producers.apply(header)
 
     def _all_headers(self) -> list[BatchHeader]:
+        """Of everything that is left; damage below the checkpoint, which nobody has read yet, may show here."""
         headers: list[BatchHeader] = []
         for segment in self._segments:
-            scan = BatchScan(
-                self._files.open(segment.path),
-                start=0,
-                end=segment.size,
-                next_offset=segment.base_offset,
-                checks_checksums=False,
-            )
+            file = self._files.open(segment.path)
+            scan = BatchScan(file, start=0, end=segment.size, next_offset=segment.base_offset)
             headers.extend(header for _, header in scan)
+            if scan.problem is not None:
+                assert scan.next_offset is not None
+                reason = scan.problem.reason
+                self._damage = Damage(scan.next_offset, segment.base_offset, scan.position, reason)
+                break
         return headers
 
     def _remove(self, base_offset: int) -> None:

@@ -2,7 +2,7 @@
 
 The order matters, because a crash may come between any two steps and may keep a later one and lose an earlier one:
 
-    1. the directory is synced    the last segment's name, if the log just rolled to let the one before it go
+    1. directories are synced     the last segment's name, if the log just rolled to let the one before it go
     2. log_start is saved         from here on recovery removes what lies below by itself
     3. the files are removed
 """
@@ -30,9 +30,19 @@ _log = get_logger("storage")
 class LogRemoval:
     """`run` in a thread; until then the files stay, and readers that planned a read of them are not disturbed."""
 
-    def __init__(self, log: PartitionLog, segments: Sequence[Segment], *, log_start: int, reason: str) -> None:
+    def __init__(
+        self,
+        log: PartitionLog,
+        segments: Sequence[Segment],
+        *,
+        log_start: int,
+        reason: str,
+        directories: Sequence[str],
+    ) -> None:
         self._log = log
         self._segments = segments
+        # Whose names must be durable before anything is saved in them; none: the log has never had a file.
+        self._directories = directories
         self._log_start = log_start
         self._reason = reason
 
@@ -44,8 +54,11 @@ class LogRemoval:
         """Blocking. The new start is durable when it returns."""
         log = self._log
         context = log.context
+        if not self._directories:
+            return
         try:
-            context.files.sync_directory(log.home.directory)
+            for directory in self._directories:
+                context.files.sync_directory(directory)
             save_log_start(context.files, context.reserve, log.home.directory, self._log_start)
         except OSError as error:
             kind = DiskFullError if error.errno == errno.ENOSPC else StorageError

@@ -12,6 +12,7 @@ The caller's duties: call everything on the loop but what says "blocking"; wait 
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import threading
 from typing import Final
@@ -34,10 +35,10 @@ from penstock.storage.checkpoint_work import (
     CheckpointWork,
     SavedState,
     capture_log,
-    facts_of,
     key_of,
     logs_due,
     settle_capture,
+    shortened,
 )
 from penstock.storage.file_protocols import Files, Lock
 from penstock.storage.group_commit import GroupCommit
@@ -57,7 +58,7 @@ CLEAN_FILE: Final = "clean_shutdown"
 CLEAN_MAGIC: Final = b"psclean1"
 LOGS_DIRECTORY: Final = "logs"
 REMOVED_SUFFIX: Final = ".removed"
-_TOPIC_ID: Final = re.compile("[0-9a-f]{32}")
+TOPIC_ID: Final = re.compile("[0-9a-f]{32}")
 
 
 class RecoveryStatistics(msgspec.Struct):
@@ -90,12 +91,14 @@ class LogStore:
         self.context = context
         self.root = root
         self.logs_directory = f"{root}/{LOGS_DIRECTORY}"
-        self.group_commit = GroupCommit(context.files, root, context.metrics)
+        self._logs: dict[LogKey, PartitionLog] = {}
+        self.group_commit = GroupCommit(
+            context.files, root, context.metrics, self._logs.values, threads=context.config.sync_threads
+        )
         self.statistics = RecoveryStatistics()
         self._lock = lock
         # Logs are opened by several threads at the start.
         self._opening = threading.Lock()
-        self._logs: dict[LogKey, PartitionLog] = {}
         self._checkpoints: dict[LogKey, LogCheckpoint] = {}
         self._packed: dict[LogKey, bytes] = {}
         self._saved: dict[LogKey, SavedState] = {}
@@ -115,7 +118,7 @@ class LogStore:
         registry: CollectorRegistry | None = None,
     ) -> LogStore:
         """Blocking. Takes the directory's lock, or raises DirectoryLockedError."""
-        files.make_directory(f"{root}/{LOGS_DIRECTORY}")
+        files.make_root(f"{root}/{LOGS_DIRECTORY}")
         lock = files.lock(f"{root}/{LOCK_FILE}")
         if lock is None:
             raise DirectoryLockedError(f"the data directory {root} is used by another process")
@@ -131,7 +134,11 @@ class LogStore:
         home = LogHome(self.logs_directory, topic, topic_id, partition)
         log = PartitionLog(self.context, home, config)
         if str(partition) in self._partitions_of(topic_id) or key in self._checkpoints:
-            log.adopt(self._recover(home, is_clean=self.statistics.was_clean))
+            try:
+                log.adopt(self._recover(home, is_clean=self.statistics.was_clean))
+            except OSError as error:
+                # The others are served; this one is tried again by `recover_log`.
+                log.fail(f"recovery: {error}")
         with self._opening:
             assert key not in self._logs, f"{topic}-{partition} is open"
             self._logs[key] = log
@@ -145,7 +152,7 @@ class LogStore:
     def topics_on_disk(self) -> list[bytes]:
         """Blocking: ids of all topics that have files here, those that nobody opened among them."""
         names = self.context.files.list_directory(self.logs_directory)
-        return [bytes.fromhex(name) for name in names if _TOPIC_ID.fullmatch(name)]
+        return [bytes.fromhex(name) for name in names if TOPIC_ID.fullmatch(name)]
 
     def remove_topic(self, topic_id: bytes) -> TopicRemoval:
         """Its logs take and serve nothing from now on; `run` of what is returned removes the files."""
@@ -165,17 +172,15 @@ class LogStore:
     def recover_log(self, log: PartitionLog) -> RecoveredLog:
         """Blocking: reads an offline log again, from the disk and not from memory. Then `log.adopt` on the loop."""
         assert log.failure is not None, "only a log that takes no writes can be read again"
-        return self._recover(log.home, is_clean=False, drops_cache=True)
+        return self._recover(log.home, is_clean=False, durable_end=log.durable_end)
 
     def truncate_log(self, log: PartitionLog, offset: int) -> None:
         """Blocking, and nothing else may touch the log meanwhile: cuts off its end, at a batch's beginning."""
         assert log.log_start <= offset <= log.log_end
         readable_end = min(log.readable_end, offset)
-        kept = tuple(facts_of(segment) for segment in log.segments if segment.next_offset <= offset)
-        entry = None
-        if kept:
-            # Producers of offset 0 on, with no file that holds them: recovery reads them out of the log.
-            entry = LogCheckpoint(log.home.topic_id, log.home.partition, kept, producers_offset=0, is_clean=False)
+        entry = self._checkpoints.get(key_of(log))
+        if entry is not None:
+            entry = shortened(entry, offset, log.epochs)
         # Saved first: recovery must not believe bytes past the cut, whatever is written there later.
         self._replace_entry(log.home, entry)
         cut_segments(self.context.files, log, offset)
@@ -222,7 +227,13 @@ class LogStore:
     def run_checkpoint(self, work: CheckpointWork) -> None:
         """Blocking: a failure is told, and the checkpoint before it still holds."""
         try:
-            work.run(self._whole_disk)
+            try:
+                work.run(self._whole_disk)
+            except OSError as error:
+                # On a full disk retention is what makes room, and it waits for this.
+                if error.errno != errno.ENOSPC or not self.context.reserve.release():
+                    raise
+                work.run(self._whole_disk)
         except OSError as error:
             _log.warning("checkpoint failed", error=str(error))
 
@@ -288,9 +299,9 @@ class LogStore:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _recover(self, home: LogHome, *, is_clean: bool, drops_cache: bool = False) -> RecoveredLog:
+    def _recover(self, home: LogHome, *, is_clean: bool, durable_end: int | None = None) -> RecoveredLog:
         checkpoint = self._checkpoints.get((home.topic_id, home.partition))
-        recovery = LogRecovery(self.context, home, checkpoint, is_clean=is_clean, drops_cache=drops_cache)
+        recovery = LogRecovery(self.context, home, checkpoint, is_clean=is_clean, durable_end=durable_end)
         recovered = recovery.run()
         metrics = self.context.metrics
         metrics.scanned_bytes.inc(recovered.scanned_bytes)

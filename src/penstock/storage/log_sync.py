@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 class LogSync:
     """The files and directories that hold everything written to `log` before it was taken."""
 
-    __slots__ = ("directories", "end_offset", "files", "generation", "log", "paths")
+    __slots__ = ("directories", "end_offset", "generation", "log", "targets")
 
     def __init__(self, log: PartitionLog, end_offset: int) -> None:
         self.log = log
         self.end_offset = end_offset
         self.generation = log.generation
-        self.files: list[File] = []
-        # Of files that had to be let go with unsynced writes: a sync of the whole disk, or they are opened again.
-        self.paths: list[str] = []
+        # Files in the order of the log, so that a crash in between leaves a shorter log and not one with a hole. A path
+        # stands for a file that had to be let go with unsynced writes: it is opened again.
+        self.targets: list[File | str] = []
         self.directories: list[str] = []
 
     @property
     def step_count(self) -> int:
-        return len(self.files) + len(self.paths) + len(self.directories)
+        return len(self.targets) + len(self.directories)
 
     def run(self, files: Files) -> None:
         """Blocking. Data first: a name that leads to bytes which are not there would be worse than no name."""
-        for file in self.files:
-            file.sync()
-        for path in self.paths:
+        for target in self.targets:
+            if not isinstance(target, str):
+                target.sync()
             # Gone: retention took the segment since, so there is nothing left to make durable.
-            if files.exists(path):
-                files.open(path).sync()
+            elif files.exists(target):
+                files.open(target).sync()
         for directory in self.directories:
             files.sync_directory(directory)

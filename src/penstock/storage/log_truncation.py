@@ -9,19 +9,27 @@ from __future__ import annotations
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.file_protocols import Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from penstock.storage.log_files import PRODUCERS_FILE
+from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.log_files import EPOCHS_FILE, EPOCHS_MAGIC, PRODUCERS_FILE, read_producers
 from penstock.storage.log_removal import remove_segment_files
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.small_file import write_small_file
 
 
 def cut_segments(files: Files, log: PartitionLog, offset: int) -> None:
     """Removes every batch that does not lie wholly below `offset`."""
-    # They may be of records that go now, and would be taken for those that come at their place.
-    files.remove(f"{log.home.directory}/{PRODUCERS_FILE}")
-    files.sync_directory(log.home.directory)
+    kept_epochs = LeaderEpochs.from_bytes(log.epochs.to_bytes())
+    kept_epochs.truncate_end(offset)
+    # Saved epochs past the cut would speak of records that come later at their place.
+    write_small_file(files, log.home.directory, EPOCHS_FILE, EPOCHS_MAGIC, kept_epochs.to_bytes())
+    saved = read_producers(files, log.home.directory, log.producers.producers_max)
+    if saved is not None and saved[0] > offset:
+        # They are of records that go now, and would be taken for those that come at their place.
+        files.remove(f"{log.home.directory}/{PRODUCERS_FILE}")
+        files.sync_directory(log.home.directory)
     for segment in reversed(log.segments):
         if segment.next_offset <= offset:
-            return
+            break
         if segment.base_offset >= offset and segment is not log.segments[0]:
             remove_segment_files(files, segment.prefix)
             files.sync_directory(log.home.directory)
@@ -32,7 +40,7 @@ def cut_segments(files: Files, log: PartitionLog, offset: int) -> None:
         files.sync_directory(log.home.directory)
         file = files.open(segment.path)
         end = 0
-        scan = BatchScan(file, start=0, end=segment.size, next_offset=None, checks_checksums=False)
+        scan = BatchScan(file, start=0, end=segment.size, next_offset=None)
         for position, header in scan:
             if header.next_offset > offset:
                 break

@@ -118,6 +118,9 @@ class MemoryFiles:
                 self._directories[parent].add(name)
             path = parent
 
+    def make_root(self, path: str) -> None:
+        self.make_directory(path)
+
     def rename(self, source: str, target: str) -> None:
         if source in self._directories:
             self._rename_directory(source, target)

@@ -75,6 +75,10 @@ class PartitionLog:
         self.failure: str | None = None
         self.producers = ProducerSequences(context.config.producers_max)
         self.epochs = LeaderEpochs()
+        # Where the last checkpoint of this log ends. Only what lies below may be removed from the head: the saved
+        # producers know it, so a retry of a removed batch is still seen to be one after a crash.
+        self.saved_end = 0
+        self.is_save_wanted = False
         # Since the last checkpoint: what an unclean start would have to read.
         self.unsaved_bytes = 0
         self.unsaved_batches = 0
@@ -127,8 +131,7 @@ class PartitionLog:
         self.unsaved_bytes += size
         self.unsaved_batches += len(headers)
         if not segment.is_dirty:
-            segment.is_dirty = True
-            self._dirty.append(segment)
+            self._note_dirty(segment)
 
     def advance_readable(self, offset: int) -> None:
         """Everything below `offset` may be read; between two batches' ends the lower one counts."""
@@ -136,14 +139,16 @@ class PartitionLog:
         while marks and marks[0][0] <= offset:
             self.readable_end, self._readable_segment, self._readable_position = marks.popleft()
 
+    def _note_dirty(self, segment: Segment) -> None:
+        if not segment.is_dirty:
+            segment.is_dirty = True
+            self._dirty.append(segment)
+
     def begin_sync(self) -> LogSync:
         """What has to be synced so that everything below today's `log_end` is durable."""
         sync = LogSync(self, self.log_end)
         for segment in self._dirty:
-            if segment.file is not None:
-                sync.files.append(segment.file)
-            else:
-                sync.paths.append(segment.path)
+            sync.targets.append(segment.file if segment.file is not None else segment.path)
             if segment.is_new:
                 segment.is_new = False
                 if self.home.directory not in self._new_directories:
@@ -152,7 +157,7 @@ class PartitionLog:
             segment.is_dirty = False
         self._dirty.clear()
         if self._new_files:
-            sync.files.extend(self._new_files)
+            sync.targets.extend(self._new_files)
             self._new_files.clear()
         if self._new_directories:
             sync.directories.extend(self._new_directories)
@@ -193,6 +198,7 @@ class PartitionLog:
         self.size_bytes = sum(segment.size for segment in self.segments)
         self.producers = recovered.producers
         self.epochs = recovered.epochs
+        self.saved_end = recovered.saved_end
         self.unsaved_bytes = recovered.scanned_bytes
         self.unsaved_batches = recovered.scanned_batches
         self._marks.clear()
@@ -201,10 +207,9 @@ class PartitionLog:
         if recovered.damage is not None:
             self.note_damage(recovered.damage)
         if readable_end is not None and readable_end < self.log_end:
-            assert known_segment is not None
             assert self._active is not None
             self.readable_end, self._readable_position = readable_end, known_position
-            self._readable_segment = self.segment_of(known_segment.base_offset)
+            self._readable_segment = self.segment_of(known_segment.base_offset) if known_segment is not None else None
             self._marks.append((self.log_end, self._active, self._active.size))
 
     @property
@@ -304,12 +309,7 @@ class PartitionLog:
     def delete_before(self, offset: int) -> LogRemoval:
         """Records below `offset` are gone for readers now, and for good when the removal's `run` has returned."""
         assert self.log_start <= offset <= self.readable_end, (self.log_start, offset, self.readable_end)
-        if offset == self.log_end:
-            self._try_to_roll()
-        count = 0
-        while count < len(self.segments) - 1 and self.segments[count].next_offset <= offset:
-            count += 1
-        return self._take_head(count, offset, "deleted")
+        return self._take_head(self._count_below(offset), offset, "deleted")
 
     def apply_retention(self, now_ms: int) -> LogRemoval | None:
         """Rolls a segment that is old enough, and lets go of those that the topic's retention no longer keeps."""
@@ -328,15 +328,25 @@ class PartitionLog:
             now_ms=now_ms,
             readable_end=self.readable_end,
         )
-        count = retirement.count
-        if count == len(self.segments):
-            self._try_to_roll()
-        # If it could not roll, its last segment stays: it says where the log ends.
-        count = min(count, len(self.segments) - 1)
+        log_start = self.log_start
+        if retirement.count:
+            log_start = max(log_start, self.segments[retirement.count - 1].next_offset)
+        count = self._count_below(log_start)
         if count == 0:
             return None
         log_start = max(self.log_start, self.segments[count - 1].next_offset)
         return self._take_head(count, log_start, retirement.reason)
+
+    def _count_below(self, offset: int) -> int:
+        """How many segments lie wholly below the offset and may be removed now; the rest waits for a checkpoint."""
+        active = self._active
+        if active is not None and offset == self.log_end and active.size > 0:
+            self._try_to_roll()
+        # The last segment stays in any case: it says where the log ends.
+        below = [segment for segment in self.segments[:-1] if segment.next_offset <= offset]
+        saved = [segment for segment in below if segment.next_offset <= self.saved_end]
+        self.is_save_wanted = len(saved) < len(below)
+        return len(saved)
 
     def _take_head(self, count: int, log_start: int, reason: str) -> LogRemoval:
         removed, self.segments = self.segments[:count], self.segments[count:]
@@ -348,7 +358,9 @@ class PartitionLog:
                 self._dirty.remove(segment)
         self.log_start = log_start
         self.epochs.truncate_start(log_start)
-        return LogRemoval(self, removed, log_start=log_start, reason=reason)
+        directories = [self.home.directory] if self.segments else []
+        directories += [path for path in self._new_directories if path not in directories]
+        return LogRemoval(self, removed, log_start=log_start, reason=reason, directories=directories)
 
     def _try_to_roll(self) -> None:
         try:
@@ -391,8 +403,7 @@ class PartitionLog:
         segment.index = SegmentIndex()
         segment.is_new = True
         segment.is_active = True
-        segment.is_dirty = True
-        self._dirty.append(segment)
+        self._note_dirty(segment)
         if self._active is not None:
             self._active.is_active = False
         self._active = segment
@@ -433,6 +444,9 @@ class PartitionLog:
         try:
             if segment.file is not None:
                 segment.file.truncate(segment.size)
+                # The cut is as little durable as a write. Without it a crash leaves half a batch in front of the
+                # next segment, which would be damage.
+                self._note_dirty(segment)
         except OSError as second_error:
             self.fail(f"{segment.path} could not be cut back after a failed write: {second_error}")
             return LogFailedError(self.failure)

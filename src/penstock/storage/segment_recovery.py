@@ -12,7 +12,7 @@ from penstock.storage.batch_search import find_batch_after
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import load_index
 from penstock.storage.segment import Segment
-from penstock.storage.segment_index import SegmentIndex
+from penstock.storage.segment_index import ENTRY_MAX, SegmentIndex
 from penstock.storage.store_context import StoreContext
 
 
@@ -32,24 +32,17 @@ def scan_segment(
     on_batch: Callable[[BatchHeader], None],
 ) -> SegmentScan:
     """Takes every good batch past `segment.size` into the segment, indexed as if it had just been appended."""
-    known_bytes = segment.size
-    next_offset: int | None = segment.next_offset
-    if known_bytes > 0:
-        index = load_index(context.files, segment.prefix)
-        if index.covered_bytes < known_bytes:
-            # The index ends earlier: begin there, so that it has no gap.
-            segment.size = index.covered_bytes
-            segment.record_count = index.covered_records
-            segment.max_timestamp = index.covered_max_timestamp
-            next_offset = segment.base_offset if index.covered_bytes == 0 else None
-        else:
-            index.truncate(known_bytes)
-    else:
-        index = SegmentIndex()
+    index = load_index(context.files, segment.prefix) if segment.size > 0 else SegmentIndex()
+    if index.covered_bytes < segment.size:
+        # The index ends earlier: begin with its last entry, so that it has no gap.
+        relative_offset, segment.size, segment.record_count = index.floor(ENTRY_MAX)
+        segment.next_offset = segment.base_offset + relative_offset
+        segment.max_timestamp = index.times[-1] if index.times else -1
+    index.truncate(segment.size)
     segment.index = index
     start = segment.size
     segment.verified.forget_below(start)
-    scan = BatchScan(file, start=start, end=file_bytes, next_offset=next_offset, checks_checksums=True)
+    scan = BatchScan(file, start=start, end=file_bytes, next_offset=segment.next_offset)
     for _, header in scan:
         segment.take(header, context.config.index_interval_bytes)
         on_batch(header)
@@ -66,7 +59,7 @@ def holds_a_batch_after(
     later: Sequence[tuple[str, int]],
 ) -> bool:
     """Whether anything good follows the segment's new end, there or in later segments (path, bytes)."""
-    scan = BatchScan(file, start=segment.size, end=file_bytes, next_offset=None, checks_checksums=True)
+    scan = BatchScan(file, start=segment.size, end=file_bytes, next_offset=None)
     # A batch whose checksum is right but whose offset is not: no torn write looks like that.
     if not problem.is_truncated and next(iter(scan), None) is not None:
         return True

@@ -23,7 +23,7 @@ class Durability(enum.StrEnum):
     """What a produce reply promises."""
 
     FSYNC = "fsync"  # on this node's disk
-    INTERVAL = "interval"  # on this node's disk within `sync_interval_ms`
+    INTERVAL = "interval"  # on this node's disk within the topic's durability.interval.ms
     REPLICATED = "replicated"  # in the memory of every in-sync replica
 
 
@@ -52,8 +52,8 @@ class StorageConfig(msgspec.Struct, frozen=True):
     checkpoint_log_batches: int = 2_000
     checkpoint_sum_bytes: int = 64 * MIB
     checkpoint_sum_batches: int = 50_000
-    # For topics of durability `interval`.
-    sync_interval_ms: int = 1_000
+    # Files of one turn that are synced side by side; 1: one after another.
+    sync_threads: int = 16
     # Below this the node takes no more writes: it needs room itself for indexes, checkpoints and metadata.
     free_bytes_min: int = 64 * MIB
     producer_expiration_ms: int = DAY_MS

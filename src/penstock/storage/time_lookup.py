@@ -5,12 +5,13 @@ This is one of the few places where records inside a batch are looked at: only o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch
+from penstock.codec.records import StoredRecord, read_records
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.file_protocols import File
 from penstock.storage.segment import Segment
@@ -54,15 +55,26 @@ class TimeLookup:
         newest_ms = -1
         for segment in self._segments:
             if segment.max_timestamp > newest_ms:
-                # Past the readable end there may be a newer one, so the segment's own maximum is only a bound.
-                for _, header in self._headers(segment, self._open(segment), segment.max_timestamp):
-                    newest_ms = max(newest_ms, header.max_timestamp)
-                if newest_ms < segment.max_timestamp:
-                    for _, header in self._headers(segment, self._open(segment), 0):
-                        newest_ms = max(newest_ms, header.max_timestamp)
+                found_ms = self._newest_in(segment, segment.max_timestamp)
+                # Its newest may lie past the readable end or below the log's start: then all of it is looked at.
+                if found_ms < segment.max_timestamp:
+                    found_ms = self._newest_in(segment, 0)
+                newest_ms = max(newest_ms, found_ms)
         if self._damage is not None:
             return Damaged(self._damage)
         return self.first_at_or_after(newest_ms) if newest_ms >= 0 else None
+
+    def _newest_in(self, segment: Segment, timestamp_ms: int) -> int:
+        newest_ms = -1
+        file = self._open(segment)
+        for position, header in self._headers(segment, file, timestamp_ms):
+            if header.base_offset >= self._log_start:
+                newest_ms = max(newest_ms, header.max_timestamp)
+            elif header.next_offset > self._log_start:
+                records = self._records(segment, file, position, header)
+                held = [record.timestamp_ms for record in records if record.offset >= self._log_start]
+                newest_ms = max(newest_ms, *held, -1)
+        return newest_ms
 
     def _search(self, segment: Segment, timestamp_ms: int) -> TimestampOffset | None:
         file = self._open(segment)
@@ -81,7 +93,7 @@ class TimeLookup:
         relative = index.offset_before_time(timestamp_ms)
         floor, position, _ = index.floor(relative)
         next_offset = segment.base_offset + floor
-        scan = BatchScan(file, start=position, end=segment.size, next_offset=next_offset, checks_checksums=False)
+        scan = BatchScan(file, start=position, end=segment.size, next_offset=next_offset)
         for place, header in scan:
             if header.base_offset >= self._readable_end:
                 return
@@ -92,19 +104,23 @@ class TimeLookup:
     def _search_batch(
         self, segment: Segment, file: File | None, position: int, header: BatchHeader, timestamp_ms: int
     ) -> TimestampOffset | None:
-        from penstock.codec.records import read_records
+        for record in self._records(segment, file, position, header):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= self._log_start:
+                return TimestampOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+        return None
 
+    def _records(
+        self, segment: Segment, file: File | None, position: int, header: BatchHeader
+    ) -> Sequence[StoredRecord]:
+        """Of one batch; none, and the damage noted, if its checksum is wrong."""
         assert file is not None
         data = file.read_at(position, header.size_bytes)
         checked = check_batch(data)
         records = checked if isinstance(checked, BatchProblem) else read_records(data)
         if isinstance(records, BatchProblem):
             self._note_damage(segment, header.base_offset, position, records)
-            return None
-        for record in records:
-            if record.timestamp_ms >= timestamp_ms and record.offset >= self._log_start:
-                return TimestampOffset(record.offset, record.timestamp_ms, header.leader_epoch)
-        return None
+            return ()
+        return records
 
     def _open(self, segment: Segment) -> File | None:
         try:

@@ -47,7 +47,7 @@ async def test_batches_get_the_next_offsets(node: TalkingNode, talk: Conversatio
 
 
 async def test_no_acks_get_no_reply_and_are_stored(node: TalkingNode, talk: Conversation) -> None:
-    await node.create_topic("orders")
+    await node.create_topic("orders", durability="interval")
     await talk.send_unanswered(produce("orders", batch(b"a"), acks=0), OLDEST)
     await talk.send_unanswered(produce("orders", batch(b"b"), acks=0), 12)
     assert await stored(talk, "orders") == [b"a", b"b"]
@@ -70,7 +70,9 @@ async def test_other_acks_are_refused_every_time(node: TalkingNode, talk: Conver
 
 async def test_unknown_topics_and_partitions_are_refused_each(node: TalkingNode, talk: Conversation) -> None:
     await node.create_topic("orders")
-    await talk.send(produce_many([("missing", 0, batch(b"a")), ("orders", 0, batch(b"b")), ("orders", 1, batch(b"c"))]), 9)
+    await talk.send(
+        produce_many([("missing", 0, batch(b"a")), ("orders", 0, batch(b"b")), ("orders", 1, batch(b"c"))]), 9
+    )
     reply = await talk.hear(ProduceResponse)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert outcomes(reply) == [(unknown, -1), (ErrorCode.NONE, 0), (unknown, -1)]
@@ -81,9 +83,7 @@ async def test_unknown_topic_id_is_refused(node: TalkingNode, talk: Conversation
     await node.create_topic("orders")
     for topic_id in (NO_UUID, b"\x07" * 16):
         await talk.send(produce("orders", batch(b"a"), topic_id=topic_id), NEWEST)
-        await talk.expect(
-            produced("orders", topic_id=topic_id, error=ErrorCode.UNKNOWN_TOPIC_ID, log_start=-1)
-        )
+        await talk.expect(produced("orders", topic_id=topic_id, error=ErrorCode.UNKNOWN_TOPIC_ID, log_start=-1))
 
 
 GOOD = batch(b"a", b"b")
@@ -187,9 +187,7 @@ async def test_size_limit_is_the_topics_own(node: TalkingNode, talk: Conversatio
 async def test_timestamps_are_bounded_on_both_sides(ahead_ms: int, error: ErrorCode) -> None:
     clock = ManualClock(now_ms=DAY_MS)
     async with running_node(clock=clock) as node:
-        await node.create_topic(
-            "orders", message_timestamp_after_max_ms="5000", message_timestamp_before_max_ms="7000"
-        )
+        await node.create_topic("orders", message_timestamp_after_max_ms="5000", message_timestamp_before_max_ms="7000")
         talk = await node.connect()
         reply = await talk.ask(produce("orders", batch(b"a", timestamp_ms=DAY_MS + ahead_ms)), ProduceResponse, 9)
         assert outcome(reply)[0] == error

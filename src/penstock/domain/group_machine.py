@@ -1,0 +1,328 @@
+"""One group, whatever its protocol: its members, its offsets, and who may do what. Pure: see STYLE, "thin shells".
+
+    decide(command, now_ms)   what follows from a command: records to store, replies to send once they are stored.
+                              It may note who waits and until when, and nothing that a replay would not rebuild.
+    apply(record)             the record is in the log: live right after `decide`, at start one after the other.
+                              Never refuses, and tolerates a compacted log.
+    next_deadline_ms()        when to `decide(Tick())`, at the latest
+
+The caller's duties: apply every record of a decision at once and in order, before the next command; send replies and
+answers when everything applied so far is durable; after the last record of a replay `decide(Load())`; if a record
+cannot be stored, `decide(Unload())`, answer whoever waited, drop the machine and replay.
+
+A group is classic unless it has consumer protocol records. One that only holds offsets is a classic one without a
+protocol type, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from penstock.domain.group_bridge import (
+    bridge_leave,
+    decide_bridge_heartbeat,
+    decide_bridge_join,
+    decide_bridge_sync,
+)
+from penstock.domain.group_classic import ClassicGroup, ClassicState
+from penstock.domain.group_classic_join import decide_join, join_problem
+from penstock.domain.group_classic_requests import decide_heartbeat, decide_leave, decide_sync
+from penstock.domain.group_commands import (
+    DONE,
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    CommitOffsets,
+    CommitTransactionOffsets,
+    ConsumerAlive,
+    ConsumerHeartbeat,
+    Decision,
+    DeleteGroup,
+    DeleteOffsets,
+    ExpireOffsets,
+    FetchOffsets,
+    ForgetTopics,
+    GroupCommand,
+    GroupReply,
+    Heartbeat,
+    Join,
+    Leave,
+    Load,
+    Outbox,
+    Refused,
+    Sync,
+    Tick,
+    Unload,
+)
+from penstock.domain.group_consumer import ConsumerGroup
+from penstock.domain.group_consumer_heartbeat import (
+    decide_consumer_heartbeat,
+    decide_static_leave,
+    fence_members,
+    heartbeat_problem,
+    leaving_member_problem,
+)
+from penstock.domain.group_conversion import (
+    become_classic,
+    become_consumer,
+    become_empty_classic,
+    can_become_classic,
+    can_become_consumer,
+)
+from penstock.domain.group_offsets import (
+    decide_commit,
+    decide_delete,
+    decide_expiry,
+    decide_fetch,
+    decide_transaction_commit,
+)
+from penstock.domain.group_records import (
+    CLASSIC_KEY,
+    EPOCH_KEY,
+    GENERATION_KEY,
+    ClassicGroupStored,
+    CurrentStored,
+    EpochStored,
+    GenerationStored,
+    GroupRecord,
+    MemberStored,
+    OffsetStored,
+    Removed,
+    TargetEpochStored,
+    TargetStored,
+    TransactionEnded,
+)
+from penstock.domain.group_values import GroupConfig, GroupError, GroupKind, TopicFacts
+from penstock.domain.offsets_store import OffsetStore
+
+
+class Group:
+    __slots__ = ("_config", "_topics", "classic", "consumer", "offsets")
+
+    def __init__(self, config: GroupConfig, topics: TopicFacts) -> None:
+        self._config = config
+        self._topics = topics
+        self.classic = ClassicGroup(config)
+        self.consumer: ConsumerGroup | None = None
+        self.offsets = OffsetStore()
+
+    # ------------------------------------------------------------------ decide
+
+    def decide(self, command: GroupCommand, now_ms: int) -> Decision:
+        out = Outbox()
+        match command:
+            case ConsumerHeartbeat():
+                return out.decision(self._consumer_heartbeat(command, now_ms, out))
+            case Heartbeat():
+                if self.consumer is not None:
+                    return out.decision(decide_bridge_heartbeat(self.consumer, command, now_ms))
+                return out.decision(decide_heartbeat(self.classic, command, now_ms))
+            case Join():
+                return out.decision(self._join(command, now_ms, out), command.ticket)
+            case Sync():
+                if self.consumer is not None:
+                    return out.decision(decide_bridge_sync(self.consumer, command, self._topics, now_ms))
+                return out.decision(decide_sync(self.classic, command, now_ms, out), command.ticket)
+            case Leave():
+                return out.decision(self._leave(command, now_ms, out))
+            case Tick():
+                self._tick(now_ms, out)
+                return out.decision(DONE)
+            case Load():
+                self.classic.load(now_ms, out)
+                if self.consumer is not None:
+                    self.consumer.load(now_ms)
+                return out.decision(DONE)
+            case Unload():
+                self.classic.answer_all(GroupError.NOT_COORDINATOR, out)
+                return out.decision(DONE)
+            case _:
+                return out.decision(self._about_offsets(command, now_ms, out))
+
+    def _about_offsets(
+        self,
+        command: CommitOffsets
+        | CommitTransactionOffsets
+        | FetchOffsets
+        | DeleteOffsets
+        | DeleteGroup
+        | ForgetTopics
+        | ExpireOffsets,
+        now_ms: int,
+        out: Outbox,
+    ) -> GroupReply:
+        match command:
+            case CommitOffsets():
+                return decide_commit(self, command, self._config, now_ms, out)
+            case FetchOffsets():
+                return decide_fetch(self, command)
+            case CommitTransactionOffsets():
+                return decide_transaction_commit(self, command, self._config, now_ms, out)
+            case DeleteOffsets():
+                return decide_delete(self, command, self._topics, out)
+            case ForgetTopics(topics):
+                self.offsets.decide_forget(topics, out)
+                return DONE
+            case ExpireOffsets():
+                nothing_left = decide_expiry(self, self._config, self._topics, now_ms, out)
+                if nothing_left and self.is_empty and not self.classic.pending:
+                    self._member_tombstones(out)
+                return DONE
+            case DeleteGroup():
+                return self._delete(out)
+            case _:
+                assert_never(command)
+
+    def _consumer_heartbeat(self, command: ConsumerHeartbeat, now_ms: int, out: Outbox) -> GroupReply:
+        group = self.consumer
+        if group is None:
+            return self._first_consumer_heartbeat(command, now_ms, out)
+        refusal = heartbeat_problem(group, command, self._topics)
+        if refusal is not None:
+            return refusal
+        if command.member_epoch == STATIC_LEAVE_EPOCH:
+            return decide_static_leave(group, command, out)
+        if command.member_epoch != LEAVE_EPOCH:
+            return decide_consumer_heartbeat(group, command, self._topics, now_ms, out)
+        refusal = leaving_member_problem(group, command)
+        if refusal is not None:
+            return refusal
+        self._fence(group, [command.member_id], now_ms, out)
+        return ConsumerAlive(command.member_id, LEAVE_EPOCH, 0)
+
+    def _first_consumer_heartbeat(self, command: ConsumerHeartbeat, now_ms: int, out: Outbox) -> GroupReply:
+        if command.member_epoch != JOIN_EPOCH:
+            # Kafka says GROUP_ID_NOT_FOUND, which clients take for the end; this one makes them join again.
+            return Refused(GroupError.UNKNOWN_MEMBER_ID, command.member_id)
+        # Generations and epochs count on, so that no two members ever hold a partition under the same number.
+        group = ConsumerGroup(self._config, first_epoch=self.classic.generation_told)
+        refusal = heartbeat_problem(group, command, self._topics)
+        if refusal is not None:
+            return refusal
+        if self.classic.state is ClassicState.EMPTY:
+            self.classic.tombstones(out)
+        else:
+            converted = None
+            if can_become_consumer(self.classic, self._config):
+                converted = become_consumer(self.classic, self._config, self._topics, now_ms, out)
+            if converted is None:
+                return Refused(GroupError.GROUP_ID_NOT_FOUND, command.member_id, "the group is a classic one")
+            group = converted
+        reply = decide_consumer_heartbeat(group, command, self._topics, now_ms, out)
+        if out.records:
+            self.consumer = group
+            self.classic = ClassicGroup(self._config)
+        return reply
+
+    def _join(self, command: Join, now_ms: int, out: Outbox) -> GroupReply | None:
+        group = self.consumer
+        if group is not None and group.is_empty and join_problem(command, self._config) is None:
+            become_empty_classic(group, now_ms, out)
+            self.consumer = group = None
+        if group is None:
+            return decide_join(self.classic, command, self._config, now_ms, out)
+        return decide_bridge_join(group, command, self._topics, now_ms, out)
+
+    def _leave(self, command: Leave, now_ms: int, out: Outbox) -> GroupReply:
+        group = self.consumer
+        if group is None:
+            return decide_leave(self.classic, command, now_ms, out)
+        reply, gone = bridge_leave(group, command)
+        if gone:
+            self._fence(group, gone, now_ms, out)
+        return reply
+
+    def _fence(self, group: ConsumerGroup, gone: list[str], now_ms: int, out: Outbox) -> None:
+        if can_become_classic(group, gone, self._config):
+            self.classic = become_classic(group, gone, self._config, self._topics, now_ms, out)
+            self.consumer = None
+        else:
+            fence_members(group, gone, self._topics, now_ms, out)
+
+    def _tick(self, now_ms: int, out: Outbox) -> None:
+        self.classic.tick(now_ms, out)
+        if self.consumer is not None:
+            gone = self.consumer.overdue(now_ms)
+            if gone:
+                self._fence(self.consumer, gone, now_ms, out)
+
+    def _delete(self, out: Outbox) -> GroupReply:
+        if not self.exists:
+            return Refused(GroupError.GROUP_ID_NOT_FOUND)
+        if not self.is_empty:
+            return Refused(GroupError.NON_EMPTY_GROUP)
+        self.offsets.decide_forget_all(out)
+        self._member_tombstones(out)
+        return DONE
+
+    def _member_tombstones(self, out: Outbox) -> None:
+        if self.consumer is not None:
+            self.consumer.tombstones(out)
+        self.classic.tombstones(out)
+
+    # ------------------------------------------------------------------ apply
+
+    def apply(self, record: GroupRecord) -> None:
+        match record:
+            case OffsetStored():
+                self.offsets.apply(record)
+            case CurrentStored() | TargetStored() | MemberStored() | TargetEpochStored() | EpochStored():
+                if self.consumer is None:
+                    self.consumer = ConsumerGroup(self._config)
+                self.consumer.apply(record)
+            case ClassicGroupStored():
+                self.classic.apply(record)
+            case GenerationStored():
+                self.classic.apply_generation(record)
+            case Removed():
+                self._apply_removal(record)
+            case TransactionEnded():
+                self.offsets.apply_transaction_end(record)
+            case _:
+                assert_never(record)
+
+    def _apply_removal(self, record: Removed) -> None:
+        key = record.key
+        if len(key) == 3:
+            self.offsets.apply_removal(key[1], key[2])
+        elif key in (CLASSIC_KEY, GENERATION_KEY):
+            # Never one without the other.
+            self.classic = ClassicGroup(self._config)
+        elif key == EPOCH_KEY:
+            self.consumer = None
+        elif self.consumer is not None:
+            self.consumer.apply_removal(key)
+
+    def snapshot(self) -> list[GroupRecord]:
+        """Records that rebuild all that is kept of the group, fewer than made it."""
+        records: list[GroupRecord] = [*self.classic.snapshot()]
+        if self.consumer is not None:
+            records += self.consumer.snapshot()
+        return [*records, *self.offsets.snapshot()]
+
+    # ------------------------------------------------------------------ what others ask
+
+    def next_deadline_ms(self) -> int | None:
+        own = self.classic.deadlines.next_ms
+        if self.consumer is None:
+            return own
+        other = self.consumer.deadlines.next_ms
+        if own is None or other is None:
+            return other if own is None else own
+        return min(own, other)
+
+    @property
+    def kind(self) -> GroupKind:
+        return GroupKind.CLASSIC if self.consumer is None else GroupKind.CONSUMER
+
+    @property
+    def is_empty(self) -> bool:
+        """No members: it may be deleted. Ids that were given out and not yet used do not count."""
+        if self.consumer is not None:
+            return self.consumer.is_empty
+        return self.classic.state is ClassicState.EMPTY
+
+    @property
+    def exists(self) -> bool:
+        """False: nothing of it is kept and nobody is here, so it may be forgotten."""
+        return self.consumer is not None or not self.offsets.is_empty or not self.classic.is_pristine

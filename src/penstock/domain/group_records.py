@@ -1,0 +1,201 @@
+"""What a group keeps for ever: the records of `__consumer_offsets`, as values.
+
+Each record has a `key`, and the last record of a key says all there is to say about it: a group rebuilt from a
+compacted log is the group rebuilt from the whole log. `Removed` is the tombstone of any key. The group's own id is not
+in the record: whoever stores it puts it into the stored key, before this one.
+
+    ("classic",)                 ClassicGroupStored      the last stable generation, or that it is empty
+    ("generation",)              GenerationStored        the last generation that any member was told of
+    ("epoch",)                   EpochStored             a consumer group's epoch
+    ("member", member id)        MemberStored            what a member asked for
+    ("target-epoch",)            TargetEpochStored       the epoch that the target assignment is for
+    ("target", member id)        TargetStored            what a member shall have
+    ("current", member id)       CurrentStored           what a member has
+    ("offset", topic, partition) OffsetStored            a committed offset, or one that waits for its transaction
+
+`TransactionEnded` stands for the control batch of a transaction: no key, never compacted away while it matters.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from penstock.domain.group_values import NO_PARTITIONS, NO_TOPIC_ID, Assignment
+
+RecordKey = tuple[str] | tuple[str, str] | tuple[str, str, int]
+
+CLASSIC_KEY: Final[RecordKey] = ("classic",)
+GENERATION_KEY: Final[RecordKey] = ("generation",)
+EPOCH_KEY: Final[RecordKey] = ("epoch",)
+TARGET_EPOCH_KEY: Final[RecordKey] = ("target-epoch",)
+
+# Names and metadata, in the member's order of preference.
+Protocols = tuple[tuple[str, bytes], ...]
+
+NO_PRODUCER: Final = -1
+NEVER_MS: Final = -1
+
+
+def member_key(member_id: str) -> RecordKey:
+    return ("member", member_id)
+
+
+def target_key(member_id: str) -> RecordKey:
+    return ("target", member_id)
+
+
+def current_key(member_id: str) -> RecordKey:
+    return ("current", member_id)
+
+
+def offset_key(topic: str, partition: int) -> RecordKey:
+    return ("offset", topic, partition)
+
+
+class ClassicMemberStored(msgspec.Struct, frozen=True):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes
+
+
+class ClassicGroupStored(msgspec.Struct, frozen=True, tag=True):
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    # When it reached this state: an empty group's offsets live on from here.
+    since_ms: int
+    members: tuple[ClassicMemberStored, ...] = ()
+
+    @property
+    def key(self) -> RecordKey:
+        return CLASSIC_KEY
+
+
+class GenerationStored(msgspec.Struct, frozen=True, tag=True):
+    """Members hear of a generation before it is stable. It is kept that there was one, so that after a restart its
+    number is not given to another: a member of the first could commit what a member of the second one holds.
+    """
+
+    generation: int
+
+    @property
+    def key(self) -> RecordKey:
+        return GENERATION_KEY
+
+
+class EpochStored(msgspec.Struct, frozen=True, tag=True):
+    epoch: int
+    # A digest of the subscribed topics' ids and partition counts: after a restart it tells whether they changed.
+    topics_digest: bytes
+    since_ms: int
+
+    @property
+    def key(self) -> RecordKey:
+        return EPOCH_KEY
+
+
+class ClassicForm(msgspec.Struct, frozen=True):
+    """Of a member that speaks the classic protocol within a consumer group, while the group moves from one to the
+    other.
+    """
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
+class MemberStored(msgspec.Struct, frozen=True, tag=True):
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topic_names: tuple[str, ...]
+    topic_regex: str
+    assignor: str | None
+    classic: ClassicForm | None = None
+
+    @property
+    def key(self) -> RecordKey:
+        return member_key(self.member_id)
+
+
+class TargetEpochStored(msgspec.Struct, frozen=True, tag=True):
+    epoch: int
+
+    @property
+    def key(self) -> RecordKey:
+        return TARGET_EPOCH_KEY
+
+
+class TargetStored(msgspec.Struct, frozen=True, tag=True):
+    member_id: str
+    partitions: Assignment
+
+    @property
+    def key(self) -> RecordKey:
+        return target_key(self.member_id)
+
+
+class MemberState(StrEnum):
+    """Where a member stands on its way to the target assignment."""
+
+    STABLE = "stable"
+    # It has been asked to give partitions up and has not said yet that it did.
+    UNREVOKED = "unrevoked"
+    # It shall get partitions that another member still holds.
+    UNRELEASED = "unreleased"
+
+
+class CurrentStored(msgspec.Struct, frozen=True, tag=True):
+    member_id: str
+    epoch: int
+    previous_epoch: int
+    state: MemberState
+    assigned: Assignment
+    pending_revocation: Assignment = NO_PARTITIONS
+
+    @property
+    def key(self) -> RecordKey:
+        return current_key(self.member_id)
+
+
+class OffsetStored(msgspec.Struct, frozen=True, tag=True, gc=False):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+    # Set by clients that ask for a retention of their own (versions 2-4); NEVER_MS is the group's retention.
+    expires_ms: int = NEVER_MS
+    # A topic created again under its old name has another id and inherits nothing.
+    topic_id: bytes = NO_TOPIC_ID
+    # With a producer it counts only once that producer's transaction has committed.
+    producer_id: int = NO_PRODUCER
+
+    @property
+    def key(self) -> RecordKey:
+        return offset_key(self.topic, self.partition)
+
+
+class TransactionEnded(msgspec.Struct, frozen=True, tag=True):
+    producer_id: int
+    is_committed: bool
+
+
+class Removed(msgspec.Struct, frozen=True, tag=True):
+    key: RecordKey
+
+
+ConsumerRecord = EpochStored | MemberStored | TargetEpochStored | TargetStored | CurrentStored
+GroupRecord = ClassicGroupStored | GenerationStored | ConsumerRecord | OffsetStored | TransactionEnded | Removed

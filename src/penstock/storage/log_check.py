@@ -1,0 +1,188 @@
+"""A stopped node's directory, looked at from outside: `penstock log verify | dump | repair`. Blocking.
+
+All three take the directory's lock, so they never meet a node that is writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import msgspec
+
+from penstock.codec.record_batch import BatchHeader, BatchProblem
+from penstock.codec.records import StoredRecord, read_records
+from penstock.storage.checkpoint_file import pack_entry, read_checkpoint, unpack_entries, write_checkpoint
+from penstock.storage.directory_files import DirectoryFiles
+from penstock.storage.file_protocols import Files
+from penstock.storage.log_home import read_topic_facts
+from penstock.storage.log_repair import Repair, repair_log
+from penstock.storage.log_store import LOCK_FILE, LOGS_DIRECTORY, TOPIC_ID
+from penstock.storage.log_survey import LogProblem, LogSurvey, segment_path
+from penstock.storage.storage_errors import DataDirectoryError, DirectoryLockedError
+
+# Before its first batch a topic has no file that tells its name, and after damage to it neither.
+UNKNOWN_TOPIC = "?"
+
+
+class LogPlace(msgspec.Struct, frozen=True):
+    """One log in a data directory."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    directory: str
+
+
+class LogReport(msgspec.Struct, frozen=True):
+    place: LogPlace
+    segment_count: int
+    batch_count: int
+    record_count: int
+    size_bytes: int
+    log_start: int
+    log_end: int
+    problems: tuple[LogProblem, ...]
+
+
+class RepairReport(msgspec.Struct, frozen=True):
+    place: LogPlace
+    repairs: tuple[Repair, ...]
+
+
+class DumpedBatch(msgspec.Struct, frozen=True):
+    place: LogPlace
+    segment_base_offset: int
+    position: int
+    header: BatchHeader
+    # Only when asked for; a text when they cannot be read.
+    records: tuple[StoredRecord, ...] | str = ()
+
+
+def verify(
+    root: str, *, topic: str | None = None, partition: int | None = None, files: Files | None = None
+) -> list[LogReport]:
+    """Every checksum of every batch is computed. Raises DirectoryLockedError, DataDirectoryError."""
+    with _locked(root, files) as seam:
+        return [_report(place, _survey(seam, root, place)) for place in _places(seam, root, topic, partition)]
+
+
+def dump(
+    root: str,
+    *,
+    topic: str,
+    partition: int,
+    from_offset: int = 0,
+    with_records: bool = False,
+    files: Files | None = None,
+) -> Iterator[DumpedBatch]:
+    """Whole batches, from the one that holds `from_offset` on; the caller stops when it has enough."""
+    with _locked(root, files) as seam:
+        for place in _places(seam, root, topic, partition):
+            for segment_base_offset, position, header in LogSurvey(seam, place.directory).batches():
+                if header.next_offset <= from_offset:
+                    continue
+                records = _records(seam, place, segment_base_offset, position, header) if with_records else ()
+                yield DumpedBatch(place, segment_base_offset, position, header, records)
+
+
+def repair(
+    root: str, *, topic: str | None = None, partition: int | None = None, files: Files | None = None
+) -> list[RepairReport]:
+    """Sets damaged bytes aside and makes the logs whole; those without a problem are not touched or named."""
+    with _locked(root, files) as seam:
+        reports = []
+        for place in _places(seam, root, topic, partition):
+            survey = _survey(seam, root, place)
+            if survey.problems:
+                repairs = repair_log(seam, survey, partial(_forget_checkpoint, seam, root, place))
+                reports.append(RepairReport(place, tuple(repairs)))
+        return reports
+
+
+@contextmanager
+def _locked(root: str, files: Files | None) -> Iterator[Files]:
+    seam: Files = files if files is not None else DirectoryFiles()
+    if not seam.exists(f"{root}/{LOGS_DIRECTORY}"):
+        raise DataDirectoryError(f"{root} is not a data directory: it has no {LOGS_DIRECTORY}/ in it")
+    lock = seam.lock(f"{root}/{LOCK_FILE}")
+    if lock is None:
+        raise DirectoryLockedError(f"the data directory {root} is used by another process: stop the node first")
+    try:
+        yield seam
+    finally:
+        lock.release()
+
+
+def _places(files: Files, root: str, topic: str | None, partition: int | None) -> list[LogPlace]:
+    places: list[LogPlace] = []
+    logs_directory = f"{root}/{LOGS_DIRECTORY}"
+    # Also what the checkpoint knows and the disk no longer has.
+    payload = read_checkpoint(files, root)
+    known = {(key[0].hex(), key[1]) for key in unpack_entries(payload)} if payload is not None else set()
+    # A name that is no id is of a topic that is being removed.
+    topic_ids = {topic_id for topic_id in files.list_directory(logs_directory) if TOPIC_ID.fullmatch(topic_id)}
+    for topic_id in sorted(topic_ids | {topic_id for topic_id, _ in known}):
+        directory = f"{logs_directory}/{topic_id}"
+        facts = read_topic_facts(files, directory)
+        name = facts.name if facts is not None else UNKNOWN_TOPIC
+        if topic is not None and topic not in (name, topic_id):
+            continue
+        partitions = {int(entry) for entry in files.list_directory(directory) if entry.isdigit()}
+        partitions |= {number for known_id, number in known if known_id == topic_id}
+        places.extend(
+            LogPlace(name, topic_id, number, f"{directory}/{number}")
+            for number in sorted(partitions)
+            if partition is None or number == partition
+        )
+    if topic is not None and not places:
+        asked = topic if partition is None else f"{topic}-{partition}"
+        raise DataDirectoryError(f"{root} holds nothing of {asked}")
+    return sorted(places, key=lambda place: (place.topic, place.topic_id, place.partition))
+
+
+def _survey(files: Files, root: str, place: LogPlace) -> LogSurvey:
+    payload = read_checkpoint(files, root)
+    entry = None
+    if payload is not None:
+        entry = unpack_entries(payload).get((bytes.fromhex(place.topic_id), place.partition))
+    survey = LogSurvey(
+        files,
+        place.directory,
+        known_start=entry.segments[0].base_offset if entry is not None else 0,
+        known_end=entry.end_offset if entry is not None else 0,
+    )
+    for _ in survey.batches():
+        pass
+    return survey
+
+
+def _report(place: LogPlace, survey: LogSurvey) -> LogReport:
+    return LogReport(
+        place,
+        survey.segment_count,
+        survey.batch_count,
+        survey.record_count,
+        survey.size_bytes,
+        survey.log_start,
+        survey.log_end,
+        tuple(survey.problems),
+    )
+
+
+def _records(
+    files: Files, place: LogPlace, segment_base_offset: int, position: int, header: BatchHeader
+) -> tuple[StoredRecord, ...] | str:
+    data = files.open(segment_path(place.directory, segment_base_offset)).read_at(position, header.size_bytes)
+    records = read_records(data)
+    return records.reason if isinstance(records, BatchProblem) else tuple(records)
+
+
+def _forget_checkpoint(files: Files, root: str, place: LogPlace) -> None:
+    payload = read_checkpoint(files, root)
+    if payload is None:
+        return
+    entries = unpack_entries(payload)
+    entries.pop((bytes.fromhex(place.topic_id), place.partition), None)
+    write_checkpoint(files, root, [pack_entry(entry) for entry in entries.values()])
