@@ -76,6 +76,8 @@ class Figures(msgspec.Struct):
     broker_cpu_microseconds: dict[str, list[float]]
     disk_messages_per_second: list[float]
     bytes_per_sync: list[int]
+    # What the rest of the machine used during each measurement.
+    other_cores: list[float]
 
     def median(self, target: str) -> float:
         return statistics.median(self.rounds[target])

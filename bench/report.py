@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any, Final
 
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from bench import result_files
 from bench.cases import Figures
+from bench.quiet import OTHER_CORES_MAX
 
 NAME: Final = "share-of-ceiling"
 PENSTOCK: Final = ("interval", "fsync")
@@ -28,7 +30,12 @@ def progress(figures: Figures, number: int, rounds: int) -> None:
     latest = ", ".join(f"{name} {values[-1]:,.0f}" for name, values in figures.rounds.items())
     disk = figures.disk_messages_per_second[-1:]
     tail = f", disk {disk[0]:,.0f}" if disk else ""
-    print(f"{figures.case.name}, round {number + 1} of {rounds}: {latest}{tail} msg/s", flush=True)
+    print(f"{figures.case.name}, round {number + 1} of {rounds}: {latest}{tail} msg/s{_noise(figures)}", flush=True)
+
+
+def _noise(figures: Figures) -> str:
+    cores = max(figures.other_cores[-len(figures.rounds) :])
+    return f" (others used {cores:.1f} cores)" if cores > OTHER_CORES_MAX else ""
 
 
 def show(all_figures: list[Figures], start: dict[str, float]) -> list[str]:
@@ -48,6 +55,9 @@ def show(all_figures: list[Figures], start: dict[str, float]) -> list[str]:
         f"start {start['start_seconds']:.2f} s (goal {START_SECONDS_MAX}), "
         f"idle {start['idle_megabytes']:.0f} MB (goal {IDLE_MEGABYTES_MAX:.0f})"
     )
+    other_cores = statistics.median(cores for figures in all_figures for cores in figures.other_cores)
+    if other_cores > OTHER_CORES_MAX:
+        console.print(f"not a quiet machine: others used {other_cores:.1f} cores, so trust no figure", style="red")
     console.print(f"missed: {'; '.join(missed)}" if missed else "every goal is met", style="bold")
     return missed
 
@@ -81,6 +91,7 @@ def save(facts: dict[str, Any], all_figures: list[Figures], start: dict[str, flo
             "broker_cpu_microseconds_per_message": figures.broker_cpu_microseconds,
             "disk_messages_per_second": figures.disk_messages_per_second,
             "bytes_per_sync": figures.bytes_per_sync,
+            "other_cores": [round(cores, 2) for cores in figures.other_cores],
             "share": {name: round(figures.share(name), 3) for name in PENSTOCK if name in figures.rounds},
             "goal": figures.case.goals,
         }

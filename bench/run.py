@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import resource
 import shutil
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from bench import machine, report
 from bench.cases import CONSUME_TOPICS, PARTITIONS_PER_TOPIC, Case, Figures, all_cases
 from bench.disk_ceiling import synced_bytes_per_second
 from bench.load import Achieved, Load
+from bench.quiet import busy_seconds, wait_for_quiet
 from bench.targets import Target, mock_cluster, null_broker, penstock, run_load
 
 ROOT: Final = Path(__file__).parents[1]
@@ -41,7 +44,7 @@ def main() -> None:
         print(report.headline(facts))
         start = measure_start(directory / "start")
         cases = [case for case in all_cases(arguments.scale) if arguments.only in case.name]
-        figures = [measure(case, directory, arguments.rounds) for case in cases]
+        figures = [measure(case, directory, rounds=arguments.rounds, patience=arguments.patience) for case in cases]
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     missed = report.show(figures, start)
@@ -55,20 +58,22 @@ def _arguments() -> Any:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
+    parser.add_argument("--patience", type=float, default=5.0, help="seconds to wait for a quiet machine, each time")
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--no-save", action="store_true")
     parser.add_argument("--strict", action="store_true", help="end with code 1 if a goal is missed")
     return parser.parse_args()
 
 
-def measure(case: Case, directory: Path, rounds: int) -> Figures:
-    figures = Figures(case, {name: [] for name in case.targets}, {name: [] for name in case.targets}, [], [])
+def measure(case: Case, directory: Path, *, rounds: int, patience: float) -> Figures:
+    figures = Figures(case, {name: [] for name in case.targets}, {name: [] for name in case.targets}, [], [], [])
     with _brokers(case, directory) as brokers:
         if case.kind == "consume":
             _store(case, brokers)
         for number in range(rounds):
             turns_before = 0.0
             for name in case.targets:
+                wait_for_quiet(patience)
                 if name == "fsync":
                     turns_before = _sync_turns(brokers["penstock"])
                 _round(figures, brokers[_process_of(name)], name, number)
@@ -101,13 +106,26 @@ def _round(figures: Figures, target: Target, name: str, number: int) -> None:
         if target.name == "penstock":
             _create(target, topic, durability=name)
     load = _load(case, target, topics)
-    cpu_before = target.cpu_seconds()
-    achieved: Achieved = run_load(load)
-    cpu = target.cpu_seconds() - cpu_before
+    achieved, broker_cpu, other_cores = _watched(load, target)
     figures.rounds[name].append(achieved.messages_per_second)
-    figures.broker_cpu_microseconds[name].append(1e6 * cpu / achieved.messages)
+    figures.broker_cpu_microseconds[name].append(1e6 * broker_cpu / achieved.messages)
+    figures.other_cores.append(other_cores)
     if case.kind == "produce" and target.name == "penstock":
         _delete(target, topic)
+
+
+def _watched(load: Load, target: Target) -> tuple[Achieved, float, float]:
+    """What the client achieved, the broker's CPU seconds, and the cores that neither of them used."""
+    began, busy, broker, client = time.monotonic(), busy_seconds(), target.cpu_seconds(), _children_cpu()
+    achieved = run_load(load)
+    broker_cpu = target.cpu_seconds() - broker
+    others = (busy_seconds() - busy) - broker_cpu - (_children_cpu() - client)
+    return achieved, broker_cpu, max(0.0, others / (time.monotonic() - began))
+
+
+def _children_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _load(case: Case, target: Target, topics: list[str]) -> Load:

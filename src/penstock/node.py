@@ -96,7 +96,6 @@ class Node:
         groups = GroupCoordinator(broker, catalog, self._config.groups, clock=self._clock, tasks=self._tasks)
         self._undo.push_async_callback(broker.stop)
         self._undo.push_async_callback(self._tasks.stop)
-        self._undo.push_async_callback(groups.stop)
         await broker.start()
         await groups.start()
         await self._open_metrics_page(broker)
@@ -169,8 +168,9 @@ class Node:
         )
         server = KafkaServer(config, handlers, self._tasks, partial(learn_route, broker))
         self._registry.register(KafkaDoorCollector(server))
-        # In reverse: stop listening, wake the parked readers, answer, close.
+        # In reverse: stop listening, wake the parked readers, send waiting members away, answer, close.
         self._undo.push_async_callback(server.drain)
+        self._undo.push_async_callback(groups.stop)
         self._undo.callback(broker.wake_waiting)
         self._undo.push_async_callback(server.stop_listening)
         await _listen(server.start, config.listen, "kafka")

@@ -31,6 +31,7 @@ from penstock.domain.access import Authorizer
 from penstock.gateways.kafka_server import KafkaServer, KafkaServerConfig
 from penstock.node import Node
 from penstock.storage.file_protocols import Files
+from penstock.storage.storage_config import StorageConfig
 
 R = TypeVar("R", bound=wire.Response)
 
@@ -168,12 +169,14 @@ async def running_node(
     clock: Clock | None = None,
     kafka: KafkaServerConfig | None = None,
     broker: BrokerConfig | None = None,
+    storage: StorageConfig | None = None,
 ) -> AsyncIterator[TalkingNode]:
     """In memory, unless given a directory; `files` stands in for either."""
     config = Config(
         node=NodeConfig(data_dir=data_dir or "memory", memory=not data_dir),
         kafka=kafka or KafkaServerConfig(listen=ANY_PORT),
         broker=broker or BrokerConfig(),
+        storage=storage or StorageConfig(),
     )
     node = TalkingNode(config, clock)
     with ExitStack() as stand_ins:

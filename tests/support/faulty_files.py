@@ -27,6 +27,7 @@ from penstock.storage.files import WritableBytes
 
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
+UNLIMITED_BYTES: Final = 1 << 40
 
 
 class SimulatedCrash(BaseException):
@@ -191,7 +192,7 @@ class FaultyLock:
 class FaultyFiles:
     is_durable = True
 
-    def __init__(self, random: Random | None = None, *, bytes_max: int = 1 << 40) -> None:
+    def __init__(self, random: Random | None = None, *, bytes_max: int = UNLIMITED_BYTES) -> None:
         self.random = random or Random(0)
         self.bytes_max = bytes_max
         self.journal: list[tuple[object, ...]] = []
@@ -382,7 +383,7 @@ class FaultyFiles:
             shortened, self._short_write = self._short_write, None
             return shortened
         self.maybe_fail("write", path)
-        if growth > 0 and growth > self.free_bytes(""):
+        if self.bytes_max < UNLIMITED_BYTES and growth > max(0, self.free_bytes("")):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         return size
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from penstock.domain.group_commands import (
     GroupReply,
     Heartbeat,
@@ -24,7 +26,13 @@ from penstock.domain.group_subscription import (
 )
 from penstock.domain.group_values import Partition
 from support.group_world import World
-from support.group_world_clients import REBALANCE_TIMEOUT_MS, RETRY_MS, SESSION_TIMEOUT_MS, Client
+from support.group_world_clients import (
+    REBALANCE_TIMEOUT_MS,
+    RETRY_MS,
+    SESSION_TIMEOUT_MS,
+    STATIC_SESSION_TIMEOUT_MS,
+    Client,
+)
 
 _HEARTBEAT_MS = 2_000
 _JOIN_TIMEOUT_MS = 15_000
@@ -58,7 +66,7 @@ class ClassicClient(Client):
             self._join()
             return
         self._phase = "giving up"
-        self.at(self.world.random.randint(1, 1_500), lambda: self.commit(self._join_with_nothing))
+        self.at(self.callback_ms(), lambda: self.commit_before_giving_up(self._join_with_nothing))
 
     def _join_with_nothing(self) -> None:
         if self._phase == "giving up":
@@ -80,7 +88,7 @@ class ClassicClient(Client):
             self.new_member_id(),
             "consumer",
             ((protocol, metadata),),
-            SESSION_TIMEOUT_MS,
+            SESSION_TIMEOUT_MS if self.instance_id is None else STATIC_SESSION_TIMEOUT_MS,
             REBALANCE_TIMEOUT_MS,
             instance_id=self.instance_id,
         )
@@ -124,8 +132,8 @@ class ClassicClient(Client):
         if lost:
             # Cooperative: the others wait for this to be given up, and learn of it by the next join.
             self._phase = "giving up"
-            delay_ms = self.world.random.randint(1, 1_500)
-            self.at(delay_ms, lambda: self.commit(lambda: self._gave_up(assigned, number)))
+            gave_up = partial(self._gave_up, assigned, number)
+            self.at(self.callback_ms(), lambda: self.commit_before_giving_up(gave_up))
         else:
             self.believe(self.belief.epoch, assigned)
 

@@ -28,6 +28,9 @@ from support.group_world import Believer, OnReply, ViolationError, World
 REQUEST_TIMEOUT_MS: Final = 1_500
 REBALANCE_TIMEOUT_MS: Final = 8_000
 SESSION_TIMEOUT_MS: Final = 10_000
+# Static members are given time to come back.
+STATIC_SESSION_TIMEOUT_MS: Final = 30_000
+COMMIT_TIMEOUT_MS: Final = 6_000
 COMMIT_EVERY_MS: Final = 2_500
 RETRY_MS: Final = 400
 
@@ -44,6 +47,14 @@ _HARMLESS: Final = frozenset(
 )
 
 
+class Connection:
+    """Requests arrive in order. A request that times out closes it, and what is under way is lost."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.delivered_ms = 0
+
+
 class Client:
     """What clients of both protocols share: a connection, a position in every partition, commits."""
 
@@ -56,8 +67,8 @@ class Client:
         self.is_paused = False
         self.is_leaving = False
         self._resumed: list[Callable[[], None]] = []
-        self._connection = 0
-        self._delivered_ms = 0
+        # Commits travel on a connection of their own: they may be late when the group has moved on.
+        self._main, self._side = Connection(), Connection()
         self.positions: dict[Partition, int] = {}
         # Which taking of a partition it is: an answer about an earlier one must not count.
         self._takings: dict[Partition, int] = {}
@@ -109,13 +120,15 @@ class Client:
     # ------------------------------------------------------------------ the network
 
     def send(self, command: GroupCommand, on_reply: OnReply, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
-        """Requests of a connection arrive in order. A request that times out closes it: what is under way is lost."""
-        world, connection = self.world, self._connection
+        world = self.world
+        is_commit = isinstance(command, CommitOffsets | CommitTransactionOffsets)
+        connection = self._side if is_commit else self._main
+        number = connection.number
         is_answered = False
         loses_request, loses_reply = (world.random.random() < world.loss_rate for _ in range(2))
 
         def arrive() -> None:
-            if connection == self._connection and not self.belief.is_gone:
+            if number == connection.number and not self.belief.is_gone:
                 world.submit(command, answered)
 
         def answered(reply: GroupReply | None) -> None:
@@ -127,13 +140,19 @@ class Client:
             if not is_answered:
                 is_answered = True
                 if reply is None:
-                    self._connection += 1
+                    connection.number += 1
                 on_reply(reply)
 
         if not loses_request:
-            self._delivered_ms = max(self._delivered_ms, world.now_ms + world.random.randint(1, 20))
-            world.at(self._delivered_ms - world.now_ms, arrive)
+            is_slow = connection is self._side and world.random.random() < 0.3
+            delay_ms = world.random.randint(1, COMMIT_TIMEOUT_MS - 500 if is_slow else 20)
+            connection.delivered_ms = max(connection.delivered_ms, world.now_ms + delay_ms)
+            world.at(connection.delivered_ms - world.now_ms, arrive)
         self.at(timeout_ms, lambda: finish(None))
+
+    def callback_ms(self) -> int:
+        """How long the application takes to give partitions up. Now and then it hangs, while heartbeats go on."""
+        return 25_000 if self.world.random.random() < self.world.hang_rate else self.world.random.randint(1, 1_500)
 
     def note_refusal(self, refusal: Refused, expected: Iterable[str]) -> None:
         name = refusal.error.name
@@ -190,6 +209,13 @@ class Client:
         if self.positions and not self.is_leaving:
             self.commit(lambda: None)
 
+    def commit_before_giving_up(self, then: Callable[[], None]) -> None:
+        """As most do; others rely on what they commit now and then, and the last of that may still be on its way."""
+        if self.world.random.random() < 0.6:
+            self.commit(then)
+        else:
+            then()
+
     def commit(self, then: Callable[[], None]) -> None:
         """Everything it has read so far; `then` whether it worked or not."""
         offsets = tuple(
@@ -198,7 +224,7 @@ class Client:
         )
         if not offsets or self.belief.epoch <= 0:
             then()
-        elif self.is_transactional:
+        elif self.is_transactional and not self._transaction_is_open:
             self._commit_in_transaction(offsets, then)
         else:
             self._commit(offsets, then)
@@ -213,12 +239,9 @@ class Client:
             then()
 
         command = CommitOffsets(offsets, self.belief.member_id, self.belief.epoch, self.instance_id)
-        self.send(command, committed)
+        self.send(command, committed, timeout_ms=COMMIT_TIMEOUT_MS)
 
     def _commit_in_transaction(self, offsets: tuple[OffsetToCommit, ...], then: Callable[[], None]) -> None:
-        if self._transaction_is_open:
-            then()
-            return
         self._transaction_is_open = True
 
         def written(reply: GroupReply | None) -> None:
@@ -226,12 +249,12 @@ class Client:
                 self.note_refusal(reply, _HARMLESS)
             # A producer that is not sure aborts.
             is_good = isinstance(reply, OffsetsWritten) and self.world.random.random() < 0.8
-            self._end_transaction(is_good, then)
+            self.at(self.world.random.randint(1, 4_000), lambda: self._end_transaction(is_good, then))
 
         command = CommitTransactionOffsets(
             self._producer_id, offsets, self.belief.member_id, self.belief.epoch, self.instance_id
         )
-        self.send(command, written)
+        self.send(command, written, timeout_ms=COMMIT_TIMEOUT_MS)
 
     def _end_transaction(self, is_committed: bool, then: Callable[[], None]) -> None:
         if self.world.end_transaction(self._producer_id, is_committed=is_committed):

@@ -88,11 +88,11 @@ class ConsumerClient(Client):
             return
         self._is_adapting = True
         needs_time = self.belief.held - self._assigned
-        self.at(self.world.random.randint(1, 1_500) if needs_time else 1, self._give_up)
+        self.at(self.callback_ms() if needs_time else 1, self._give_up)
 
     def _give_up(self) -> None:
         if self.belief.held - self._assigned:
-            self.commit(self._adapted)
+            self.commit_before_giving_up(self._adapted)
         else:
             self._adapted()
 

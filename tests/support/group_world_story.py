@@ -13,8 +13,8 @@ from support.group_world_clients import Client
 from support.group_world_consumer import ConsumerClient
 
 STORM_MS: Final = 45_000
-# Two sessions for those who went without a word, and a few rebalances.
-CALM_MS: Final = 60_000
+# Time for the last callback that hangs, for the sessions of those who went without a word, and for rebalances.
+CALM_MS: Final = 70_000
 MEMBERS_MAX: Final = 5
 KINDS: Final = ("consumer", "eager", "cooperative", "mixed")
 
@@ -28,11 +28,11 @@ class Story:
         self._topics_grew = False
         self._random = self.world.random
         self._faults: list[tuple[int, Callable[[], None]]] = [
-            (6, self._come),
-            (4, self._leave),
+            (9, self._come),
+            (3, self._leave),
             (4, self._pause),
             (3, self._kill),
-            (3, self._restart_coordinator),
+            (4, self._restart_coordinator),
             (2, self._restart_static),
             (1, self._grow_topic),
         ]
@@ -68,11 +68,15 @@ class Story:
         if len(self._live()) >= MEMBERS_MAX:
             return
         self._names += 1
-        if instance_id is None and self._random.random() < 0.25:
+        if instance_id is None and self._random.random() < 0.35:
             instance_id = f"instance{self._names}"
         name = f"m{self._names}"
         is_transactional = self._random.random() < 0.2
-        kind = self._random.choice(("consumer", "cooperative", "cooperative")) if self.kind == "mixed" else self.kind
+        kind = self.kind
+        if kind == "mixed":
+            # First a classic group, then both.
+            is_early = self.world.now_ms < STORM_MS // 3
+            kind = "cooperative" if is_early else self._random.choice(("consumer", "cooperative"))
         if kind == "consumer":
             client: Client = ConsumerClient(
                 self.world, name, instance_id=instance_id, is_transactional=is_transactional
@@ -143,16 +147,18 @@ class Story:
     # ------------------------------------------------------------------ the end
 
     def _calm_down(self) -> None:
-        self.world.loss_rate = 0.0
+        self.world.loss_rate = self.world.hang_rate = 0.0
         self.world.start()
         for client in self._live():
             if client.is_paused:
                 client.resume()
-        if not self._live():
+        while len(self._live()) < 3:
             self._come()
+        if self._random.random() < 0.3:
+            self._grow_topic()
         if self._topics_grew:
             # A leader that was away when a topic grew, and was given its old place back, does not know.
-            self._tell_of_topics()
+            self.world.at(CALM_MS // 2, self._tell_of_topics)
 
     def _check_shares(self) -> None:
         live = self._live()

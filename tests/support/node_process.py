@@ -10,6 +10,7 @@ Every wait has a bound, and its failure shows the node's own log: a test that ha
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import select
@@ -28,6 +29,16 @@ STOP_SECONDS_MAX: Final = 30.0
 LOG_BYTES_SHOWN_MAX: Final = 8_000
 
 _READY = re.compile(r"^ready\b.*\bkafka=(?P<kafka>\S+)(?:.*\bmetrics=(?P<metrics>\S+))?")
+
+
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _die_with_parent() -> None:
+    """A test run that is killed must not leave nodes behind."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 class NodeFailedError(AssertionError):
@@ -67,6 +78,7 @@ class NodeProcess:
         with self.log_path.open("ab") as log_file:
             self._process = subprocess.Popen(
                 self.command(),
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  one system call, no lock
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log_file,

@@ -43,6 +43,30 @@ ONGOING: Final = TransactionState.ONGOING
 POSITIONS: Final = "__consumer_offsets"
 
 
+class Story(msgspec.Struct, frozen=True):
+    """What a world is about."""
+
+    # How much of each trouble there is; None: a share of all, as the seed says.
+    troubles: dict[str, float] | None = None
+    # Of the clients; None: as the seed says.
+    version: int | None = None
+    slow_shares: tuple[float, ...] = (0.01, 0.05, 0.1)
+    # A coordinator that crashes comes up on another node, while what it sent is still under way.
+    moves: bool | None = None
+
+
+STORIES: Final = {
+    "everything": Story(),
+    "late answers": Story({"give up": 1.5, "repeat": 1, "lose": 1}, version=VERSION_ONE, slow_shares=(0.1,)),
+    "late reports": Story({"repeat": 4, "coordinator": 0.3}, version=VERSION_ONE, slow_shares=(0.05,), moves=False),
+    "moving coordinator": Story({"coordinator": 6, "repeat": 1}, version=VERSION_ONE, slow_shares=(0.1,), moves=True),
+    "repeated messages": Story({"repeat": 3, "give up": 0.5, "lose": 1}, version=VERSION_TWO, slow_shares=(0.05,)),
+    "short of time": Story({"time": 3, "repeat": 0.5, "lose": 1}, version=VERSION_TWO, slow_shares=(0.02,)),
+    "disks": Story({"coordinator": 2, "partition": 4, "cut": 8, "lose": 1}, slow_shares=(0.01,)),
+    "heirs": Story({"succeed": 2, "kill": 1, "begin again": 2, "repeat": 1}),
+}
+
+
 class Message(msgspec.Struct):
     kind: str
     run: Callable[[], None]
@@ -55,24 +79,30 @@ class Message(msgspec.Struct):
 
 
 class World:
-    def __init__(self, seed: int) -> None:
-        self.rng = Random(seed)
+    def __init__(self, seed: int, story: str) -> None:
+        self.rng = Random(f"{story} {seed}")
+        self.story = STORIES[story]
         self.now_ms = 1_000_000
         self.ledger = Ledger()
         self.messages: list[Message] = []
         self.is_quiet = False
-        server_version = self.rng.choice((VERSION_ONE, VERSION_TWO, VERSION_TWO))
-        self.settings = TransactionSettings(id_expiration_ms=60_000, version=server_version)
+        newest_version = self.story.version or self.rng.choice((VERSION_ONE, VERSION_TWO))
+        self.settings = TransactionSettings(
+            id_expiration_ms=60_000, version=max(newest_version, self.rng.choice((VERSION_ONE, VERSION_TWO)))
+        )
         self.timeout_ms = self.rng.choice((5_000, 20_000))
-        self._slow_share = self.rng.choice((0.01, 0.05, 0.1))
-        self._producer_id = 100
+        self._slow_share = self.rng.choice(self.story.slow_shares)
+        self.producer_id_count = 0
         self._transaction = 0
-        self._incarnation = 0
-        names = [TopicPartition("topic", number) for number in range(self.rng.randint(1, 2))] + [TopicPartition(POSITIONS, 0)]
+        self.incarnation_count = 0
+        names = [TopicPartition("topic", number) for number in range(self.rng.randint(1, 2))] + [
+            TopicPartition(POSITIONS, 0)
+        ]
         self.partitions = {name: SimPartition(self, name) for name in names}
         self.readers = [Reader(self, partition) for partition in self.partitions.values()]
         self.versions = {
-            f"id-{number}": self.rng.choice((VERSION_ONE, server_version)) for number in range(self.rng.randint(1, 3))
+            f"id-{number}": self.story.version or self.rng.choice((VERSION_ONE, newest_version))
+            for number in range(self.rng.randint(1, 3))
         }
         self.coordinator = SimCoordinator(self, self._aged() if seed % 3 == 0 else [])
         self.producers: list[SimProducer] = []
@@ -98,8 +128,8 @@ class World:
     # --- what its people need ------------------------------------------------------------------------------------
 
     def next_producer_id(self) -> int:
-        self._producer_id += 1
-        return self._producer_id
+        self.producer_id_count += 1
+        return 100 + self.producer_id_count
 
     def next_transaction(self) -> int:
         self._transaction += 1
@@ -109,11 +139,9 @@ class World:
         return name.topic == POSITIONS
 
     def start_producer(self, transactional_id: str) -> None:
-        self._incarnation += 1
+        self.incarnation_count += 1
         version = self.versions[transactional_id]
-        self.producers.append(
-            SimProducer(self, transactional_id, incarnation=self._incarnation, version=version)
-        )
+        self.producers.append(SimProducer(self, transactional_id, incarnation=self.incarnation_count, version=version))
 
     def send(
         self,
@@ -138,7 +166,7 @@ class World:
     def forget(self, kind: str) -> None:
         self.messages = [message for message in self.messages if message.kind != kind]
 
-    def check(self, invariant: str, holds: bool) -> None:  # noqa: FBT001
+    def check(self, invariant: str, holds: bool) -> None:
         if not holds:
             raise InvariantBrokenError(invariant)
 
@@ -169,28 +197,33 @@ class World:
         pick = self.rng.choice
         partitions = list(self.partitions.values())
         ordinary: list[tuple[Callable[[], None], float]] = [
-            (self._deliver, 700),
-            (self._producer_acts, 250),
+            (self._deliver, 600),
+            (self._producer_acts, 500),
             (self.coordinator.commit, 60),
             (lambda: pick(partitions).commit(), 60),
             (self.coordinator.send_markers, 80),
             (lambda: pick(self.readers).fetch(), 30),
             (self._time_passes, 6),
+            (self._delete, 2),
         ]
-        troubles: list[tuple[Callable[[], None], float]] = [
-            (self._lose, 8),
-            (self._repeat, 50),
-            (self._succeed, 2),
-            (lambda: self._of_living(SimProducer.give_up), 8),
-            (lambda: self._of_living(SimProducer.begin_again), 4),
-            (self._kill, 2),
-            (self.coordinator.crash, 5),
-            (lambda: pick(partitions).crash(), 5),
-            (lambda: pick(partitions).cut_back(), 4),
-            (self._delete, 3),
-        ]
+        troubles: dict[str, tuple[Callable[[], None], float]] = {
+            "time": (self._time_passes, 10),
+            "lose": (self._lose, 8),
+            "repeat": (self._repeat, 50),
+            "succeed": (self._succeed, 2),
+            "give up": (lambda: self._of_living(SimProducer.give_up), 8),
+            "begin again": (lambda: self._of_living(SimProducer.begin_again), 4),
+            "kill": (self._kill, 2),
+            "coordinator": (self.coordinator.crash, 5),
+            "partition": (lambda: pick(partitions).crash(), 5),
+            "cut": (lambda: pick(partitions).cut_back(), 4),
+        }
+        shares = self.story.troubles
         # Every world has troubles of its own: one with all of them at once gets nowhere.
-        return ordinary + [(event, weight * pick((0, 0.3, 1, 4))) for event, weight in troubles]
+        return ordinary + [
+            (event, weight * (pick((0, 0.3, 1, 4)) if shares is None else shares.get(name, 0)))
+            for name, (event, weight) in troubles.items()
+        ]
 
     def _deliver(self) -> None:
         for _pick in range(min(PICKS, len(self.messages))):
@@ -285,11 +318,11 @@ class World:
                 raise InvariantBrokenError("every transaction ends", f"{name} holds {partition.transactions.ongoing}")
 
 
-def run_world(seed: int) -> World:
-    world = World(seed)
+def run_world(seed: int, story: str) -> World:
+    world = World(seed, story)
     try:
         world.run()
     except InvariantBrokenError as error:
-        error.add_note(f"seed {seed}")
+        error.add_note(f"seed {seed} of {story}")
         raise
     return world

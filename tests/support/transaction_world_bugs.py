@@ -1,82 +1,283 @@
-"""Bugs planted into the transaction machines: a one-hunk change to a module's source, and the world built upon it.
-
-The modules under change, and the world that uses them, are imported anew for each bug; the rest of the process keeps
-the true ones.
-"""
+"""Bugs planted into the transaction machines, with the story that brings each out and the invariant that catches it."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import msgspec
 
-DOMAIN: Final = "penstock.domain"
+from support.planted_bugs import Bug
+
+_DOMAIN: Final = "penstock.domain"
 WORLD: Final = "support.transaction_world"
-# What is imported anew: everything that holds a name from a module which may be changed.
-_ANEW: Final = (f"{DOMAIN}.transaction_", f"{DOMAIN}.aborted_", WORLD)
+# Everything that holds a name from a module which may be changed.
+ANEW: Final = (f"{_DOMAIN}.transaction_", f"{_DOMAIN}.aborted_", WORLD)
+
+WHOLE: Final = "readers see committed transactions whole"
+COMMITTED_ALONE: Final = "readers see committed records alone"
+ENDS: Final = "every transaction ends"
+IN_TIME: Final = "no transaction outlives its timeout"
+TRUTH: Final = "a producer is told the truth about its transaction"
+LISTED: Final = "a fetch lists the aborted transactions in it"
+PARTITION_KEPT: Final = "restart keeps a partition's state"
 
 
-class Bug(msgspec.Struct, frozen=True):
-    name: str
-    # Of the module in `penstock.domain`.
-    module: str
-    right: str
-    wrong: str
-    # Which invariant of the world catches it.
-    invariant: str
+class TransactionBug(msgspec.Struct, frozen=True):
+    bug: Bug
+    # Of the stories in `transaction_world`.
+    story: str
 
 
-class _PlantingLoader(importlib.abc.Loader):
-    def __init__(self, path: Path, bug: Bug) -> None:
-        self._path = path
-        self._bug = bug
-
-    def exec_module(self, module: ModuleType) -> None:
-        source = self._path.read_text()
-        count = source.count(self._bug.right)
-        assert count == 1, f"{self._path.name} has {count} places like {self._bug.right!r}: the bug needs one"
-        code = compile(source.replace(self._bug.right, self._bug.wrong), str(self._path), "exec")
-        exec(code, module.__dict__)
+def _bug(name: str, module: str, right: str, wrong: str, *, story: str, caught_by: str) -> TransactionBug:
+    return TransactionBug(Bug(name, f"{_DOMAIN}.{module}", right, wrong, caught_by), story)
 
 
-class _PlantingFinder(importlib.abc.MetaPathFinder):
-    def __init__(self, bug: Bug) -> None:
-        self._bug = bug
+_REFUSE_WHILE_PREPARED: Final = """    if metadata.is_prepared:
+        return refuse(TransactionProblem.CONCURRENT_TRANSACTIONS)
+"""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != f"{DOMAIN}.{self._bug.module}":
-            return None
-        assert path is not None
-        source_path = Path(next(iter(path))) / f"{self._bug.module}.py"
-        return importlib.util.spec_from_loader(fullname, _PlantingLoader(source_path, self._bug))
+COORDINATOR_BUGS: Final = (
+    _bug(
+        "an abort by the coordinator leaves the epoch as it was",
+        "transaction_state",
+        """        producer_epoch=metadata.producer_epoch + 1,
+        last_producer_epoch=metadata.producer_epoch if may_go_on else NO_EPOCH,""",
+        """        producer_epoch=metadata.producer_epoch,
+        last_producer_epoch=metadata.producer_epoch if may_go_on else NO_EPOCH,""",
+        story="everything",
+        caught_by=ENDS,
+    ),
+    _bug(
+        "two ends of one millisecond have the same name",
+        "transaction_state",
+        "    return max(now_ms, metadata.update_ms + 1)",
+        "    return now_ms",
+        story="late reports",
+        caught_by=WHOLE,
+    ),
+    _bug(
+        "version 2 ends a transaction and leaves the epoch as it was",
+        "transaction_state",
+        "    raises_epoch = version >= VERSION_TWO",
+        "    raises_epoch = False",
+        story="repeated messages",
+        caught_by=ENDS,
+    ),
+    _bug(
+        "a producer begins while markers are still being written",
+        "transaction_rules",
+        _REFUSE_WHILE_PREPARED + "    if has_id",
+        "    if has_id",
+        story="heirs",
+        caught_by=WHOLE,
+    ),
+    _bug(
+        "partitions are added while markers are still being written",
+        "transaction_rules",
+        _REFUSE_WHILE_PREPARED + "    problem = _problem_of_producer",
+        "    problem = _problem_of_producer",
+        story="everything",
+        caught_by=COMMITTED_ALONE,
+    ),
+    _bug(
+        "a zombie may abort what its successor does",
+        "transaction_rules",
+        "        return command.producer_epoch == metadata.last_producer_epoch and metadata.state is not"
+        " TransactionState.ONGOING",
+        "        return True",
+        story="heirs",
+        caught_by="a fenced producer aborts nothing of its successor",
+    ),
+    _bug(
+        "a new producer passes for the one before it",
+        "transaction_rules",
+        "        last_epoch = NO_EPOCH if is_new else metadata.producer_epoch",
+        "        last_epoch = metadata.producer_epoch",
+        story="heirs",
+        caught_by="a fenced producer does not come back",
+    ),
+    _bug(
+        "the epoch of who asks is not looked at",
+        "transaction_rules",
+        "    if command.producer_epoch != metadata.producer_epoch:\n        return TransactionProblem.PRODUCER_FENCED",
+        "    if command.producer_epoch < 0:\n        return TransactionProblem.PRODUCER_FENCED",
+        story="heirs",
+        caught_by="a fenced producer commits nothing",
+    ),
+    _bug(
+        "a repeated end is confirmed whatever it asks for",
+        "transaction_rules",
+        "    if is_repeat and metadata.state is not _completed(command):",
+        "    if is_repeat and metadata.is_prepared:",
+        story="short of time",
+        caught_by=TRUTH,
+    ),
+    _bug(
+        "a partition is vouched for that is in no transaction",
+        "transaction_rules",
+        "for partition in command.partitions if partition not in metadata.partitions)",
+        "for partition in command.partitions if partition.partition < 0)",
+        story="late answers",
+        caught_by=ENDS,
+    ),
+    _bug(
+        "a report about markers counts for whatever transaction is being ended",
+        "transaction_coordinator",
+        " or metadata.update_ms != command.ended_ms:",
+        ":",
+        story="late reports",
+        caught_by=COMMITTED_ALONE,
+    ),
+    _bug(
+        "the first marker completes the transaction",
+        "transaction_coordinator",
+        "        if unmarked:\n",
+        "        if unmarked and not command.partitions:\n",
+        story="moving coordinator",
+        caught_by=WHOLE,
+    ),
+    _bug(
+        "a restarted coordinator forgets the aborts that it had decided",
+        "transaction_coordinator",
+        "            for transactional_id in sorted(self._unmarked)",
+        "            for transactional_id in sorted(self._unmarked) if self._transactions[transactional_id].is_commit",
+        story="disks",
+        caught_by=ENDS,
+    ),
+    _bug(
+        "nothing times out",
+        "transaction_coordinator",
+        "            return metadata.start_ms + metadata.timeout_ms",
+        "            return None",
+        story="everything",
+        caught_by=IN_TIME,
+    ),
+    _bug(
+        "an alarm is not moved to an earlier time",
+        "transaction_deadlines",
+        "        if alarm is None or deadline_ms < alarm:",
+        "        if alarm is None:",
+        story="everything",
+        caught_by=IN_TIME,
+    ),
+)
 
+PARTITION_BUGS: Final = (
+    _bug(
+        "a later transaction slips into the one before",
+        "transaction_partition",
+        "return _ADMITTED if header.producer_epoch == state.producer_epoch else TransactionOpen()",
+        "return _ADMITTED",
+        story="repeated messages",
+        caught_by=ENDS,
+    ),
+    _bug(
+        "nobody has to vouch for a batch",
+        "transaction_partition",
+        "            return VerificationNeeded()",
+        "            return _ADMITTED",
+        story="everything",
+        caught_by=ENDS,
+    ),
+    _bug(
+        "an answer of the coordinator is believed after the marker",
+        "transaction_partition",
+        """        producer_id, offset = header.producer_id, header.base_offset
+        self._verifications.clear(producer_id)
+""",
+        """        producer_id, offset = header.producer_id, header.base_offset
+""",
+        story="late answers",
+        caught_by=ENDS,
+    ),
+    _bug(
+        "a marker with nothing to end does not stop who waits for the coordinator",
+        "transaction_partition",
+        "and not state.is_ongoing and not self._verifications.is_open(producer_id):",
+        "and not state.is_ongoing:",
+        story="late answers",
+        caught_by=ENDS,
+    ),
+    _bug(
+        "an old coordinator's marker is taken",
+        "transaction_partition",
+        "        if coordinator_epoch < state.coordinator_epoch:",
+        "        if coordinator_epoch < 0:",
+        story="moving coordinator",
+        caught_by=COMMITTED_ALONE,
+    ),
+    _bug(
+        "a late marker of version 2 ends the next transaction",
+        "transaction_partition",
+        "        is_late = version >= VERSION_TWO and state.is_ongoing and producer_epoch == state.producer_epoch",
+        "        is_late = False",
+        story="repeated messages",
+        caught_by=COMMITTED_ALONE,
+    ),
+    _bug(
+        "a marker of an older epoch is taken",
+        "transaction_partition",
+        "        if producer_epoch < state.producer_epoch or is_late:",
+        "        if is_late:",
+        story="repeated messages",
+        caught_by=COMMITTED_ALONE,
+    ),
+    _bug(
+        "a marker counts before it is readable",
+        "transaction_partition",
+        "            self._unreadable.append((offset, first_offset))\n            if not",
+        "            if not",
+        story="everything",
+        caught_by="the last stable offset passes no open transaction",
+    ),
+    _bug(
+        "the order of open transactions is lost in a snapshot",
+        "transaction_partition",
+        "for first_offset, producer_id in sorted(ongoing)}",
+        "for first_offset, producer_id in sorted(ongoing, reverse=True)}",
+        story="disks",
+        caught_by=PARTITION_KEPT,
+    ),
+    _bug(
+        "a cut log keeps the markers that it lost",
+        "transaction_partition",
+        "        while self._unreadable and self._unreadable[-1][0] >= log_end:\n            self._unreadable.pop()\n",
+        "",
+        story="disks",
+        caught_by="the last stable offset gets as far as it can",
+    ),
+    _bug(
+        "a cut log forgets who was there before",
+        "transaction_partition",
+        "            if before is not None:\n                self._producers[producer_id] = before\n",
+        "",
+        story="disks",
+        caught_by=PARTITION_KEPT,
+    ),
+    _bug(
+        "an abort is noted with a last stable offset above an open transaction",
+        "transaction_partition",
+        "stable_offset = next(iter(self._ongoing.values()), offset + 1)",
+        "stable_offset = offset + 1",
+        story="everything",
+        caught_by=LISTED,
+    ),
+    _bug(
+        "the search for aborted transactions stops at the end of the fetch",
+        "aborted_index",
+        "            if self._stable_offsets[place] >= end:",
+        "            if self._last_offsets[place] >= end:",
+        story="everything",
+        caught_by=LISTED,
+    ),
+    _bug(
+        "deletion drops an aborted transaction whose marker is still there",
+        "aborted_index",
+        "        count = bisect_left(self._last_offsets, log_start)",
+        "        count = bisect_left(self._first_offsets, log_start)",
+        story="everything",
+        caught_by=LISTED,
+    ),
+)
 
-@contextmanager
-def planted(bug: Bug) -> Iterator[ModuleType]:
-    """The module `support.transaction_world`, on machines with the bug in them."""
-    true_modules = {name: module for name, module in sys.modules.items() if name.startswith(_ANEW)}
-    for name in true_modules:
-        del sys.modules[name]
-    finder = _PlantingFinder(bug)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield importlib.import_module(WORLD)
-    finally:
-        sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name.startswith(_ANEW)]:
-            del sys.modules[name]
-        for name, module in true_modules.items():
-            sys.modules[name] = module
-            parent, _dot, child = name.rpartition(".")
-            setattr(sys.modules[parent], child, module)
+BUGS: Final = COORDINATOR_BUGS + PARTITION_BUGS

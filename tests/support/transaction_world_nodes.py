@@ -121,7 +121,8 @@ class SimCoordinator:
         self.to_write.clear()
         self.life += 1
         self.under_way.clear()
-        if world.rng.random() < 0.5:
+        moves = world.story.moves
+        if moves or (moves is None and world.rng.random() < 0.5):
             self.epoch += 1
         else:
             world.forget("marker")
@@ -331,9 +332,7 @@ class SimPartition:
         if batch.base_sequence != NO_SEQUENCE:
             sequences.apply(batch)
 
-    def when_durable(
-        self, offset: int, done: Callable[[], None], gone: Callable[[], None] = lambda: None
-    ) -> None:
+    def when_durable(self, offset: int, done: Callable[[], None], gone: Callable[[], None] = lambda: None) -> None:
         if offset < self.transactions.high_watermark:
             done()
         else:
@@ -342,6 +341,8 @@ class SimPartition:
     # --- disk ----------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
+        if self.log_end == self.transactions.high_watermark:
+            return
         self.transactions.advance(self.log_end)
         waiting, self.waiting = self.waiting, []
         for done, _gone in waiting:

@@ -112,9 +112,7 @@ class SimProducer:
     def end(self, *, is_commit: bool) -> None:
         self.doing = Doing.ENDING
         self.is_commit = is_commit
-        command = EndTransaction(
-            self.transactional_id, self.producer_id, self.epoch, is_commit, version=self.version
-        )
+        command = EndTransaction(self.transactional_id, self.producer_id, self.epoch, is_commit, version=self.version)
         self._ask_coordinator(command, self._on_ended)
 
     def give_up(self) -> None:
@@ -186,9 +184,7 @@ class SimProducer:
 
     def _ask_coordinator(self, command: TransactionCommand, on_answer: Answer) -> None:
         asker = self._asker()
-        self._ask(
-            "coordinator", lambda reply: self.world.coordinator.submit(command, reply, asker), on_answer
-        )
+        self._ask("coordinator", lambda reply: self.world.coordinator.submit(command, reply, asker), on_answer)
 
     def _ask(self, target: str, deliver: Callable[[Answer], None], on_answer: Answer) -> None:
         channel = f"{self.incarnation} to {target}" if self.version < VERSION_TWO else None
@@ -214,4 +210,3 @@ class SimProducer:
     def _send(self) -> None:
         assert self._asked is not None
         self._asked()
-

@@ -38,6 +38,7 @@ from penstock.cluster.topic_image import (
 from penstock.domain.topic_config import TopicConfig, make_topic_config
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.storage_errors import StorageError
 
 log = get_logger("broker")
 
@@ -146,6 +147,14 @@ class Broker:
 
     def _on_change(self, change: Change) -> None:
         self.generation += 1
+        try:
+            self._follow(change)
+        except (OSError, StorageError) as error:
+            # The change is made and cannot be taken back, and the watch must live to bring the next one. What could not
+            # be opened is not served before its next change or the next start.
+            log.error("topic change not followed", change=type(change).__name__, error=str(error))
+
+    def _follow(self, change: Change) -> None:
         match change:
             case TopicAdded(topic) if self._found is not None:
                 self._found.append(topic)
@@ -165,7 +174,10 @@ class Broker:
         self._serve(ServedTopic(topic, config, shells))
 
     def _alter(self, topic: Topic) -> None:
-        served = self._topics_by_id[topic.topic_id]
+        served = self._topics_by_id.get(topic.topic_id)
+        if served is None:
+            self._add(topic)
+            return
         config = self._config_of(topic)
         for shell in served.partitions:
             shell.configure(config)
@@ -173,13 +185,13 @@ class Broker:
         self._serve(ServedTopic(topic, config, [*served.partitions, *added]))
 
     def _remove(self, topic: Topic) -> None:
-        served = self._topics_by_id.pop(topic.topic_id)
-        if self._topics.get(topic.name) is served:
+        served = self._topics_by_id.pop(topic.topic_id, None)
+        if served is not None and self._topics.get(topic.name) is served:
             del self._topics[topic.name]
-        for shell in served.partitions:
+        for shell in served.partitions if served is not None else ():
             shell.close()
         self._upkeep.remove_topic(topic.topic_id)
-        log.info("topic removed", topic=topic.name, partitions=len(served.partitions))
+        log.info("topic removed", topic=topic.name, partitions=topic.partition_count)
 
     def _serve(self, topic: ServedTopic) -> None:
         self._topics[topic.name] = topic

@@ -95,6 +95,7 @@ class PartitionShell:
         "_turn",
         "has_lost",
         "index",
+        "is_closed",
         "leader_epoch",
         "log",
         "readers",
@@ -116,6 +117,7 @@ class PartitionShell:
         self._sync_alarm: asyncio.TimerHandle | None = None
         # Recovery found less than was acknowledged: a person has to look at it.
         self.has_lost = False
+        self.is_closed = False
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -282,6 +284,7 @@ class PartitionShell:
             return _EMPTY
         if not isinstance(plan, ReadPlan):
             return PartitionRead(problem=_problem_of(plan))
+        plan.must_fit = must_fit
         loaded = plan.load_cached()
         if loaded is None:
             return PartitionRead(cold=plan)
@@ -342,6 +345,8 @@ class PartitionShell:
 
     def come_back(self, recovered: RecoveredLog) -> None:
         """Recovery has read the log from the disk again: serve it, unless something that was promised is gone."""
+        if self.is_closed:
+            return  # its topic was deleted while it was read
         readable_end = self.log.readable_end
         if recovered.log_end < readable_end or recovered.damage is not None:
             self.has_lost = True
@@ -360,6 +365,7 @@ class PartitionShell:
 
     def close(self) -> None:
         """The topic is gone, or the node stops: whoever waits for it learns so at once."""
+        self.is_closed = True
         if self._sync_alarm is not None:
             self._sync_alarm.cancel()
             self._sync_alarm = None

@@ -58,6 +58,9 @@ class WaitingRoom:
         # A dict keeps the order of arrival: who waited longest is woken first.
         self._waiters: dict[Waiter, None] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiters)
+
     def enter(self, waiter: Waiter) -> None:
         self._waiters[waiter] = None
 

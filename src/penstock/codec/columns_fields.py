@@ -32,7 +32,7 @@ class Field:
         self.is_right = size >= -1
         self._bodies = bodies
         self._start = start
-        self._is_present = ~is_null
+        self.is_present = ~is_null
         # Never negative, whatever the bytes say: Polars refuses to slice by less than nothing.
         self._size = (size + is_null.cast(pl.Int64)) * self.is_right.cast(pl.Int64)
         self.end = start + self._size
@@ -41,11 +41,11 @@ class Field:
         """The bytes, null where the size is -1. What goes past the end of its record comes out short."""
         import polars as pl
 
-        if not self._is_present.any():
+        if not self.is_present.any():
             return pl.Series([None], dtype=pl.Binary).new_from_index(0, len(self._bodies))
         cut = pl.lit(self._bodies).bin.slice(pl.lit(self._start), pl.lit(self._size))
-        if not self._is_present.all():
-            cut = pl.when(pl.lit(self._is_present)).then(cut)
+        if not self.is_present.all():
+            cut = pl.when(pl.lit(self.is_present)).then(cut)
         return pl.select(cut).to_series()
 
 

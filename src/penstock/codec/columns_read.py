@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 # Sizes from which on a varint is one byte longer.
-_SIZE_STEPS: Final = tuple(1 << bits for bits in (6, 13, 20, 27))
+SIZE_STEPS: Final = tuple(1 << bits for bits in (6, 13, 20, 27))
 
 _SYNC: Final = b"penstock-columns"
 _SCHEMA: Final = b'{"type":"record","name":"records","fields":[{"name":"body","type":"bytes"}]}'
@@ -75,14 +75,14 @@ def decode(batches: list[Batch]) -> Decoded | None:
     """The columns of `columns.read_columns`. None: the records do not even end where they should."""
     import polars as pl
 
-    bodies = _cut_apart(batches)
+    bodies = cut_apart(batches)
     if bodies is None:
         return None
-    timestamp_delta, offset_delta, key = _read_front(bodies)
+    timestamp_delta, offset_delta, key = read_front(bodies)
     value = read_field(bodies, key.end)
     headers, end = read_headers(bodies, value.end)
-    owner = _owners(batches)
-    last_offset_delta = _of_owner(owner, [batch.header.last_offset_delta for batch in batches])
+    owner = owners(batches)
+    last_offset_delta = of_owner(owner, [batch.header.last_offset_delta for batch in batches])
     is_right = (
         key.is_right
         & value.is_right
@@ -92,8 +92,8 @@ def decode(batches: list[Batch]) -> Decoded | None:
     )
     frame = pl.DataFrame(
         {
-            "offset": offset_delta + _of_owner(owner, [batch.header.base_offset for batch in batches]),
-            "timestamp_ms": _timestamps(batches, owner, timestamp_delta),
+            "offset": offset_delta + of_owner(owner, [batch.header.base_offset for batch in batches]),
+            "timestamp_ms": timestamps(batches, owner, timestamp_delta),
             "key": key.cut(),
             "value": value.cut(),
             "headers": headers,
@@ -102,7 +102,7 @@ def decode(batches: list[Batch]) -> Decoded | None:
     return Decoded(frame, _failed_batches(owner, is_right))
 
 
-def _cut_apart(batches: list[Batch]) -> pl.Series | None:
+def cut_apart(batches: list[Batch]) -> pl.Series | None:
     """One row a record: all of it but its size."""
     import polars as pl
 
@@ -120,12 +120,12 @@ def _cut_apart(batches: list[Batch]) -> pl.Series | None:
     # The reader does not mind bytes left over after a block's last record, so the sizes must add up. Such bytes
     # and a size written longer than need be cannot hide each other: both make the sum too small.
     size = bodies.bin.size()
-    size_bytes = len(bodies) + sum(int((size >= limit).sum()) for limit in _SIZE_STEPS)
+    size_bytes = len(bodies) + sum(int((size >= limit).sum()) for limit in SIZE_STEPS)
     expected = sum(len(batch.payload) for batch in batches)
     return bodies if int(size.sum()) + size_bytes == expected else None
 
 
-def _read_front(bodies: pl.Series) -> tuple[pl.Series, pl.Series, Field]:
+def read_front(bodies: pl.Series) -> tuple[pl.Series, pl.Series, Field]:
     """Timestamp delta, offset delta and key; where those are nonsense, so is the key, and it is not right."""
     start = 1  # after the attributes, which have no meaning yet
     word = word_at(bodies, start)
@@ -145,7 +145,7 @@ def _read_front(bodies: pl.Series) -> tuple[pl.Series, pl.Series, Field]:
     return timestamp_delta, offset_delta, key
 
 
-def _owners(batches: list[Batch]) -> pl.Series | None:
+def owners(batches: list[Batch]) -> pl.Series | None:
     """The index of each row's batch; None when there is one batch only."""
     import polars as pl
 
@@ -155,17 +155,17 @@ def _owners(batches: list[Batch]) -> pl.Series | None:
     return counts.select(pl.col("owner").repeat_by("count").explode()).to_series()
 
 
-def _of_owner(owner: pl.Series | None, numbers: list[int]) -> pl.Series | int:
+def of_owner(owner: pl.Series | None, numbers: list[int]) -> pl.Series | int:
     import polars as pl
 
     return numbers[0] if owner is None else pl.Series(numbers, dtype=pl.Int64).gather(owner)
 
 
-def _timestamps(batches: list[Batch], owner: pl.Series | None, delta: pl.Series) -> pl.Series:
+def timestamps(batches: list[Batch], owner: pl.Series | None, delta: pl.Series) -> pl.Series:
     headers = [batch.header for batch in batches]
     if any(header.has_log_append_time for header in headers):
-        delta = delta * _of_owner(owner, [0 if header.has_log_append_time else 1 for header in headers])
-    return delta + _of_owner(
+        delta = delta * of_owner(owner, [0 if header.has_log_append_time else 1 for header in headers])
+    return delta + of_owner(
         owner,
         [header.max_timestamp if header.has_log_append_time else header.base_timestamp for header in headers],
     )

@@ -83,15 +83,32 @@ class _Balance:
         self._note(receiver)
 
     def even_out(self) -> None:
-        """Every move makes the sum of the squared loads smaller, so this ends."""
-        moved = True
-        while moved:
-            moved = False
-            for member_id in sorted(self.held, key=lambda member_id: (-len(self.held[member_id]), member_id)):
-                while self._give_one_away(member_id):
-                    moved = True
+        """Always the fullest gives, or one would give what another has too much of. Every move makes the sum of the
+        squared loads smaller, so this ends.
+        """
+        while self._one_round():
+            pass
 
-    def _give_one_away(self, giver: str) -> bool:
+    def _one_round(self) -> bool:
+        moved = False
+        # Loads below this there are none, nor will there be: who gives has more left than who takes had.
+        emptiest = min(map(len, self.held.values()), default=0)
+        fullest = [(-len(held), member_id) for member_id, held in self.held.items()]
+        heapify(fullest)
+        while fullest:
+            load, giver = heappop(fullest)
+            if -load < emptiest + 2:
+                break
+            if -load != len(self.held[giver]):
+                continue
+            receiver = self._give_one_away(giver)
+            if receiver is not None:
+                moved = True
+                heappush(fullest, (-len(self.held[giver]), giver))
+                heappush(fullest, (-len(self.held[receiver]), receiver))
+        return moved
+
+    def _give_one_away(self, giver: str) -> str | None:
         held = self.held[giver]
         checked: set[bytes] = set()
         # From the end: the newest of its partitions, which it has held for the shortest time.
@@ -105,8 +122,8 @@ class _Balance:
                 partition = held.pop(index)
                 self._note(giver)
                 self.give(receiver, partition)
-                return True
-        return False
+                return receiver
+        return None
 
     def _note(self, member_id: str) -> None:
         heappush(self._heaps[self._class_of[member_id]], (len(self.held[member_id]), member_id))

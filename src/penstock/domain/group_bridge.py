@@ -63,15 +63,18 @@ def decide_bridge_join(group: ConsumerGroup, command: Join, topics: TopicFacts, 
         return Refused(problem or GroupError.INCONSISTENT_GROUP_PROTOCOL, command.member_id)
     if not command.member_id and command.instance_id is None and command.requires_known_id:
         return Refused(GroupError.MEMBER_ID_REQUIRED, command.new_member_id)
-    arrival = _identify(group, command, subscription)
+    arrival = _identify(group, command)
     if isinstance(arrival, Refused):
         return arrival
+    owned = partitions_by_id(subscription.owned or (), topics)
+    if not frozenset(owned) <= frozenset((*arrival.current.assigned, *arrival.current.pending_revocation)):
+        # It was away, and others may have what it still holds: this makes it let go and join anew.
+        return Refused(GroupError.UNKNOWN_MEMBER_ID, command.member_id)
     if arrival.replaces is not None:
         group.forget_deadlines(arrival.replaces)
         remove_members([arrival.replaces], out)
         out.records.append(TargetStored(arrival.member_id, arrival.target))
     member = _member(arrival, command, subscription)
-    owned = partitions_by_id(subscription.owned or (), topics)
     current = advance(group, arrival, member, owned, topics, now_ms, out, is_settled=True)
     member_id = arrival.member_id
     group.deadlines.cancel(("rejoin", member_id))
@@ -104,7 +107,7 @@ def _shares_a_protocol(group: ConsumerGroup, protocols: Protocols) -> bool:
     return bool(shared)
 
 
-def _identify(group: ConsumerGroup, command: Join, subscription: Subscription) -> Arrival | Refused:
+def _identify(group: ConsumerGroup, command: Join) -> Arrival | Refused:
     member_id = command.member_id or command.new_member_id
     if command.instance_id is not None:
         known_id = group.by_instance.get(command.instance_id)
@@ -117,9 +120,6 @@ def _identify(group: ConsumerGroup, command: Join, subscription: Subscription) -
             return Arrival(member_id, group.members[known_id], current, group.target(known_id), known_id)
     known = group.members.get(member_id)
     if known is None:
-        if subscription.owned and any(numbers for _topic, numbers in subscription.owned):
-            # It was a member, and others may have what it still holds: this makes it let go.
-            return Refused(GroupError.UNKNOWN_MEMBER_ID, command.member_id)
         nothing = CurrentStored(member_id, JOIN_EPOCH, JOIN_EPOCH, MemberState.STABLE, NO_PARTITIONS)
         return Arrival(member_id, None, nothing, NO_PARTITIONS)
     return Arrival(member_id, known, group.current(member_id), group.target(member_id))

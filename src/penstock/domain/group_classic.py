@@ -94,26 +94,17 @@ class ClassicGroup:
     # ------------------------------------------------------------------ what is kept
 
     def apply(self, record: ClassicGroupStored) -> None:
-        """Whoever is neither in the record nor on the way in is no member."""
+        """Whoever is not in the record is no member. Who waits for an answer is not touched."""
         self.stored = record
+        self.state = ClassicState.STABLE if record.members else ClassicState.EMPTY
         self.generation = record.generation
         self.generation_told = max(self.generation_told, record.generation)
-        if record.members or not self.joining:
-            self.state = ClassicState.STABLE if record.members else ClassicState.EMPTY
-            self.protocol_type = record.protocol_type
-            self.protocol = record.protocol
-        kept = {member.member_id for member in record.members}
-        for member_id in list(self.roster.members):
-            if member_id not in kept and member_id not in self.joining:
-                self.roster.remove(member_id)
+        self.protocol_type = record.protocol_type
+        self.protocol = record.protocol
+        self.roster = Roster()
         for stored in record.members:
-            member = self.roster.members.get(stored.member_id)
-            if member is None:
-                self.roster.add(_member(stored))
-            else:
-                member.assignment = stored.assignment
-        if record.members:
-            self.roster.leader = record.leader
+            self.roster.add(_member(stored))
+        self.roster.leader = record.leader
 
     def apply_generation(self, record: GenerationStored) -> None:
         """It does not make the group leave the stable generation that it may be at."""
@@ -186,6 +177,8 @@ class ClassicGroup:
             self.protocol = ""
             self.remember({}, now_ms, out)
             return
+        for member in self.roster.members.values():
+            member.is_behind = member.member_id not in self.joining
         self.state = ClassicState.COMPLETING
         self.protocol = self.roster.select_protocol()
         out.records.append(GenerationStored(self.generation))
@@ -391,6 +384,7 @@ def _member(stored: ClassicMemberStored) -> ClassicMember:
         stored.session_timeout_ms,
         stored.protocols,
         stored.assignment,
+        stored.is_behind,
     )
 
 

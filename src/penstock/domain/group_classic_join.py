@@ -12,6 +12,7 @@ from __future__ import annotations
 from penstock.domain.group_classic import ClassicGroup, ClassicState, protocol_names
 from penstock.domain.group_classic_roster import ClassicMember
 from penstock.domain.group_commands import GroupReply, Join, Joined, Outbox, Refused
+from penstock.domain.group_subscription import gave_up_something
 from penstock.domain.group_values import GroupConfig, GroupError
 
 
@@ -76,6 +77,10 @@ def _join_known(group: ClassicGroup, command: Join, now_ms: int, out: Outbox) ->
     if problem is not None:
         return Refused(problem, command.member_id)
     member = group.roster.members[command.member_id]
+    if member.is_behind:
+        # This makes it let go of everything and come back by its instance id. Kafka takes it in as it is, and a
+        # cooperative member would go on with partitions that were given to others while it was away.
+        return Refused(GroupError.UNKNOWN_MEMBER_ID, command.member_id)
     is_news = member.protocols != command.protocols
     if group.state is ClassicState.COMPLETING and not is_news:
         # Its answer may have been lost: it is told the same again.
@@ -116,14 +121,18 @@ def _add(group: ClassicGroup, command: Join, member_id: str, now_ms: int, out: O
 def _return_static(
     group: ClassicGroup, command: Join, member: ClassicMember, now_ms: int, out: Outbox
 ) -> GroupReply | None:
-    """It takes its place under a new id. A stable group goes on without a rebalance, that is what static means."""
+    """It takes its place under a new id. A stable group goes on without a rebalance, that is what static means; unless
+    the others wait for something that the member was to let go, of which the new process knows nothing.
+    """
     old_leader = group.roster.leader
+    owes_a_join = group.uses_consumer_protocol and gave_up_something(member.metadata(group.protocol), member.assignment)
     group.answer_member(member.member_id, GroupError.FENCED_INSTANCE_ID, out)
     group.deadlines.cancel(("session", member.member_id))
     group.owing_sync.pop(member.member_id, None)
     group.roster.give_new_id(member, command.new_member_id)
     _update(group, member, command)
-    if group.state is ClassicState.STABLE and group.roster.select_protocol() == group.protocol:
+    is_the_same = group.roster.select_protocol() == group.protocol and not owes_a_join
+    if group.state is ClassicState.STABLE and is_the_same:
         group.touch(member, now_ms)
         assignments = {each.member_id: each.assignment for each in group.roster.members.values()}
         group.remember(assignments, now_ms, out)

@@ -23,6 +23,8 @@ class ClassicMember:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
+    # It was away for a whole round, as only a static member can be: others may have what it still holds.
+    is_behind: bool = False
     # It has never been answered, so it does not know its id and cannot heartbeat. Not kept.
     is_new: bool = False
 
@@ -42,6 +44,7 @@ class ClassicMember:
             self.session_timeout_ms,
             self.protocols,
             assignment,
+            self.is_behind,
         )
 
 
@@ -90,6 +93,7 @@ class Roster:
             for member_id, kept in self.members.items()
         }
         member.member_id = new_member_id
+        member.is_behind = False
         self.by_instance[member.instance_id] = new_member_id
         if self.leader == old_member_id:
             self.leader = new_member_id

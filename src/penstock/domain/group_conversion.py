@@ -20,6 +20,7 @@ from penstock.domain.group_records import (
     ConsumerRecord,
     CurrentStored,
     EpochStored,
+    GenerationStored,
     MemberState,
     MemberStored,
     TargetEpochStored,
@@ -167,10 +168,13 @@ def become_classic(
     return classic
 
 
-def become_empty_classic(group: ConsumerGroup, now_ms: int, out: Outbox) -> None:
+def become_empty_classic(group: ConsumerGroup, config: GroupConfig, out: Outbox) -> ClassicGroup:
     """Generations count on from the epoch, so that no two members ever hold a partition under the same number."""
     group.tombstones(out)
-    out.records.append(ClassicGroupStored(group.epoch, CONSUMER_PROTOCOL_TYPE, "", "", now_ms))
+    out.records.append(GenerationStored(group.epoch))
+    classic = ClassicGroup(config)
+    classic.generation_told = group.epoch
+    return classic
 
 
 def _classic_member(member: MemberStored, form: ClassicForm, assigned: Assignment, topics: TopicFacts) -> ClassicMember:

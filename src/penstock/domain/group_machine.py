@@ -217,7 +217,7 @@ class Group:
     def _join(self, command: Join, now_ms: int, out: Outbox) -> GroupReply | None:
         group = self.consumer
         if group is not None and group.is_empty and join_problem(command, self._config) is None:
-            become_empty_classic(group, now_ms, out)
+            self.classic = become_empty_classic(group, self._config, out)
             self.consumer = group = None
         if group is None:
             return decide_join(self.classic, command, self._config, now_ms, out)

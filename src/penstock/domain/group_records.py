@@ -64,6 +64,7 @@ class ClassicMemberStored(msgspec.Struct, frozen=True):
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes
+    is_behind: bool = False
 
 
 class ClassicGroupStored(msgspec.Struct, frozen=True, tag=True):

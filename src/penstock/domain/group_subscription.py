@@ -153,6 +153,17 @@ def _text(text: str) -> bytes:
     return _INT16.pack(len(raw)) + raw
 
 
+def gave_up_something(metadata: bytes, assignment: bytes) -> bool:
+    """The member held, when it joined, what it was not assigned. A cooperative assignor then gives that to nobody until
+    the member has let go and joined again.
+    """
+    subscription, assigned = read_subscription(metadata), read_assignment(assignment)
+    if subscription is None or not subscription.owned or assigned is None:
+        return False
+    kept = {(topic, number) for topic, numbers in assigned for number in numbers}
+    return any((topic, number) not in kept for topic, numbers in subscription.owned for number in numbers)
+
+
 def partitions_by_id(named: NamedPartitions, topics: TopicFacts) -> Assignment:
     """Topics that are gone are left out."""
     found: dict[Partition, None] = {}

@@ -115,6 +115,10 @@ class ProducerSequences:
     def as_dict(self) -> dict[int, tuple[int, tuple[BatchEntry, ...]]]:
         return {producer_id: state.as_tuple() for producer_id, state in self._producers.items()}
 
+    def states(self) -> list[tuple[int, ProducerState]]:
+        """Taken at once, looked at later, by another thread: only the last batch of each may be asked for there."""
+        return list(self._producers.items())
+
     def check(self, header: SequencedBatch) -> SequenceVerdict:
         state = self._producers.get(header.producer_id)
         if state is None:

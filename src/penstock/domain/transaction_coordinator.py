@@ -124,7 +124,7 @@ class TransactionCoordinator:
         self._unmarked.pop(transactional_id, None)
         if metadata is None:
             self._transactions.pop(transactional_id, None)
-            self._deadlines.set(transactional_id, None)
+            self._deadlines.forget(transactional_id)
             return
         self._transactions[transactional_id] = metadata
         self._deadlines.set(transactional_id, self._deadline_of(metadata))

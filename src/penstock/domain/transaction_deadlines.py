@@ -23,6 +23,7 @@ class TransactionDeadlines:
         self._queue: list[tuple[int, str]] = []
 
     def set(self, transactional_id: str, deadline_ms: int | None) -> None:
+        """None: nothing is to come for now."""
         if deadline_ms is None:
             self._deadlines.pop(transactional_id, None)
             return
@@ -30,6 +31,10 @@ class TransactionDeadlines:
         alarm = self._alarms.get(transactional_id)
         if alarm is None or deadline_ms < alarm:
             self._ring_at(transactional_id, deadline_ms)
+
+    def forget(self, transactional_id: str) -> None:
+        self._deadlines.pop(transactional_id, None)
+        self._alarms.pop(transactional_id, None)
 
     def next_ms(self) -> int | None:
         """Not later than the first deadline."""

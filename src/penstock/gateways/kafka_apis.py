@@ -15,35 +15,52 @@ from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.codec.wire import Request
 from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest
 from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
+from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.codec.wire.messages.create_partitions import CreatePartitionsRequest
 from penstock.codec.wire.messages.create_topics import CreateTopicsRequest
+from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.codec.wire.messages.delete_records import DeleteRecordsRequest
 from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest
 from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest
+from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from penstock.codec.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from penstock.codec.wire.messages.fetch import FetchRequest
 from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.codec.wire.messages.heartbeat import HeartbeatRequest
 from penstock.codec.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.wire.messages.join_group import JoinGroupRequest
+from penstock.codec.wire.messages.leave_group import LeaveGroupRequest
+from penstock.codec.wire.messages.list_groups import ListGroupsRequest
 from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
 from penstock.codec.wire.messages.metadata import MetadataRequest
+from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
+from penstock.codec.wire.messages.offset_delete import OffsetDeleteRequest
+from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.wire.messages.sync_group import SyncGroupRequest
 from penstock.domain.access import Authorizer
 from penstock.domain.config_change import ConfigEntry
 from penstock.domain.fetch_session import FetchSessions
 from penstock.gateways.kafka_configs import ConfigsHandler
 from penstock.gateways.kafka_context import Handler
-from penstock.gateways.kafka_coordinators import find_coordinator
+from penstock.gateways.kafka_coordinators import CoordinatorsHandler
 from penstock.gateways.kafka_fetch import FetchHandler
+from penstock.gateways.kafka_group_admin import GroupAdminHandler
+from penstock.gateways.kafka_group_offsets import GroupOffsetsHandler
+from penstock.gateways.kafka_groups import GroupsHandler
 from penstock.gateways.kafka_metadata import MetadataHandler, NodeAddress
 from penstock.gateways.kafka_offsets import OffsetsHandler
 from penstock.gateways.kafka_produce import ProduceHandler
 from penstock.gateways.kafka_producers import ProducersHandler
 from penstock.gateways.kafka_topics import TopicsHandler
 from penstock.gateways.kafka_versions import ApiVersionsHandler
+
+HandlerTable = dict[type[Request], Callable[[Any, Any], Any]]
 
 
 def make_handlers(
@@ -64,7 +81,7 @@ def make_handlers(
     configs = ConfigsHandler(broker, catalog, authorizer, node_id=node_id, node_entries=node_entries)
     offsets = OffsetsHandler(broker, authorizer, readers)
     metadata = MetadataHandler(broker, authorizer, address)
-    table: dict[type[Request], Callable[[Any, Any], Any]] = {
+    table: HandlerTable = {
         ProduceRequest: ProduceHandler(broker, authorizer).produce,
         FetchRequest: FetchHandler(broker, authorizer, clock, sessions, readers).fetch,
         ListOffsetsRequest: offsets.list_offsets,
@@ -80,9 +97,32 @@ def make_handlers(
         AlterConfigsRequest: configs.alter_configs,
         IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         DescribeLogDirsRequest: configs.describe_log_dirs,
-        FindCoordinatorRequest: find_coordinator,
         InitProducerIdRequest: ProducersHandler(producer_ids, authorizer).init_producer_id,
+        **_group_handlers(broker, groups, authorizer, address),
     }
     versions = ApiVersionsHandler([*(request.api_key for request in table), ApiVersionsRequest.api_key])
     table[ApiVersionsRequest] = versions.api_versions
     return {request.api_key: cast(Handler, handler) for request, handler in table.items()}
+
+
+def _group_handlers(
+    broker: Broker, groups: GroupCoordinator, authorizer: Authorizer, address: Callable[[], NodeAddress]
+) -> HandlerTable:
+    members = GroupsHandler(groups, authorizer)
+    offsets = GroupOffsetsHandler(broker, groups, authorizer)
+    admin = GroupAdminHandler(broker, groups, authorizer)
+    return {
+        FindCoordinatorRequest: CoordinatorsHandler(groups, authorizer, address).find_coordinator,
+        JoinGroupRequest: members.join_group,
+        SyncGroupRequest: members.sync_group,
+        HeartbeatRequest: members.heartbeat,
+        LeaveGroupRequest: members.leave_group,
+        ConsumerGroupHeartbeatRequest: members.consumer_group_heartbeat,
+        OffsetCommitRequest: offsets.offset_commit,
+        OffsetFetchRequest: offsets.offset_fetch,
+        OffsetDeleteRequest: offsets.offset_delete,
+        DescribeGroupsRequest: admin.describe_groups,
+        ConsumerGroupDescribeRequest: admin.consumer_group_describe,
+        ListGroupsRequest: admin.list_groups,
+        DeleteGroupsRequest: admin.delete_groups,
+    }

@@ -88,6 +88,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_send_scheduled = False
         self._is_draining = False
         self.is_ended = False
+        # A Fetch that waits for more. It changes nothing, so it ends with its client; what changes something does not.
+        self.parked: asyncio.Task[None] | None = None
         # Of the server's memory for large requests.
         self._memory_held = 0
         self._waits_for_memory = False
@@ -114,6 +116,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._pending.clear()
         self._out.clear()
         self._give_memory_back()
+        if self.parked is not None:
+            self.parked.cancel()
         self._server.on_disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -293,6 +297,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def become_free(self) -> None:
         self._is_busy = False
+        self.parked = None
         self._handle_frames()
         self._close_when_drained()
 

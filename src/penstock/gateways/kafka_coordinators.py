@@ -1,26 +1,85 @@
 """FindCoordinator: who looks after a group or a transaction.
 
-Nobody yet: groups and transactions are not served. It is answered all the same, because librdkafka takes a broker
-without FindCoordinator for one that cannot read LZ4, and silently sends such batches uncompressed.
+For groups it is this node, and its internal topic is made and replayed before it is named: the client's next request
+finds it ready. Transactions and share groups have nobody yet. They are answered all the same, because librdkafka takes
+a broker without FindCoordinator for one that cannot read LZ4, and silently sends such batches uncompressed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.domain import access
+from penstock.domain.access import CLUSTER, Authorizer, Operation, Resource, ResourceType
 from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_metadata import NodeAddress
 
-MANY_KEYS_FROM = 4
-REASON = "consumer groups and transactions are not served yet"
+GROUP: Final = 0
+TRANSACTION: Final = 1
+SHARE: Final = 2
+MANY_KEYS_FROM: Final = 4
+SHARE_KEYS_FROM: Final = 6
+
+REASONS: Final = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "nobody looks after it at the moment",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed to see this group",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not allowed to see this transactional id",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not allowed to look for share coordinators",
+    ErrorCode.INVALID_REQUEST: "no such kind of coordinator",
+}
 
 
-def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if context.api_version < MANY_KEYS_FROM:
-        return FindCoordinatorResponse(error_code=code, error_message=REASON, node_id=-1, port=-1)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=REASON)
-            for key in request.coordinator_keys
-        ]
-    )
+class CoordinatorsHandler:
+    def __init__(self, groups: GroupCoordinator, authorizer: Authorizer, address: Callable[[], NodeAddress]) -> None:
+        self._groups = groups
+        self._authorizer = authorizer
+        # Asked for at every reply: with port 0 it is known only once the door listens.
+        self._address = address
+
+    async def find_coordinator(
+        self, request: FindCoordinatorRequest, context: RequestContext
+    ) -> FindCoordinatorResponse:
+        if context.api_version >= MANY_KEYS_FROM:
+            found = [await self._find(key, request.key_type, context) for key in request.coordinator_keys]
+            return FindCoordinatorResponse(coordinators=found)
+        one = await self._find(request.key, request.key_type, context)
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+
+    async def _find(self, key: str, key_type: int, context: RequestContext) -> Coordinator:
+        code = self._problem(key, key_type, context)
+        if code is ErrorCode.NONE and not await self._groups.ready():
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if code is not ErrorCode.NONE:
+            return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=REASONS[code])
+        address = self._address()
+        return Coordinator(key=key, node_id=address.node_id, host=address.host, port=address.port)
+
+    def _problem(self, key: str, key_type: int, context: RequestContext) -> ErrorCode:
+        match key_type:
+            case _ if key_type == GROUP:
+                is_allowed = self._may(context, Operation.DESCRIBE, access.group(key))
+                return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+            case _ if key_type == TRANSACTION:
+                resource = Resource(ResourceType.TRANSACTIONAL_ID, key)
+                if not self._may(context, Operation.DESCRIBE, resource):
+                    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            case _ if key_type == SHARE and context.api_version >= SHARE_KEYS_FROM:
+                if not self._may(context, Operation.CLUSTER_ACTION, CLUSTER):
+                    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            case _:
+                return ErrorCode.INVALID_REQUEST
+
+    def _may(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
+        return self._authorizer.authorize(context.principal, operation, resource)

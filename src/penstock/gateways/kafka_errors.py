@@ -7,6 +7,7 @@ from typing import Final
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.partition_shell import ReadProblem
 from penstock.codec.wire import ErrorCode
+from penstock.domain.group_values import GroupError
 
 REFUSAL_CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
@@ -33,3 +34,10 @@ READ_CODES: Final[dict[ReadProblem, ErrorCode]] = {
     ReadProblem.DAMAGED: ErrorCode.CORRUPT_MESSAGE,
     ReadProblem.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
 }
+
+# A group's errors have Kafka's names; one without a number fails here, when the door is loaded.
+GROUP_CODES: Final[dict[GroupError, ErrorCode]] = {error: ErrorCode[error.name] for error in GroupError}
+
+
+def group_code(error: GroupError | None) -> ErrorCode:
+    return ErrorCode.NONE if error is None else GROUP_CODES[error]

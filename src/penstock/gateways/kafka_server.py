@@ -39,6 +39,7 @@ from penstock.storage.group_commit import Turn
 
 log = get_logger("kafka")
 
+FETCH_KEY: Final = 1
 API_VERSIONS_KEY: Final = 18
 SWEEP_MS: Final = 5_000
 
@@ -167,7 +168,9 @@ class KafkaServer:
         elif result is not NO_REPLY:
             connection.become_busy()
             work = cast("Coroutine[object, object, Response]", result)
-            self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
+            task = self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
+            if header.api_key == FETCH_KEY:
+                connection.parked = task
 
     def _fill(
         self,

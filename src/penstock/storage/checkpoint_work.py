@@ -62,6 +62,7 @@ class LogCapture(msgspec.Struct):
     saved: SavedState
     unsaved_bytes: int
     unsaved_batches: int
+    swap_count: int
 
     @property
     def key(self) -> LogKey:
@@ -74,7 +75,11 @@ def key_of(log: PartitionLog) -> LogKey:
 
 def logs_due(config: StorageConfig, logs: Iterable[PartitionLog], *, every_log: bool) -> list[PartitionLog]:
     """Logs with enough unsaved; all that have any, when what they have together would make for a slow start."""
-    changed = [log for log in logs if log.segments and (log.unsaved_batches or log.is_save_wanted) and log.is_healthy]
+    changed = [
+        log
+        for log in logs
+        if log.segments and (log.unsaved_batches or log.is_save_wanted or log.swaps) and log.is_healthy
+    ]
     every_log = (
         every_log
         or sum(log.unsaved_bytes for log in changed) >= config.checkpoint_sum_bytes
@@ -85,6 +90,7 @@ def logs_due(config: StorageConfig, logs: Iterable[PartitionLog], *, every_log: 
         for log in changed
         if every_log
         or log.is_save_wanted
+        or log.swaps
         or log.unsaved_bytes >= config.checkpoint_log_bytes
         or log.unsaved_batches >= config.checkpoint_log_batches
     ]
@@ -133,6 +139,7 @@ def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
         SavedState(log.generation, producers_offset, log.producers.change_count, epochs),
         log.unsaved_bytes,
         log.unsaved_batches,
+        len(log.swaps),
     )
 
 
@@ -222,6 +229,7 @@ def settle_capture(capture: LogCapture) -> bool:
             log.context.indexes.keep(segment)
     log.saved_end = capture.entry.end_offset
     log.is_save_wanted = False
+    del log.swaps[: capture.swap_count]
     log.unsaved_bytes -= capture.unsaved_bytes
     log.unsaved_batches -= capture.unsaved_batches
     return True

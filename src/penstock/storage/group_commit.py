@@ -159,9 +159,11 @@ class GroupCommit:
         """On the loop, after `run_syncs`: the logs that failed."""
         if failures.of_the_disk is not None:
             self._metrics.sync_failures.inc()
-            for log in dict.fromkeys((*(sync.log for sync in syncs), *self._all_logs())):
-                if log.durable_end < log.log_end:
-                    log.fail(failures.of_the_disk)
+            # A sync without new bytes counts too: it may have been for the name of a segment just begun.
+            hit = [sync.log for sync in syncs if sync.step_count > 0]
+            hit += [log for log in self._all_logs() if log.durable_end < log.log_end]
+            for log in hit:
+                log.fail(failures.of_the_disk)
         failed = []
         for sync in syncs:
             log = sync.log

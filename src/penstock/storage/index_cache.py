@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from penstock.base.log_events import get_logger
 from penstock.storage.batch_scan import BatchScan
@@ -26,6 +27,7 @@ class IndexCache:
         self._index_interval_bytes = index_interval_bytes
         self._kept: OrderedDict[Segment, None] = OrderedDict()
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
 
     def index_of(self, segment: Segment, file: File) -> SegmentIndex:
         """May read from the disk."""
@@ -56,8 +58,16 @@ class IndexCache:
         with self._lock:
             self._kept.pop(segment, None)
 
+    def part_with(self, segments: Iterable[Segment]) -> None:
+        """Others take their names on disk: from now on their index files are not theirs."""
+        with self._saving:
+            for segment in segments:
+                segment.is_replaced = True
+
     def _load(self, segment: Segment, file: File) -> SegmentIndex:
         index = load_index(self._files, segment.prefix)
+        if segment.is_replaced:
+            index = SegmentIndex()
         if index.covered_bytes == segment.size:
             return index
         if index.covered_bytes > segment.size:
@@ -79,7 +89,9 @@ class IndexCache:
             max_timestamp=segment.max_timestamp,
         )
         try:
-            delta.write(self._files)
+            with self._saving:
+                if not segment.is_replaced:
+                    delta.write(self._files)
         except OSError as error:
             _log.warning("index not saved", segment=segment.path, error=str(error))
         note_saved(index, delta)

@@ -14,6 +14,7 @@ import msgspec
 from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.codec.records import StoredRecord, read_records
 from penstock.storage.checkpoint_file import pack_entry, read_checkpoint, unpack_entries, write_checkpoint
+from penstock.storage.cleaner_swap import settle_swaps
 from penstock.storage.directory_files import DirectoryFiles
 from penstock.storage.file_protocols import Files
 from penstock.storage.log_home import read_topic_facts
@@ -80,6 +81,7 @@ def dump(
     """Whole batches, from the one that holds `from_offset` on; the caller stops when it has enough."""
     with _locked(root, files) as seam:
         for place in _places(seam, root, topic, partition):
+            settle_swaps(seam, place.directory, seam.file_sizes(place.directory))
             for segment_base_offset, position, header in LogSurvey(seam, place.directory).batches():
                 if header.next_offset <= from_offset:
                     continue
@@ -143,6 +145,8 @@ def _places(files: Files, root: str, topic: str | None, partition: int | None) -
 
 
 def _survey(files: Files, root: str, place: LogPlace) -> LogSurvey:
+    # What was committed before the node died is completed, or replaced segments would be taken for damage.
+    settle_swaps(files, place.directory, files.file_sizes(place.directory))
     payload = read_checkpoint(files, root)
     entry = None
     if payload is not None:

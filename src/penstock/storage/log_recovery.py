@@ -27,10 +27,18 @@ from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.domain.producer_sequence import ProducerSequences
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.checkpoint_file import LogCheckpoint, SegmentCheckpoint
+from penstock.storage.cleaner_swap import (
+    CompactionState,
+    SegmentSwap,
+    SettledSwaps,
+    corrected,
+    settle_swaps,
+)
 from penstock.storage.file_protocols import File
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_files import (
+    LOG_START_FILE,
     PRODUCERS_FILE,
     PRODUCERS_MAGIC,
     pack_producers,
@@ -64,6 +72,9 @@ class RecoveredLog(msgspec.Struct):
     scanned_bytes: int
     scanned_batches: int
     torn_bytes: int
+    # Of compaction: see cleaner_swap.
+    clean_end: int = 0
+    swaps: tuple[SegmentSwap, ...] = ()
 
 
 class LogRecovery:
@@ -100,6 +111,7 @@ class LogRecovery:
         self._scanned_batches = 0
         self._torn_bytes = 0
         self._has_changed = False
+        self._cleaned = SettledSwaps(CompactionState())
 
     def run(self) -> RecoveredLog:
         self._read_small_files()
@@ -126,16 +138,22 @@ class LogRecovery:
             self._scanned_bytes,
             self._scanned_batches,
             self._torn_bytes,
+            min(self._cleaned.state.clean_end, self._next_offset),
+            self._cleaned.state.swaps,
         )
 
     # --- what is there -------------------------------------------------------------------------------------------
 
     def _list_segments(self) -> None:
         directory = self._home.directory
+        self._settle_swaps()
         for name, size in self._files.file_sizes(directory).items():
             base_offset = base_offset_of(name)
             if base_offset is not None:
                 self._sizes[base_offset] = size
+        if not self._is_clean and self._files.exists(f"{directory}/{LOG_START_FILE}"):
+            # A killed process may have renamed it and not come to the sync: it would go back after we told of it.
+            self._files.sync_directory(directory)
         bases = sorted(self._sizes)
         first_offset = bases[0] if bases else 0
         saved_start = read_log_start(self._files, directory, first_offset)
@@ -153,6 +171,16 @@ class LogRecovery:
         first_offset = min(self._sizes.keys() | self._facts.keys(), default=self._log_start)
         self._next_offset = min(first_offset, self._log_start)
 
+    def _settle_swaps(self) -> None:
+        """Before anything is believed: a crash may have come while a cleaned segment took the place of others."""
+        directory = self._home.directory
+        self._cleaned = settle_swaps(self._files, directory, self._files.file_sizes(directory))
+        facts = corrected(self._facts.values(), self._cleaned.state.swaps)
+        self._facts = {fact.base_offset: fact for fact in facts}
+        if self._cleaned.is_lost:
+            _log.warning("compaction state lost", topic=self._home.topic, partition=self._home.partition)
+            self._facts, self._checkpoint, self._saved_end, self._is_clean = {}, None, 0, False
+
     def _is_held(self, facts: SegmentCheckpoint) -> bool:
         return facts.base_offset in self._sizes or facts.next_offset > self._log_start
 
@@ -160,6 +188,8 @@ class LogRecovery:
         self._epochs = read_epochs(self._files, self._home.directory)
         checkpoint = self._checkpoint
         self._are_epochs_lost = checkpoint is not None and self._epochs.latest < checkpoint.latest_epoch
+        # Past the checkpoint the batches themselves tell: what was saved of them may be of batches that were lost.
+        self._epochs.truncate_end(checkpoint.end_offset if checkpoint is not None else 0)
         self._read_producers()
 
     def _read_producers(self) -> None:
@@ -187,6 +217,9 @@ class LogRecovery:
         size = self._sizes.get(base_offset)
         if facts is None and size is None:
             return  # removed with the torn end before it
+        if self._cleaned.is_lost and base_offset < self._next_offset:
+            self._remove(base_offset)  # the segment before it holds what a cleaning kept of it
+            return
         if base_offset != self._next_offset and base_offset <= self._log_start:
             self._begin_anew(base_offset)
         if base_offset != self._next_offset:
@@ -220,12 +253,16 @@ class LogRecovery:
 
     def _drop_segments(self, next_offset: int) -> None:
         """The log goes on at `next_offset`; what only these segments knew of producers is saved before they go."""
-        if self._producers_offset == _PRODUCERS_LOST:
+        checkpoint = self._checkpoint
+        is_all_scanned = checkpoint is None or next_offset >= checkpoint.end_offset
+        if self._producers_offset == _PRODUCERS_LOST and is_all_scanned:
             self._rebuild_producers()
-        if len(self._producers):
-            payload = pack_producers(self._producers, next_offset)
-            write_small_file(self._files, self._home.directory, PRODUCERS_FILE, PRODUCERS_MAGIC, payload)
-        self._producers_offset = next_offset
+            self._producers_offset = next_offset
+        if self._producers_offset != _PRODUCERS_LOST:
+            if len(self._producers):
+                payload = pack_producers(self._producers, next_offset)
+                write_small_file(self._files, self._home.directory, PRODUCERS_FILE, PRODUCERS_MAGIC, payload)
+            self._producers_offset = next_offset
         for segment in self._segments:
             self._remove(segment.base_offset)
         self._segments = []

@@ -40,6 +40,7 @@ from penstock.storage.checkpoint_work import (
     settle_capture,
     shortened,
 )
+from penstock.storage.cleaner_swap import corrected, forget_swaps
 from penstock.storage.file_protocols import Files, Lock
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log_home import LogHome
@@ -48,7 +49,7 @@ from penstock.storage.log_truncation import cut_segments
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.small_file import read_small_file, write_small_file
 from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import DirectoryLockedError
+from penstock.storage.storage_errors import DirectoryLockedError, LogFailedError
 from penstock.storage.store_context import StoreContext
 
 _log = get_logger("storage")
@@ -172,20 +173,34 @@ class LogStore:
     def recover_log(self, log: PartitionLog) -> RecoveredLog:
         """Blocking: reads an offline log again, from the disk and not from memory. Then `log.adopt` on the loop."""
         assert log.failure is not None, "only a log that takes no writes can be read again"
-        return self._recover(log.home, is_clean=False, durable_end=log.durable_end)
+        with log.swap_lock:
+            return self._recover(log.home, is_clean=False, durable_end=log.durable_end)
 
     def truncate_log(self, log: PartitionLog, offset: int) -> None:
         """Blocking, and nothing else may touch the log meanwhile: cuts off its end, at a batch's beginning."""
         assert log.log_start <= offset <= log.log_end
+        self._sync_alone(log)
         readable_end = min(log.readable_end, offset)
         entry = self._checkpoints.get(key_of(log))
         if entry is not None:
+            entry = msgspec.structs.replace(entry, segments=tuple(corrected(entry.segments, log.swaps)))
             entry = shortened(entry, offset, log.epochs)
         # Saved first: recovery must not believe bytes past the cut, whatever is written there later.
         self._replace_entry(log.home, entry)
+        forget_swaps(self.context.files, log.home.directory, offset)
         cut_segments(self.context.files, log, offset)
         recovery = LogRecovery(self.context, log.home, entry, is_clean=False)
         log.adopt(recovery.run(), readable_end=readable_end)
+
+    def _sync_alone(self, log: PartitionLog) -> None:
+        """In the order of the log: a cut must not make a later segment durable before an earlier one."""
+        sync = log.begin_sync()
+        try:
+            sync.run(self.context.files)
+        except OSError as error:
+            log.fail(f"sync: {error}")
+            raise LogFailedError(log.failure) from error
+        log.end_sync(sync)
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -274,6 +289,7 @@ class LogStore:
     def close(self, *, clean: bool = True) -> None:
         """Blocking. Clean: everything is synced and saved, so that the next start reads nothing."""
         if clean:
+            self.group_commit.sync_now([log for log in self._logs.values() if log.is_healthy])
             self.checkpoint_now(every_log=True)
             if all(log.unsaved_batches == 0 or not log.is_healthy for log in self._logs.values()):
                 self._mark_clean()

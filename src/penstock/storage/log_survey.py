@@ -76,12 +76,14 @@ class LogSurvey:
         next_offset = self.log_start
         if self._segments:
             next_offset = self._note_missing_head()
+        last_place = 0
         for place, (base_offset, size) in enumerate(self._segments):
             if base_offset != next_offset and size == 0:
                 continue  # rolled to, never written to; the next start removes it
             if base_offset > next_offset:
-                self._note_gap(place, next_offset)
+                self._note_gap(place, last_place, next_offset)
                 next_offset = base_offset
+            last_place = place
             file = self._files.open(segment_path(self.directory, base_offset))
             self.segment_count += 1
             self.size_bytes += size
@@ -127,9 +129,9 @@ class LogSurvey:
         self.problems.append(LogProblem(ProblemKind.GAP, base_offset, size, size, next_offset, self._known_end, reason))
         return self._known_end
 
-    def _note_gap(self, place: int, next_offset: int) -> None:
+    def _note_gap(self, place: int, last_place: int, next_offset: int) -> None:
         base_offset = self._segments[place][0]
-        before, size = self._segments[place - 1]
+        before, size = self._segments[last_place]
         reason = f"nothing holds the offsets before segment {base_offset}"
         self.problems.append(LogProblem(ProblemKind.GAP, before, size, size, next_offset, base_offset, reason))
 

@@ -16,6 +16,7 @@ belongs in a thread. Nothing here awaits, so nothing comes in between.
 from __future__ import annotations
 
 import errno
+import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader
 from penstock.domain.producer_sequence import ProducerSequences
 from penstock.domain.retention import SegmentFacts, roll_is_due, segments_to_retire
+from penstock.storage.cleaner_swap import SegmentSwap
 from penstock.storage.file_protocols import File
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_home import LogHome
@@ -46,7 +48,7 @@ from penstock.storage.storage_errors import (
     StorageError,
 )
 from penstock.storage.store_context import StoreContext
-from penstock.storage.time_lookup import TimeLookup, TimestampOffset
+from penstock.storage.time_lookup import TimeLookup, TimestampOffset, ask
 
 _log = get_logger("storage")
 
@@ -79,6 +81,10 @@ class PartitionLog:
         # producers know it, so a retry of a removed batch is still seen to be one after a crash.
         self.saved_end = 0
         self.is_save_wanted = False
+        # Compaction: below `clean_end` each key is there once; swaps of segments since the last checkpoint.
+        self.clean_end = 0
+        self.swaps: list[SegmentSwap] = []
+        self.swap_lock = threading.Lock()
         # Since the last checkpoint: what an unclean start would have to read.
         self.unsaved_bytes = 0
         self.unsaved_batches = 0
@@ -204,6 +210,8 @@ class PartitionLog:
         self._marks.clear()
         self._dirty.clear()
         self._boundaries = {}
+        self.clean_end = recovered.clean_end
+        self.swaps = list(recovered.swaps)
         if recovered.damage is not None:
             self.note_damage(recovered.damage)
         if readable_end is not None and readable_end < self.log_end:
@@ -298,11 +306,11 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | Damaged | Offline | None:
         """Blocking: the first readable record at or after the moment."""
-        return TimeLookup(self).first_at_or_after(timestamp_ms)
+        return ask(self, lambda lookup: lookup.first_at_or_after(timestamp_ms))
 
     def offset_of_max_timestamp(self) -> TimestampOffset | Damaged | Offline | None:
         """Blocking: the first of the newest readable records."""
-        return TimeLookup(self).newest()
+        return ask(self, TimeLookup.newest)
 
     # --- taking from the head ------------------------------------------------------------------------------------
 
@@ -361,6 +369,19 @@ class PartitionLog:
         directories = [self.home.directory] if self.segments else []
         directories += [path for path in self._new_directories if path not in directories]
         return LogRemoval(self, removed, log_start=log_start, reason=reason, directories=directories)
+
+    def replace_segments(self, replaced: Sequence[Segment], segment: Segment) -> None:
+        """What a cleaning kept of some sealed and readable segments stands in their place from now on."""
+        place = self.segments.index(replaced[0])
+        self.segments = [*self.segments[:place], segment, *self.segments[place + len(replaced) :]]
+        for gone in replaced:
+            self.context.handles.forget(gone)
+            self.context.indexes.release(gone)
+            self.size_bytes -= gone.size
+        self.size_bytes += segment.size
+        self._boundaries = {}
+        if self._readable_segment in replaced:
+            self._readable_segment, self._readable_position = segment, segment.size
 
     def _try_to_roll(self) -> None:
         try:

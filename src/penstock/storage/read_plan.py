@@ -49,7 +49,18 @@ class _NotCached(Exception):  # noqa: N818  not an error: the disk must be asked
 
 
 class ReadPlan:
-    __slots__ = ("_bytes_max", "_end", "_end_offset", "_file", "_log", "_offset", "_segment", "_start", "_up_to")
+    __slots__ = (
+        "_bytes_max",
+        "_end",
+        "_end_offset",
+        "_file",
+        "_log",
+        "_offset",
+        "_segment",
+        "_start",
+        "_up_to",
+        "must_fit",
+    )
 
     def __init__(
         self,
@@ -74,6 +85,8 @@ class ReadPlan:
         self._end = end
         self._end_offset = end_offset
         self._up_to = up_to
+        # Set by a caller that has no room for a batch over `bytes_max`: an empty view then, and nothing is read for it.
+        self.must_fit = False
 
     def load_cached(self) -> memoryview | None:
         """On the loop; None when the disk, or much checking, is needed: then `load` goes to a thread."""
@@ -131,6 +144,8 @@ class ReadPlan:
         if first < 0:
             return memoryview(b"")
         if first + size_first > len(buffer):
+            if self.must_fit:
+                return memoryview(b"")
             buffer = _ask(read, start + first, size_first)
             if len(buffer) < size_first:
                 return self._file_is_short(start + first, len(buffer))
@@ -202,6 +217,8 @@ class ReadPlan:
         while start + place < self._end:
             header = check_batch(buffer, place)
             if isinstance(header, BatchProblem) and header.is_truncated and first < 0:
+                if self.must_fit:
+                    return memoryview(b"")
                 # The batch that is wanted is larger than the read: once more, for all that may be in it.
                 buffer = self._widen(buffer, start, place, read)
                 header = check_batch(buffer, place)

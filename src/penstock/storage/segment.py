@@ -29,6 +29,7 @@ class Segment:
         "is_active",
         "is_dirty",
         "is_new",
+        "is_replaced",
         "max_timestamp",
         "next_offset",
         "path",
@@ -57,6 +58,8 @@ class Segment:
         self.is_dirty = False
         # Its name is not durable yet: the turn that covers its first write also syncs the directory.
         self.is_new = False
+        # What a cleaning kept of it stands in its place: its names on disk are another's now.
+        self.is_replaced = False
         self.was_used = False
         # Bytes whose checksums this process has seen to be right: by appending, recovering or reading them.
         self.verified = VerifiedRanges()

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from penstock.domain.compaction import CompactionRules
+
 UNLIMITED: Final = -1
 
 KIB: Final = 1024
@@ -35,6 +37,8 @@ class LogConfig(msgspec.Struct, frozen=True):
     retention_ms: int = 7 * DAY_MS
     retention_bytes: int = UNLIMITED
     durability: Durability = Durability.FSYNC
+    # None: its records are not compacted.
+    compaction: CompactionRules | None = None
 
 
 class StorageConfig(msgspec.Struct, frozen=True):
@@ -61,6 +65,10 @@ class StorageConfig(msgspec.Struct, frozen=True):
     producers_max: int = 100_000
     # Bytes of old log that are checked on the event loop before a thread is taken: about 10 µs of checksum.
     inline_check_bytes_max: int = 64 * KIB
+    # What compaction may take for the keys of one log, 160 bytes each: over it, the log is cleaned in several passes.
+    cleaner_map_bytes: int = 128 * MIB
+    # How much of the disk's speed compaction may take, reads and writes together.
+    cleaner_bytes_per_second: int = 64 * MIB
 
 
 def handles_max_of(config: StorageConfig) -> int:

@@ -5,7 +5,7 @@ This is one of the few places where records inside a batch are looked at: only o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,6 +27,22 @@ class TimestampOffset(msgspec.Struct, frozen=True):
     leader_epoch: int
 
 
+Found = TimestampOffset | Damaged | Offline | None
+
+
+class _SegmentReplaced(Exception):  # noqa: N818  not an error: the question is asked again
+    pass
+
+
+def ask(log: PartitionLog, question: Callable[[TimeLookup], Found]) -> Found:
+    """Blocking. Asks again when a cleaning has replaced a segment meanwhile, which it does much more slowly."""
+    while True:
+        try:
+            return question(TimeLookup(log))
+        except _SegmentReplaced:
+            continue
+
+
 class TimeLookup:
     """One question about one log, as far as it was readable when asked."""
 
@@ -37,7 +53,7 @@ class TimeLookup:
         self._segments = [segment for segment in log.segments if segment.base_offset < self._readable_end]
         self._damage: Damage | None = None
 
-    def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | Damaged | Offline | None:
+    def first_at_or_after(self, timestamp_ms: int) -> Found:
         if self._log.failure is not None:
             return Offline(self._log.failure)
         for segment in self._segments:
@@ -49,7 +65,7 @@ class TimeLookup:
                     return Damaged(self._damage)
         return None
 
-    def newest(self) -> TimestampOffset | Damaged | Offline | None:
+    def newest(self) -> Found:
         if self._log.failure is not None:
             return Offline(self._log.failure)
         newest_ms = -1
@@ -124,9 +140,13 @@ class TimeLookup:
 
     def _open(self, segment: Segment) -> File | None:
         try:
-            return self._log.context.files.open(segment.path)
+            file = self._log.context.files.open(segment.path)
         except FileNotFoundError:
-            return None  # retired since we began
+            file = None  # retired since we began
+        # After the file is open: before a cleaned segment takes the name, the old one is told.
+        if segment.is_replaced:
+            raise _SegmentReplaced
+        return file
 
     def _note_damage(self, segment: Segment, offset: int, position: int, problem: BatchProblem) -> None:
         self._damage = Damage(offset, segment.base_offset, position, problem.reason)

@@ -36,6 +36,8 @@ from support.kafka_phrases import (
 OLDEST, NEWEST = 4, 18
 # Longer than any test: whoever waits for it has not been woken.
 FOR_EVER_MS = 60_000
+# A leftover of the limit that is smaller than a usual batch is not looked at.
+LARGE = 100_000
 VERSIONS = pytest.mark.parametrize("version", [OLDEST, 7, 11, 12, 13, NEWEST])
 
 
@@ -244,7 +246,7 @@ async def fill_partitions(node: TalkingNode, talk: Conversation, value_bytes: in
 
 
 async def test_partitions_share_the_limit_in_their_order(node: TalkingNode, talk: Conversation) -> None:
-    size = await fill_partitions(node, talk, 1000)
+    size = await fill_partitions(node, talk, LARGE)
     everything = wanted("many", {2: 0, 0: 0, 1: 0})
     for limit, served in ((1, [2]), (size, [2]), (2 * size - 1, [2]), (2 * size, [2, 0]), (3 * size, [2, 0, 1])):
         reply = await talk.ask(fetch_many([everything], bytes_max=limit), FetchResponse, 12)
@@ -254,16 +256,16 @@ async def test_partitions_share_the_limit_in_their_order(node: TalkingNode, talk
 
 
 async def test_node_limits_a_reply_whatever_is_asked_for() -> None:
-    async with running_node(broker=BrokerConfig(fetch_bytes_max=2500)) as node:
+    async with running_node(broker=BrokerConfig(fetch_bytes_max=5 * LARGE // 2)) as node:
         talk = await node.connect()
-        await fill_partitions(node, talk, 1000)
+        await fill_partitions(node, talk, LARGE)
         reply = await talk.ask(fetch_many([wanted("many", {0: 0, 1: 0, 2: 0})]), FetchResponse, 12)
         assert sum(bool(data.records) for data in by_partition(reply).values()) == 2
 
 
 async def test_cold_partitions_share_the_limit_too(node: TalkingNode, talk: Conversation) -> None:
     """What is not in memory is loaded by threads: no more of it than was asked for, however many partitions."""
-    size = await fill_partitions(node, talk, 1000, count=6)
+    size = await fill_partitions(node, talk, LARGE, count=6)
     for index in range(6):
         make_cold(node, "many", index)
     everything = wanted("many", dict.fromkeys(range(6), 0))

@@ -157,7 +157,7 @@ async def test_assignment_to_this_node_is_taken(node: TalkingNode, talk: Convers
     assert (result.error_code, result.num_partitions) == (ErrorCode.NONE, 2)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(20)
 async def test_request_with_very_many_names_costs_little_each(talk: Conversation) -> None:
     """Each name against each other would keep the loop for minutes."""
     wanted = [new_topic(f"no {number}") for number in range(40_000)]

@@ -119,7 +119,9 @@ async def test_large_requests_of_all_connections_together_are_bounded(talk: Scri
 
 
 async def test_nothing_behind_what_is_malformed_is_looked_at(talk: ScriptedTalk) -> None:
-    talk.server.on_frame = lambda connection, body: connection.abort("bad") if body == b"bad" else connection.reply([body])
+    talk.server.on_frame = lambda connection, body: (
+        connection.abort("bad") if body == b"bad" else connection.reply([body])
+    )
     talk.send(frame(b"good") + frame(b"bad") + frame(b"later"))
     assert talk.server.frames == [b"good", b"bad"]
     assert talk.transport.written == b"good"

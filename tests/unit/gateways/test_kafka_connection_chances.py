@@ -82,7 +82,16 @@ class Peer:
         self.is_gone = False
 
     def _body(self, number: int, place: int) -> bytes:
-        sizes = [1, 5, 100, 5000, RECEIVE_BYTES - LENGTH_BYTES - 1, RECEIVE_BYTES - LENGTH_BYTES, RECEIVE_BYTES, 100_000]
+        sizes = [
+            1,
+            5,
+            100,
+            5000,
+            RECEIVE_BYTES - LENGTH_BYTES - 1,
+            RECEIVE_BYTES - LENGTH_BYTES,
+            RECEIVE_BYTES,
+            100_000,
+        ]
         size = self.chance.choice([*sizes, *sizes, FRAME_BYTES_MAX])
         return (b"%d-%d-" % (number, place) * (size // 4 + 1))[:size]
 

@@ -21,7 +21,7 @@ from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
 from penstock.gateways.kafka_produce_route import ProduceRoute
-from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode, running_node
+from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import (
     DAY_MS,
     altered,
@@ -140,9 +140,19 @@ class Sender:
         self.timeout_ms = chance.choice([1000, 30_000])
         self.transactional_id = chance.choice([None, None, None, None, None, "", "tx"])
 
+    def _change_one_thing(self) -> None:
+        old = dict(vars(self))
+        self._change()
+        changeable = [name for name, value in vars(self).items() if old[name] is not value]
+        kept = self.chance.choice(changeable or ["version"])
+        vars(self).update({name: value for name, value in old.items() if name != kept})
+
     def frame(self, ids: dict[str, bytes]) -> bytes:
-        if self.chance.random() < 0.08:
+        kind = self.chance.random()
+        if kind < 0.05:
             self._change()
+        elif kind < 0.15:
+            self._change_one_thing()
         self._correlation_id += 1
         topic_id = ids.get(self.topic, b"\x99" * 16)
         request = produce(
@@ -196,7 +206,7 @@ class Sender:
         if kind < 0.90:
             return frame
         if kind < 0.95:
-            place = chance.randrange(min(len(body), 120))
+            place = chance.choice([chance.randrange(min(len(body), 120)), len(body) - chance.randint(1, 4)])
             body = body[:place] + bytes([body[place] ^ 1 << chance.randrange(8)]) + body[place + 1 :]
         elif kind < 0.97:
             body = body[: chance.randrange(8, len(body))]
@@ -266,19 +276,19 @@ async def test_route_is_learnt_and_counted(node: TalkingNode, taken: list[int], 
 
 
 @pytest.mark.parametrize("version", [8, 9, 12])
-async def test_head_alone_is_malformed_and_not_a_route(node: TalkingNode, taken: list[int], version: int) -> None:
-    """At the very end of the receive buffer, where looking for a length would look past it."""
+async def test_frame_cut_anywhere_is_not_taken(node: TalkingNode, version: int) -> None:
+    """Also at the very end of the receive buffer, where looking for a length would look past it."""
     talk = await learnt(node, version)
-    whole = talk.frame(produce("orders", batch(b"x")), version)
-    records = len(batch(b"x"))
-    tail = 3 + 1 if version >= 9 else 4
-    head = whole[4 : len(whole) - records - tail]
-    # The frames before it fill the buffer but for this one.
-    filler = talk.frame(produce("orders", batch(b"z" * (64 * 1024 - 2 * len(head) - 300))), version)
-    talk.send_bytes(filler + LENGTH.pack(len(head)) + head)
-    talk._asked.popleft()
-    await talk.hear(ProduceResponse)
-    await talk.expect_closed()
+    (connection,) = [each for each in node.server._connections if each.route is not None]
+    route = connection.route
+    assert route is not None
+    whole = talk.frame(produce("orders", batch(b"x" * 300)), version)[4:]
+    for end in range(len(whole)):
+        cut = bytearray(whole[:end])
+        assert not route.take(connection, cut, memoryview(cut), 0, end)
+        beside = bytearray(whole)
+        assert not route.take(connection, beside, memoryview(beside), 0, end)
+    assert node.shell("orders").log.log_end == 2
 
 
 async def test_padded_length_is_judged_by_the_decoder(node: TalkingNode) -> None:

@@ -97,7 +97,7 @@ async def test_largest_frame_is_taken_and_one_byte_more_is_not() -> None:
 
 
 async def test_slow_reader_is_owed_no_more_than_the_bound() -> None:
-    """A hundred fetches of a megabyte each, and a peer that reads none of them: a few are made, the rest wait unread."""
+    """A hundred fetches of a megabyte each, and a peer that reads none of them: a few are made, the rest wait."""
     async with running_node(kafka=settings(write_buffer_bytes_max=2 * MEGABYTE)) as node:
         await node.create_topic("orders")
         writer = await node.connect()
@@ -197,7 +197,9 @@ async def test_fault_in_one_reply_after_a_sync_does_not_keep_the_others(
     await unlucky.expect_closed()
 
 
-async def test_malformed_request_ends_its_connection_after_what_was_ready(node: TalkingNode, talk: Conversation) -> None:
+async def test_malformed_request_ends_its_connection_after_what_was_ready(
+    node: TalkingNode, talk: Conversation
+) -> None:
     await node.create_topic("orders")
     good = talk.frame(ApiVersionsRequest(), 0)
     bad = talk.frame(produce("orders", batch(b"x")), 9)[4:-1]
@@ -254,6 +256,21 @@ async def test_peer_that_never_reads_its_last_replies_is_cut_off() -> None:
         deaf.close()
 
 
+async def test_waiting_fetch_does_not_outlive_its_client(node: TalkingNode, talk: Conversation) -> None:
+    """Or a client that comes, asks and goes again and again would leave a fetch behind each time."""
+    await node.create_topic("orders")
+    for _ in range(5):
+        gone = await node.connect()
+        await gone.send(fetch("orders", wait_ms=FOR_EVER_MS), 12)
+        while not node.shell("orders").readers:
+            await talk.expect_open()
+        gone.close()
+        while node.server.connection_count > 1:
+            await talk.expect_open()
+        await talk.expect_open()
+        assert not node.shell("orders").readers
+
+
 async def test_no_more_connections_than_allowed() -> None:
     async with running_node(kafka=settings(connections_max=2)) as node:
         first, second = await node.connect(), await node.connect()
@@ -301,14 +318,14 @@ async def test_stop_waits_until_a_large_reply_was_taken() -> None:
     async with running_node() as node:
         await node.create_topic("orders")
         talk = await node.connect()
-        for _ in range(20):
+        for _ in range(12):
             await talk.ask(produce("orders", batch(bytes(MEGABYTE))), ProduceResponse, 9)
+        other = await node.connect()
         await talk.send(fetch("orders"), 12)
         while not node.server.request_counts[FetchRequest.api_key]:
-            await asyncio.sleep(0)
+            await other.expect_open()
         stopping = asyncio.ensure_future(node.stop())
-        await asyncio.sleep(0)
-        assert len(values_in(only_partition(await talk.hear(FetchResponse)).records)) == 20
+        assert len(values_in(only_partition(await talk.hear(FetchResponse)).records)) == 12
         await talk.expect_closed()
         await stopping
 

@@ -1,0 +1,237 @@
+"""Consumer groups from outside: which there are, who is in one, what it has read, and how to move or remove it.
+
+A group is asked about at its coordinator; lists are put together from every broker. Groups of both protocols come out
+in one shape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+
+from penstock.client.cluster_client import ClusterClient
+from penstock.client.connection import Connection
+from penstock.client.errors import BrokerError, ClientError, TopicMissingError
+from penstock.codec.wire import NO_UUID, ErrorCode
+from penstock.codec.wire.messages import consumer_group_describe as consumer_wire
+from penstock.codec.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.codec.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from penstock.codec.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+from penstock.domain.group_subscription import read_assignment
+
+# A coordinator that moves or starts is back within a second or two: 20 times 100 ms.
+COORDINATOR_ATTEMPTS_MAX: Final = 20
+COORDINATOR_RETRY_MS: Final = 100
+KEY_TYPE_GROUP: Final = 0
+DEAD: Final = "Dead"
+EMPTY: Final = "Empty"
+
+_NOT_YET: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+
+# A topic's name and a partition's number.
+Place = tuple[str, int]
+
+
+class GroupMissingError(ClientError):
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"group {group_id!r} does not exist")
+
+
+class ListedGroup(msgspec.Struct, frozen=True):
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assigned: tuple[Place, ...]
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    group: str
+    type: str
+    state: str
+    # The classic group's protocol, the consumer group's assignor.
+    assignor: str
+    # A consumer group's; a classic group does not tell its generation.
+    epoch: int | None
+    coordinator: int
+    members: tuple[GroupMember, ...]
+
+
+async def list_groups(
+    client: ClusterClient, *, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> list[ListedGroup]:
+    found: dict[str, ListedGroup] = {}
+    for broker in client.brokers:
+        connection = await client.connection_to(broker.node_id)
+        request = ListGroupsRequest(states_filter=tuple(states), types_filter=tuple(types))
+        reply = await connection.call(request, ListGroupsResponse)
+        _check(reply.error_code, "groups were not listed")
+        for group in reply.groups:
+            found[group.group_id] = ListedGroup(
+                group.group_id, group.group_type or "classic", group.group_state, group.protocol_type
+            )
+    return [found[group_id] for group_id in sorted(found)]
+
+
+async def describe_group(client: ClusterClient, group_id: str) -> GroupInfo:
+    """Raises `GroupMissingError`."""
+    connection, node_id = await _coordinator(client, group_id)
+    if connection.supports(ConsumerGroupDescribeRequest.api_key):
+        request = ConsumerGroupDescribeRequest(group_ids=(group_id,))
+        reply = await connection.call(request, ConsumerGroupDescribeResponse)
+        (found,) = reply.groups
+        if found.error_code == ErrorCode.NONE:
+            return _consumer_info(found, node_id)
+        if found.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise BrokerError(found.error_code, f"group {group_id!r}", found.error_message)
+    classic = await connection.call(DescribeGroupsRequest(groups=(group_id,)), DescribeGroupsResponse)
+    (described,) = classic.groups
+    if described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or described.group_state == DEAD:
+        raise GroupMissingError(group_id)
+    _check(described.error_code, f"group {group_id!r}")
+    return _classic_info(described, node_id)
+
+
+def _consumer_info(found: consumer_wire.DescribedGroup, node_id: int) -> GroupInfo:
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host.removeprefix("/"),
+            tuple(
+                sorted(
+                    (topic.topic_name, number)
+                    for topic in member.assignment.topic_partitions
+                    for number in topic.partitions
+                )
+            ),
+        )
+        for member in found.members
+    )
+    return GroupInfo(
+        found.group_id, "consumer", found.group_state, found.assignor_name, found.group_epoch, node_id, members
+    )
+
+
+def _classic_info(found: DescribedGroup, node_id: int) -> GroupInfo:
+    members = []
+    for member in found.members:
+        # What other protocols than the consumers' put there is their own business.
+        read = read_assignment(member.member_assignment) if found.protocol_type == "consumer" else None
+        places = sorted((topic, number) for topic, numbers in read or () for number in numbers)
+        members.append(
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host.removeprefix("/"),
+                tuple(places),
+            )
+        )
+    return GroupInfo(found.group_id, "classic", found.group_state, found.protocol_data, None, node_id, tuple(members))
+
+
+async def committed_offsets(client: ClusterClient, group_id: str) -> dict[Place, int]:
+    """Everything that the group has committed; nothing, if there is no such group."""
+    connection, _ = await _coordinator(client, group_id)
+    wanted = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+    request = OffsetFetchRequest(group_id=group_id, topics=None, groups=(wanted,))
+    reply = await connection.call(request, OffsetFetchResponse)
+    _check(reply.error_code, f"offsets of group {group_id!r}")
+    found = {
+        (topic.name, place.partition_index): place.committed_offset
+        for topic in reply.topics
+        for place in topic.partitions
+    }
+    # From version 10 on topics are named by id.
+    names: dict[bytes, str] = {}
+    if any(topic.topic_id != NO_UUID for group in reply.groups for topic in group.topics):
+        names = {topic.topic_id: topic.name for topic in await client.topics()}
+    for group in reply.groups:
+        _check(group.error_code, f"offsets of group {group_id!r}")
+        for answered in group.topics:
+            name = answered.name or names.get(bytes(answered.topic_id))
+            if name is not None:
+                found |= {(name, place.partition_index): place.committed_offset for place in answered.partitions}
+    return {place: offset for place, offset in sorted(found.items()) if offset >= 0}
+
+
+async def commit_offsets(client: ClusterClient, group_id: str, offsets: Mapping[Place, int]) -> None:
+    """From outside, which a group with members refuses."""
+    connection, _ = await _coordinator(client, group_id)
+    topics = []
+    for name, places in groupby(sorted(offsets), key=itemgetter(0)):
+        info = await client.topic(name)
+        partitions = tuple(
+            OffsetCommitRequestPartition(partition_index=number, committed_offset=offsets[topic, number])
+            for topic, number in places
+        )
+        topics.append(OffsetCommitRequestTopic(name=name, topic_id=info.topic_id, partitions=partitions))
+    reply = await connection.call(OffsetCommitRequest(group_id=group_id, topics=topics), OffsetCommitResponse)
+    for answered in reply.topics:
+        for outcome in answered.partitions:
+            if outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise TopicMissingError(answered.name)
+            what = f"offset of partition {outcome.partition_index} of {answered.name!r} was not committed"
+            _check(outcome.error_code, what)
+
+
+async def delete_group(client: ClusterClient, group_id: str) -> None:
+    connection, _ = await _coordinator(client, group_id)
+    reply = await connection.call(DeleteGroupsRequest(groups_names=(group_id,)), DeleteGroupsResponse)
+    for result in reply.results:
+        if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            raise GroupMissingError(group_id)
+        _check(result.error_code, f"group {group_id!r} was not deleted")
+
+
+async def _coordinator(client: ClusterClient, group_id: str) -> tuple[Connection, int]:
+    request = FindCoordinatorRequest(key=group_id, key_type=KEY_TYPE_GROUP, coordinator_keys=(group_id,))
+    for attempt in range(COORDINATOR_ATTEMPTS_MAX):
+        if attempt:
+            await asyncio.sleep(COORDINATOR_RETRY_MS / 1000)
+        reply = await client.call(request, FindCoordinatorResponse)
+        answer = reply.coordinators[0] if reply.coordinators else reply
+        if answer.error_code == ErrorCode.NONE:
+            return await client.connection_to(answer.node_id), answer.node_id
+        if answer.error_code not in _NOT_YET:
+            break
+    raise BrokerError(answer.error_code, f"coordinator of group {group_id!r}", answer.error_message)
+
+
+def _check(code: int, what: str) -> None:
+    if code != 0:
+        raise BrokerError(code, what)

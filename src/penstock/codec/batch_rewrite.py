@@ -1,0 +1,117 @@
+"""A stored batch with fewer records than it had: what compaction writes.
+
+The records that stay are copied as they stand, because offset and time in them are relative to the batch's own, which
+do not change: neither does the number of offsets that the batch stands for. So a producer's sequence can still be read
+off it, and no offset moves.
+
+A batch that holds a deletion gets a *horizon*, the moment from which on the deletion may go. As in Kafka it takes the
+place of the base timestamp, which an attribute says, so every record's time is written anew, relative to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from penstock.codec.record_batch import (
+    ATTRIBUTE_CODEC_MASK,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    read_header,
+)
+from penstock.codec.records import seal_batch
+from penstock.codec.varint import encode_varint, read_varint
+
+ATTRIBUTE_DELETE_HORIZON: Final = 0b100_0000
+NO_HORIZON: Final = -1
+# Of one batch: its last offset delta is 32 bits.
+BATCH_OFFSETS_MAX: Final = 2**31 - 1
+
+
+def horizon_of(header: BatchHeader) -> int:
+    """From when on deletions in the batch may go; -1: not decided yet."""
+    return header.base_timestamp if header.attributes & ATTRIBUTE_DELETE_HORIZON else NO_HORIZON
+
+
+def rebuild_batch(
+    header: BatchHeader,
+    records: Iterable[bytes | memoryview],
+    *,
+    record_count: int,
+    newest_ms: int,
+    horizon_ms: int = NO_HORIZON,
+) -> bytearray:
+    """The batch with only those records, in plain, as they stood in it; `newest_ms` is of them. A horizon is given to
+    a batch that has none."""
+    payload = b"".join(records)
+    if not header.has_log_append_time:
+        header = msgspec.structs.replace(header, max_timestamp=newest_ms)
+    if horizon_ms != NO_HORIZON:
+        assert horizon_of(header) == NO_HORIZON, "a horizon never moves"
+        if not header.has_log_append_time:
+            payload = _shift_times(payload, record_count, header.base_timestamp - horizon_ms)
+        header = msgspec.structs.replace(
+            header, attributes=header.attributes | ATTRIBUTE_DELETE_HORIZON, base_timestamp=horizon_ms
+        )
+    return seal_batch(msgspec.structs.replace(header, record_count=record_count), payload)
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """The batch without any record: whose it was, its offsets and its sequence."""
+    emptied = msgspec.structs.replace(
+        header,
+        attributes=header.attributes & ~(ATTRIBUTE_CODEC_MASK | ATTRIBUTE_DELETE_HORIZON),
+        base_timestamp=NO_TIMESTAMP,
+        # Nothing in it is of that time any more: a search for the newest record must not come here.
+        max_timestamp=NO_TIMESTAMP,
+        record_count=0,
+    )
+    return seal_batch(emptied, b"")
+
+
+def filler_batch(*, base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:
+    """Stands for offsets whose records are gone: batches follow each other without a gap, also after compaction."""
+    assert 0 < next_offset - base_offset <= BATCH_OFFSETS_MAX
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=HEADER_BYTES - LENGTH_PREFIX_BYTES,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        checksum=0,
+        attributes=0,
+        last_offset_delta=next_offset - base_offset - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=NO_SEQUENCE,
+        record_count=0,
+    )
+    return seal_batch(header, b"")
+
+
+def header_of(batch: bytearray) -> BatchHeader:
+    """Of a batch that was made here."""
+    header = read_header(batch)
+    assert isinstance(header, BatchHeader)
+    return header
+
+
+def _shift_times(payload: bytes, record_count: int, shift_ms: int) -> bytes:
+    """The records with times relative to a base that lies `shift_ms` earlier. They were read before: they are whole."""
+    parts: list[bytes] = []
+    position = 0
+    for _ in range(record_count):
+        size, start = read_varint(payload, position)
+        delta, rest = read_varint(payload, start + 1)
+        position = start + size
+        body = payload[start : start + 1] + encode_varint(delta + shift_ms) + payload[rest:position]
+        parts += (encode_varint(len(body)), body)
+    return b"".join(parts)

@@ -1,0 +1,215 @@
+"""What operators ask of groups: DescribeGroups, ConsumerGroupDescribe, ListGroups, DeleteGroups.
+
+DescribeGroups knows classic groups alone and ConsumerGroupDescribe those of KIP-848 alone: to each, a group of the
+other kind is not there. Tools ask the second first, and the first about what it did not find.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.codec.wire import ErrorCode
+from penstock.codec.wire.messages import consumer_group_describe as consumer_wire
+from penstock.codec.wire.messages import describe_groups as classic_wire
+from penstock.codec.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.codec.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from penstock.codec.wire.messages.describe_groups import (
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.codec.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from penstock.domain import access
+from penstock.domain.access import CLUSTER, Authorizer, Operation, authorized_operations
+from penstock.domain.group_classic import ClassicState
+from penstock.domain.group_commands import DeleteGroup, Refused
+from penstock.domain.group_description import DEAD, GroupDescription, MemberDescription
+from penstock.domain.group_values import Assignment, GroupKind
+from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_errors import GROUP_CODES
+from penstock.gateways.kafka_metadata import NOT_ASKED
+
+# DescribeGroups: older ones are told of a group that is not there by its state, Dead.
+NOT_FOUND_FROM: Final = 6
+CLASSIC_MEMBER: Final = 0
+CONSUMER_MEMBER: Final = 1
+
+
+class GroupAdminHandler:
+    def __init__(self, broker: Broker, groups: GroupCoordinator, authorizer: Authorizer) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._authorizer = authorizer
+
+    # Classic groups
+
+    async def describe_groups(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+        with_operations = request.include_authorized_operations
+        groups = [
+            await self._describe_classic(group_id, context, with_operations=with_operations)
+            for group_id in request.groups
+        ]
+        return DescribeGroupsResponse(groups=groups)
+
+    async def _describe_classic(
+        self, group_id: str, context: RequestContext, *, with_operations: bool
+    ) -> classic_wire.DescribedGroup:
+        if not self._may(Operation.DESCRIBE, group_id, context):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return classic_wire.DescribedGroup(group_id=group_id, error_code=code)
+        found = await self._groups.describe(group_id)
+        if found.state == DEAD or found.kind is not GroupKind.CLASSIC:
+            return self._no_classic_group(group_id, context, with_operations=with_operations)
+        # Before a generation is stable its protocol and its members' parts are in the making: nobody is told them.
+        is_stable = found.state == ClassicState.STABLE
+        return classic_wire.DescribedGroup(
+            group_id=group_id,
+            group_state=found.state,
+            protocol_type=found.protocol_type,
+            protocol_data=found.protocol if is_stable else "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata if is_stable else b"",
+                    member_assignment=member.assignment if is_stable else b"",
+                )
+                for member in found.members
+            ],
+            authorized_operations=self._operations(group_id, context, with_operations=with_operations),
+        )
+
+    def _no_classic_group(
+        self, group_id: str, context: RequestContext, *, with_operations: bool
+    ) -> classic_wire.DescribedGroup:
+        if context.api_version < NOT_FOUND_FROM:
+            operations = self._operations(group_id, context, with_operations=with_operations)
+            return classic_wire.DescribedGroup(group_id=group_id, group_state=DEAD, authorized_operations=operations)
+        return classic_wire.DescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"there is no classic group {group_id}",
+            group_id=group_id,
+            group_state=DEAD,
+        )
+
+    # Consumer groups
+
+    async def consumer_group_describe(
+        self, request: ConsumerGroupDescribeRequest, context: RequestContext
+    ) -> ConsumerGroupDescribeResponse:
+        with_operations = request.include_authorized_operations
+        groups = [
+            await self._describe_consumer(group_id, context, with_operations=with_operations)
+            for group_id in request.group_ids
+        ]
+        return ConsumerGroupDescribeResponse(groups=groups)
+
+    async def _describe_consumer(
+        self, group_id: str, context: RequestContext, *, with_operations: bool
+    ) -> consumer_wire.DescribedGroup:
+        if not self._may(Operation.DESCRIBE, group_id, context):
+            return _not_described(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed to see this group")
+        if not group_id:
+            return _not_described(group_id, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        found = await self._groups.describe(group_id)
+        if found.state == DEAD or found.kind is not GroupKind.CONSUMER:
+            message = f"there is no group {group_id} of the consumer protocol"
+            return _not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
+        if not self._may_see_topics(found, context):
+            message = "the group reads topics that you are not allowed to see"
+            return _not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+        return consumer_wire.DescribedGroup(
+            group_id=group_id,
+            group_state=found.state,
+            group_epoch=found.epoch,
+            assignment_epoch=found.target_epoch,
+            assignor_name=found.protocol,
+            members=[self._consumer_member(member) for member in found.members],
+            authorized_operations=self._operations(group_id, context, with_operations=with_operations),
+        )
+
+    def _consumer_member(self, member: MemberDescription) -> consumer_wire.Member:
+        return consumer_wire.Member(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=member.member_epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=member.topic_names,
+            # Empty, not null, where there is none: as Kafka says it.
+            subscribed_topic_regex=member.topic_regex,
+            assignment=self._named(member.assigned),
+            target_assignment=self._named(member.target),
+            member_type=CLASSIC_MEMBER if member.uses_classic_protocol else CONSUMER_MEMBER,
+        )
+
+    def _named(self, assignment: Assignment) -> consumer_wire.Assignment:
+        """Topics that have been deleted since are left out."""
+        topics = []
+        for topic_id, partitions in groupby(assignment, key=itemgetter(0)):
+            served = self._broker.topic_by_id(topic_id)
+            if served is not None:
+                numbers = [number for _, number in partitions]
+                topics.append(consumer_wire.TopicPartitions(topic_id, served.name, numbers))
+        return consumer_wire.Assignment(topics)
+
+    def _may_see_topics(self, found: GroupDescription, context: RequestContext) -> bool:
+        names = {name for member in found.members for name in member.topic_names}
+        topic_ids = {topic_id for member in found.members for topic_id, _ in (*member.assigned, *member.target)}
+        served = (self._broker.topic_by_id(topic_id) for topic_id in sorted(topic_ids))
+        names |= {topic.name for topic in served if topic is not None}
+        authorize = self._authorizer.authorize
+        return all(authorize(context.principal, Operation.DESCRIBE, access.topic(name)) for name in sorted(names))
+
+    # All of them
+
+    async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        # Who may see the cluster sees every group; others those that they may see.
+        sees_all = self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER)
+        return ListGroupsResponse(
+            groups=[
+                ListedGroup(group_id, found.protocol_type, found.state, found.kind)
+                for group_id, found in sorted(await self._groups.list_groups(), key=itemgetter(0))
+                if (not states or found.state.lower() in states)
+                and (not types or found.kind in types)
+                and (sees_all or self._may(Operation.DESCRIBE, group_id, context))
+            ]
+        )
+
+    async def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+        names = dict.fromkeys(request.groups_names)
+        return DeleteGroupsResponse(results=[await self._delete(group_id, context) for group_id in names])
+
+    async def _delete(self, group_id: str, context: RequestContext) -> DeletableGroupResult:
+        if not self._may(Operation.DELETE, group_id, context):
+            return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        reply = await self._groups.submit(group_id, DeleteGroup())
+        return DeletableGroupResult(group_id, GROUP_CODES[reply.error] if isinstance(reply, Refused) else 0)
+
+    def _may(self, operation: Operation, group_id: str, context: RequestContext) -> bool:
+        return self._authorizer.authorize(context.principal, operation, access.group(group_id))
+
+    def _operations(self, group_id: str, context: RequestContext, *, with_operations: bool) -> int:
+        if not with_operations:
+            return NOT_ASKED
+        return authorized_operations(self._authorizer, context.principal, access.group(group_id))
+
+
+def _not_described(group_id: str, code: ErrorCode, message: str) -> consumer_wire.DescribedGroup:
+    return consumer_wire.DescribedGroup(group_id=group_id, error_code=code, error_message=message)

@@ -1,0 +1,343 @@
+"""A group's positions: OffsetCommit, OffsetFetch, OffsetDelete.
+
+A partition may be refused by itself (not allowed, no such topic) while the rest of the request goes on to the group.
+Topics are named by id from version 10 on; whoever names one by name means the topic that has it now, so offsets are
+kept with its id either way, and a topic created again under an old name inherits none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.broker.served_topic import ServedTopic
+from penstock.codec.wire import ErrorCode
+from penstock.codec.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from penstock.codec.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from penstock.codec.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from penstock.domain import access
+from penstock.domain.access import Authorizer, Operation
+from penstock.domain.group_commands import (
+    CommitOffsets,
+    DeleteOffsets,
+    FetchedOffset,
+    FetchOffsets,
+    GroupReply,
+    OffsetsFetched,
+    OffsetsWritten,
+    OffsetToCommit,
+    PartitionName,
+    Refused,
+)
+from penstock.domain.group_values import NO_TOPIC_ID
+from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_errors import GROUP_CODES, group_code
+
+TOPIC_IDS_FROM: Final = 10
+# OffsetCommit
+EPOCHS_FROM: Final = 9
+# OffsetFetch
+MANY_GROUPS_FROM: Final = 8
+GROUP_ERROR_FROM: Final = 2
+NO_OFFSET: Final = -1
+
+
+class GroupOffsetsHandler:
+    def __init__(self, broker: Broker, groups: GroupCoordinator, authorizer: Authorizer) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._authorizer = authorizer
+
+    # Commit
+
+    async def offset_commit(self, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+        if not self._may_use_group(Operation.READ, request.group_id, context):
+            return _commit_refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        offsets: list[OffsetToCommit] = []
+        # By topic and partition as they were asked for: an error, or None for what the group is to decide.
+        problems = [self._sort_out(topic, offsets, context) for topic in request.topics]
+        outcomes: Iterator[ErrorCode] = iter(())
+        if offsets:
+            command = CommitOffsets(
+                offsets=tuple(offsets),
+                member_id=request.member_id,
+                generation=request.generation_id_or_member_epoch,
+                instance_id=request.group_instance_id,
+                retention_ms=request.retention_time_ms,
+                knows_epochs=context.api_version >= EPOCHS_FROM,
+            )
+            reply = await self._groups.submit(request.group_id, command)
+            outcomes = _outcomes(reply, len(offsets))
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        OffsetCommitResponsePartition(
+                            given.partition_index, next(outcomes) if problem is None else problem
+                        )
+                        for given, problem in zip(topic.partitions, codes, strict=True)
+                    ],
+                )
+                for topic, codes in zip(request.topics, problems, strict=True)
+            ]
+        )
+
+    def _sort_out(
+        self, topic: OffsetCommitRequestTopic, offsets: list[OffsetToCommit], context: RequestContext
+    ) -> list[ErrorCode | None]:
+        found = self._find(topic.name, topic.topic_id, Operation.READ, context)
+        if isinstance(found, ErrorCode):
+            return [found] * len(topic.partitions)
+        problems: list[ErrorCode | None] = []
+        for given in topic.partitions:
+            if found.partition(given.partition_index) is None:
+                problems.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            problems.append(None)
+            offsets.append(
+                OffsetToCommit(
+                    found.name,
+                    given.partition_index,
+                    given.committed_offset,
+                    given.committed_leader_epoch,
+                    given.committed_metadata or "",
+                    found.topic_id,
+                )
+            )
+        return problems
+
+    # Fetch
+
+    async def offset_fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+        if context.api_version >= MANY_GROUPS_FROM:
+            groups = [
+                await self._fetch(group, context, requires_stable=request.require_stable) for group in request.groups
+            ]
+            return OffsetFetchResponse(groups=groups)
+        topics = None
+        if request.topics is not None:
+            topics = [
+                OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            ]
+        wanted = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+        answer = await self._fetch(wanted, context, requires_stable=request.require_stable)
+        return _as_one_group(answer, wanted, context.api_version)
+
+    async def _fetch(
+        self, wanted: OffsetFetchRequestGroup, context: RequestContext, *, requires_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        group_id = wanted.group_id
+        if not self._may_use_group(Operation.DESCRIBE, group_id, context):
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        places: list[PartitionName] = []
+        refused: list[OffsetFetchResponseTopics] = []
+        for topic in wanted.topics or ():
+            found = self._name_of(topic, context)
+            if isinstance(found, ErrorCode):
+                refused.append(_topic_refused(topic, found))
+            else:
+                name, topic_id = found
+                places += [PartitionName(name, index, topic_id) for index in topic.partition_indexes]
+        reply = await self._groups.submit(
+            group_id,
+            FetchOffsets(
+                partitions=None if wanted.topics is None else tuple(places),
+                member_id=wanted.member_id,
+                member_epoch=wanted.member_epoch,
+                requires_stable=requires_stable,
+            ),
+        )
+        if isinstance(reply, Refused):
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=GROUP_CODES[reply.error])
+        assert isinstance(reply, OffsetsFetched), reply
+        topics = self._fetched(reply.partitions, context, is_everything=wanted.topics is None)
+        return OffsetFetchResponseGroup(group_id=group_id, topics=[*topics, *refused])
+
+    def _name_of(self, topic: OffsetFetchRequestTopics, context: RequestContext) -> tuple[str, bytes] | ErrorCode:
+        """What a group has committed may be asked for even if the topic is gone."""
+        if context.api_version >= TOPIC_IDS_FROM:
+            found = self._find("", topic.topic_id, Operation.DESCRIBE, context)
+            return found if isinstance(found, ErrorCode) else (found.name, found.topic_id)
+        if not self._may_use_topic(Operation.DESCRIBE, topic.name, context):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        served = self._broker.topic(topic.name)
+        return topic.name, NO_TOPIC_ID if served is None else served.topic_id
+
+    def _fetched(
+        self, offsets: Sequence[FetchedOffset], context: RequestContext, *, is_everything: bool
+    ) -> list[OffsetFetchResponseTopics]:
+        by_id = context.api_version >= TOPIC_IDS_FROM
+        topics = []
+        for name, found in groupby(offsets, key=lambda offset: offset.topic):
+            # Who asked for everything is not told of what it may not see, nor of what has no id any more.
+            if is_everything and not self._may_use_topic(Operation.DESCRIBE, name, context):
+                continue
+            served = self._broker.topic(name)
+            if by_id and served is None:
+                continue
+            topics.append(
+                OffsetFetchResponseTopics(
+                    name=name,
+                    topic_id=NO_TOPIC_ID if served is None else served.topic_id,
+                    partitions=[
+                        OffsetFetchResponsePartitions(
+                            offset.partition,
+                            offset.offset,
+                            offset.leader_epoch,
+                            offset.metadata,
+                            group_code(offset.error),
+                        )
+                        for offset in found
+                    ],
+                )
+            )
+        return topics
+
+    # Delete
+
+    async def offset_delete(self, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+        if not self._may_use_group(Operation.DELETE, request.group_id, context):
+            return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not request.group_id:
+            return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        places: list[PartitionName] = []
+        problems: list[list[ErrorCode | None]] = []
+        for topic in request.topics:
+            found = self._find(topic.name, NO_TOPIC_ID, Operation.READ, context)
+            codes: list[ErrorCode | None] = []
+            for given in topic.partitions:
+                if isinstance(found, ErrorCode):
+                    codes.append(found)
+                elif found.partition(given.partition_index) is None:
+                    codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                else:
+                    codes.append(None)
+                    places.append(PartitionName(found.name, given.partition_index, found.topic_id))
+            problems.append(codes)
+        reply = await self._groups.submit(request.group_id, DeleteOffsets(tuple(places)))
+        if isinstance(reply, Refused):
+            return OffsetDeleteResponse(error_code=GROUP_CODES[reply.error])
+        outcomes = _outcomes(reply, len(places))
+        return OffsetDeleteResponse(
+            topics=[
+                OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetDeleteResponsePartition(
+                            given.partition_index, next(outcomes) if problem is None else problem
+                        )
+                        for given, problem in zip(topic.partitions, codes, strict=True)
+                    ],
+                )
+                for topic, codes in zip(request.topics, problems, strict=True)
+            ]
+        )
+
+    # Looking up
+
+    def _may_use_group(self, operation: Operation, group_id: str, context: RequestContext) -> bool:
+        return self._authorizer.authorize(context.principal, operation, access.group(group_id))
+
+    def _may_use_topic(self, operation: Operation, name: str, context: RequestContext) -> bool:
+        return self._authorizer.authorize(context.principal, operation, access.topic(name))
+
+    def _find(
+        self, name: str, topic_id: bytes, operation: Operation, context: RequestContext
+    ) -> ServedTopic | ErrorCode:
+        """By name, or by id where the version has one. A name that may not be used is not even looked for."""
+        if context.api_version >= TOPIC_IDS_FROM:
+            topic = self._broker.topic_by_id(topic_id)
+            if topic is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            name = topic.name
+        if not self._may_use_topic(operation, name, context):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topic = self._broker.topic(name)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic
+
+
+def _outcomes(reply: GroupReply, count: int) -> Iterator[ErrorCode]:
+    """One for each partition that went to the group, in the order they went."""
+    if isinstance(reply, Refused):
+        return iter([GROUP_CODES[reply.error]] * count)
+    assert isinstance(reply, OffsetsWritten), reply
+    return iter([group_code(outcome.error) for outcome in reply.partitions])
+
+
+def _commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[OffsetCommitResponsePartition(given.partition_index, code) for given in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _topic_refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET, error_code=code)
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def _as_one_group(
+    answer: OffsetFetchResponseGroup, wanted: OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponse:
+    """Before version 8 the group's answer is the response itself; in version 1 its error stands at each partition."""
+    topics = answer.topics
+    if answer.error_code != ErrorCode.NONE and version < GROUP_ERROR_FROM:
+        topics = [_topic_refused(topic, ErrorCode(answer.error_code)) for topic in wanted.topics or ()]
+    return OffsetFetchResponse(
+        error_code=answer.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        found.partition_index,
+                        found.committed_offset,
+                        found.committed_leader_epoch,
+                        found.metadata,
+                        found.error_code,
+                    )
+                    for found in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
+    )

@@ -1,0 +1,166 @@
+"""The log cleaner: finds the log that needs compaction most and cleans it, one at a time, in a thread of its own.
+
+    loop     choose a log ─► begin            ┌──────── apply ─────────┐          note the clean end
+    thread                    index ─► write_next                      finish ─► …  ─► finish
+
+Everything that decides about a log or changes it happens on the loop, in single steps; reading, deciding about records
+and writing happen in the thread, natively, within bounds of memory and of speed. A log is cleaned again only after a
+checkpoint has saved what the cleaning before it has swapped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.domain.compaction import CleanablePart, CompactionRules, find_cleanable, most_due
+from penstock.storage.cleaner_chunks import LogDamagedError
+from penstock.storage.cleaner_swap import SegmentReplacement, SwapUnknownError
+from penstock.storage.cleaner_throttle import CleaningStopped, Throttle
+from penstock.storage.cleaner_work import CleaningReport, LogCleaning, TransactionFacts, sealed
+from penstock.storage.log_store import LogStore
+from penstock.storage.partition_log import PartitionLog
+
+_log = get_logger("cleaner")
+
+Result = TypeVar("Result")
+
+
+def no_transactions(_log: PartitionLog) -> TransactionFacts | None:
+    return None
+
+
+class LogCleaner:
+    def __init__(
+        self,
+        store: LogStore,
+        clock: Clock,
+        *,
+        seeds: tuple[int, int],
+        transactions_of: Callable[[PartitionLog], TransactionFacts | None] = no_transactions,
+        on_cleaned: Callable[[PartitionLog, CleaningReport], None] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`seeds` are random numbers that nobody else knows. `on_cleaned` is called on the loop."""
+        self._store = store
+        self._clock = clock
+        self._seeds = seeds
+        self._transactions_of = transactions_of
+        self._on_cleaned = on_cleaned
+        self._throttle = Throttle(clock, sleep, bytes_per_second=store.context.config.cleaner_bytes_per_second)
+        self._threads: ThreadPoolExecutor | None = None
+
+    # --- for the event loop --------------------------------------------------------------------------------------
+
+    async def run(self) -> CleaningReport | None:
+        """Cleans the log that needs it most; None: none does, or it was not to be. Cancelled, it stops the thread."""
+        cleaning = self.begin()
+        if cleaning is None:
+            return None
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, thread_name_prefix="penstock-cleaner")
+        started_ms = self._clock.monotonic_ms()
+        report = await self._clean(cleaning)
+        if report is not None:
+            home = cleaning.log.home
+            _log.info(
+                "log cleaned",
+                topic=home.topic,
+                partition=home.partition,
+                clean_end=report.end_offset,
+                read_bytes=report.read_bytes,
+                saved_bytes=report.saved_bytes,
+                swaps=report.swap_count,
+                milliseconds=self._clock.monotonic_ms() - started_ms,
+            )
+        return report
+
+    async def _clean(self, cleaning: LogCleaning) -> CleaningReport | None:
+        log = cleaning.log
+        try:
+            await self._in_thread(cleaning.index)
+            while (swap := await self._in_thread(cleaning.write_next)) is not None:
+                if not swap.apply():
+                    await self._in_thread(swap.abandon)
+                    return None
+                await self._finish_swap(swap)
+            return self._end(cleaning, await self._in_thread(cleaning.finish))
+        except CleaningStopped:
+            return None
+        except LogDamagedError as error:
+            log.note_damage(error.damage)
+        except SwapUnknownError as error:
+            log.fail(str(error))
+        except OSError as error:
+            # A full disk among them: what was there is there, and the next attempt begins anew.
+            _log.warning("log not cleaned", topic=log.home.topic, partition=log.home.partition, error=str(error))
+        return None
+
+    async def _finish_swap(self, swap: SegmentReplacement) -> None:
+        try:
+            await self._in_thread(swap.finish)
+        except OSError as error:
+            raise SwapUnknownError(f"{swap.segment.path}: {error}") from error
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        assert self._threads is not None
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # Nothing of ours may touch the disk after the store was closed.
+            self._throttle.stop()
+            await asyncio.wait([future])
+            self._throttle.resume()
+            raise
+
+    # --- without a loop, for tests and tools ---------------------------------------------------------------------
+
+    def begin(self) -> LogCleaning | None:
+        """On the loop."""
+        if self._store.is_full:
+            return None
+        chosen = most_due(
+            (log, part, rules)
+            for log in self._store.logs
+            if (rules := log.config.compaction) is not None and (part := self.cleanable_part(log, rules)) is not None
+        )
+        return None if chosen is None else self.begin_with(*chosen)
+
+    def begin_with(self, log: PartitionLog, part: CleanablePart) -> LogCleaning:
+        return LogCleaning(
+            log,
+            part,
+            self._throttle,
+            now_ms=self._clock.now_ms(),
+            seeds=self._seeds,
+            transactions=self._transactions_of(log),
+        )
+
+    def cleanable_part(self, log: PartitionLog, rules: CompactionRules) -> CleanablePart | None:
+        """On the loop. None: nothing is dirty, or the log is not to be touched now."""
+        if not log.is_healthy or log.swaps:
+            return None
+        offset_limit = min(log.readable_end, log.durable_end, log.saved_end)
+        transactions = self._transactions_of(log)
+        if transactions is not None:
+            offset_limit = min(offset_limit, transactions.stable_end)
+        return find_cleanable(
+            [sealed(segment) for segment in log.segments[:-1]],
+            rules,
+            clean_end=max(log.clean_end, log.log_start),
+            offset_limit=offset_limit,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def _end(self, cleaning: LogCleaning, report: CleaningReport) -> CleaningReport:
+        log = cleaning.log
+        log.clean_end = max(log.clean_end, report.end_offset)
+        if self._on_cleaned is not None:
+            self._on_cleaned(log, report)
+        return report

@@ -1,0 +1,146 @@
+"""The storage simulation is only as good as what it catches: bugs planted one at a time, each must be found."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from support.planted_storage import PlantedBug, plant
+from support.storage_model import InvariantBroken
+from support.storage_simulation import Simulation
+
+# More than the hardest of them needs by far.
+SEEDS_MAX: Final = 2_000
+
+THERE: Final = "acknowledged is there"
+NO_DAMAGE: Final = "no damage where there is none"
+PRODUCERS: Final = "producers are as replayed from the log"
+BYTES: Final = "bytes come back as they were appended"
+
+BUGS: Final = (
+    PlantedBug(
+        "a turn promises what was written while it ran",
+        "storage.partition_log",
+        "self.durable_end = max(self.durable_end, sync.end_offset)",
+        "self.durable_end = self.log_end",
+        (THERE,),
+    ),
+    PlantedBug(
+        "the name of a new segment is not synced",
+        "storage.partition_log",
+        "        segment.is_new = True\n",
+        "        segment.is_new = False\n",
+        (THERE, "no gap", NO_DAMAGE),
+    ),
+    PlantedBug(
+        "recovery believes the cache of a process that was killed",
+        "storage.log_recovery",
+        "        file.sync()\n        file.drop_cache()\n",
+        "",
+        (THERE,),
+    ),
+    PlantedBug(
+        "a bad batch is cut although a good one follows",
+        "storage.segment_recovery",
+        "    return any_holds_a_batch(files, later, offset_min)\n",
+        "    return False\n",
+        (THERE, "a damaged log takes no writes"),
+    ),
+    PlantedBug(
+        "a failed sync is taken for one that went well",
+        "storage.group_commit",
+        "                log.fail(reason)\n",
+        "                pass\n",
+        (THERE,),
+    ),
+    PlantedBug(
+        "a failed sync of the whole disk is held against its own turn only",
+        "storage.group_commit",
+        "            hit += [log for log in self._all_logs() if log.durable_end < log.log_end]\n",
+        "",
+        (THERE,),
+    ),
+    PlantedBug(
+        "half a batch stays in the file after a failed write",
+        "storage.partition_log",
+        "                segment.file.truncate(segment.size)\n",
+        "                pass\n",
+        (NO_DAMAGE, THERE, BYTES, "a clean start reads nothing"),
+    ),
+    PlantedBug(
+        "the cut after a failed write is not synced before the next segment",
+        "storage.partition_log",
+        "                self._note_dirty(segment)\n        except",
+        "        except",
+        (NO_DAMAGE, "a clean start reads nothing"),
+    ),
+    PlantedBug(
+        "segments are removed before the new start is saved",
+        "storage.log_removal",
+        "            save_log_start(context.files, context.reserve, log.home.directory, self._log_start)\n",
+        "",
+        (NO_DAMAGE, "log start moves by request only", THERE),
+    ),
+    PlantedBug(
+        "a start after a crash passes for one after a clean end",
+        "storage.log_store",
+        '            files.remove(f"{self.root}/{CLEAN_FILE}")\n',
+        "",
+        (THERE, "bytes are counted", PRODUCERS),
+    ),
+    PlantedBug(
+        "the checkpoint is there before what it speaks of",
+        "storage.checkpoint_work",
+        "        self._sync(whole_disk, [file.sync for file in written])\n",
+        "",
+        (PRODUCERS, "leader epochs are known"),
+    ),
+    PlantedBug(
+        "recovery counts batches twice that the saved producers know",
+        "storage.log_recovery",
+        "        if 0 <= self._producers_offset <= header.base_offset:\n",
+        "        if 0 <= self._producers_offset:\n",
+        (PRODUCERS,),
+    ),
+    PlantedBug(
+        "old bytes are served unchecked",
+        "storage.verified_ranges",
+        "        if place == 0:\n            return False\n",
+        "        if place == 0:\n            return True\n",
+        (BYTES, "damage is reported, not served"),
+    ),
+    PlantedBug(
+        "a base offset that does not fit is served",
+        "storage.read_plan",
+        "            if header.base_offset != expected:\n",
+        "            if False:\n",
+        (BYTES, "damage is reported, not served", "nothing is served that was never appended"),
+    ),
+    PlantedBug(
+        "a truncation leaves the checkpoint as it was",
+        "storage.log_store",
+        "        self._replace_entry(log.home, entry)\n",
+        "",
+        (NO_DAMAGE, THERE, PRODUCERS, BYTES, "truncation ends where it was told to"),
+    ),
+    PlantedBug(
+        "a read ends one batch too late",
+        "storage.read_plan",
+        "            if place + size > limit:\n",
+        "            if place > limit:\n",
+        ("a read keeps to its limit", BYTES, "nothing is served that was never appended"),
+    ),
+)
+
+
+@pytest.mark.parametrize(("number", "bug"), enumerate(BUGS), ids=[bug.name.replace(" ", "-") for bug in BUGS])
+def test_simulation_catches_the_bug(number: int, bug: PlantedBug) -> None:
+    storage = plant(bug, number)
+    for seed in range(SEEDS_MAX):
+        try:
+            Simulation(seed, storage).run()
+        except InvariantBroken as broken:
+            assert broken.invariant in bug.caught_by, f"{bug.name}: caught by {broken.invariant!r}, {broken}"
+            return
+    pytest.fail(f"{SEEDS_MAX} seeds did not notice: {bug.name}")

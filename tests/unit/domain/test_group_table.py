@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from penstock.domain.group_commands import (
+    CommitOffsets,
+    CommitTransactionOffsets,
+    ConsumerHeartbeat,
+    DeleteGroup,
+    FetchOffsets,
+    GroupCommand,
+    GroupReply,
+    OffsetToCommit,
+)
+from penstock.domain.group_description import DEAD, describe, protocol_type_of, state_of
+from penstock.domain.group_table import GroupTable
+from penstock.domain.group_values import GroupConfig, GroupKind
+from support.group_world import SimTopics
+
+
+class Coordinator:
+    def __init__(self) -> None:
+        self.topics = SimTopics()
+        self.topics.set("orders", 2)
+        self.table = GroupTable(GroupConfig(), self.topics)
+
+    def ask(self, group_id: str, command: GroupCommand, now_ms: int = 0) -> GroupReply | None:
+        decision = self.table.decide(group_id, command, now_ms)
+        for record in decision.records:
+            self.table.apply(group_id, record)
+        return decision.reply
+
+    def tick(self, now_ms: int) -> list[str]:
+        ticked = self.table.tick(now_ms)
+        for group_id, decision in ticked:
+            for record in decision.records:
+                self.table.apply(group_id, record)
+        return [group_id for group_id, _decision in ticked]
+
+
+def enter(member_id: str) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(member_id, 0, rebalance_timeout_ms=1_000, topic_names=("orders",), owned=())
+
+
+def test_group_of_which_nothing_is_left_is_forgotten() -> None:
+    coordinator = Coordinator()
+    coordinator.ask("asked", FetchOffsets(None))
+    assert len(coordinator.table) == 0
+    coordinator.ask("held", CommitOffsets((OffsetToCommit("orders", 0, 1),)))
+    assert list(coordinator.table) == ["held"]
+    coordinator.ask("held", DeleteGroup())
+    assert len(coordinator.table) == 0
+
+
+def test_earliest_deadline_of_all_groups_is_named() -> None:
+    coordinator = Coordinator()
+    coordinator.ask("late", enter("a"), now_ms=9_000)
+    coordinator.ask("early", enter("a"), now_ms=1_000)
+    assert coordinator.table.next_deadline_ms() == 46_000
+    assert coordinator.tick(46_000) == ["early"]
+    assert coordinator.table.next_deadline_ms() == 54_000
+
+
+def test_group_that_was_heard_of_meanwhile_is_woken_in_vain_once() -> None:
+    coordinator = Coordinator()
+    coordinator.ask("group", enter("a"), now_ms=0)
+    coordinator.ask("group", ConsumerHeartbeat("a", 1), now_ms=40_000)
+    assert coordinator.table.next_deadline_ms() == 45_000
+    assert coordinator.tick(45_000) == ["group"]
+    assert coordinator.table.next_deadline_ms() == 85_000
+    assert coordinator.table.get("group") is not None
+
+
+def test_end_of_a_transaction_reaches_every_group_that_waits_for_it() -> None:
+    coordinator = Coordinator()
+    offsets = (OffsetToCommit("orders", 0, 7),)
+    for group_id in ("b", "a"):
+        coordinator.ask(group_id, CommitTransactionOffsets(5, offsets))
+    coordinator.ask("c", CommitTransactionOffsets(6, offsets))
+    assert coordinator.table.end_transaction(5, is_committed=True) == ["a", "b"]
+    assert coordinator.table.end_transaction(5, is_committed=True) == []
+    for group_id, expected in (("a", 7), ("c", None)):
+        group = coordinator.table.get(group_id)
+        assert group is not None
+        stored = group.offsets.get("orders", 0)
+        assert (None if stored is None else stored.offset) == expected
+
+
+def test_group_whose_only_transaction_aborts_is_forgotten() -> None:
+    coordinator = Coordinator()
+    coordinator.ask("group", CommitTransactionOffsets(5, (OffsetToCommit("orders", 0, 7),)))
+    coordinator.table.end_transaction(5, is_committed=False)
+    assert len(coordinator.table) == 0
+
+
+def test_sessions_begin_with_the_end_of_the_replay() -> None:
+    coordinator = Coordinator()
+    coordinator.ask("group", enter("a"))
+    replayed = GroupTable(GroupConfig(), coordinator.topics)
+    group = coordinator.table.get("group")
+    assert group is not None
+    for record in group.snapshot():
+        replayed.apply("group", record)
+    assert replayed.next_deadline_ms() is None
+    replayed.load(now_ms=100_000)
+    assert replayed.next_deadline_ms() == 145_000
+
+
+def test_description_shows_members_and_what_they_have() -> None:
+    coordinator = Coordinator()
+    coordinator.ask("group", enter("a"))
+    group = coordinator.table.get("group")
+    assert group is not None
+    description = describe(group)
+    assert (description.kind, description.state, description.epoch) == (GroupKind.CONSUMER, "Stable", 1)
+    assert description.protocol == "uniform"
+    (member,) = description.members
+    assert (member.member_id, member.topic_names, len(member.assigned)) == ("a", ("orders",), 2)
+    assert (state_of(group), protocol_type_of(group)) == ("Stable", "consumer")
+    assert describe(None).state == DEAD
