@@ -18,6 +18,8 @@ const consumer = kafka.consumer({
   sessionTimeout: Number(sessionTimeout),
   heartbeatInterval: Number(heartbeatInterval),
   rebalanceTimeout: 10000,
+  // It beats between two fetches alone: one that waits for longer than the session would end it.
+  maxWaitTimeInMs: 200,
   retry: { initialRetryTime: 100, retries: 50 },
 });
 

@@ -139,12 +139,15 @@ async def test_partitions_are_shared_as_members_come_and_go(
 class Listener(ConsumerRebalanceListener):
     def __init__(self) -> None:
         self.heard: list[tuple[str, int]] = []
+        self.has_two = asyncio.Event()
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         self.heard.append(("revoked", len(revoked)))
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         self.heard.append(("assigned", len(assigned)))
+        if len(assigned) == 2:
+            self.has_two.set()
 
 
 async def test_static_member_that_restarts_disturbs_nobody(orders: str, enter: Enter) -> None:
@@ -152,10 +155,8 @@ async def test_static_member_that_restarts_disturbs_nobody(orders: str, enter: E
     first = await enter(orders, orders, group_instance_id="one", listener=listener)
     second = await enter(orders, orders, group_instance_id="two")
     await settle(orders, first, second)
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        # Told a moment after the assignment is there.
-        while listener.heard[-1] != ("assigned", 2):
-            await asyncio.sleep(0.05)
+    # Told a moment after the assignment is there.
+    await asyncio.wait_for(listener.has_two.wait(), WAIT_SECONDS_MAX)
     held, heard = second.assignment(), list(listener.heard)
     # It leaves no word, as static members do, and is back before its session ends.
     await second.stop()

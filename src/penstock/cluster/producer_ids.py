@@ -51,7 +51,7 @@ class ProducerIds:
         return taken
 
     async def _take_block(self) -> int:
-        """Ours once the transaction is on disk. If its outcome is unknown the block is simply lost."""
+        """Ours once the transaction is on disk. If its outcome is unknown the block is lost."""
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._store.get(self._key)
             first = 0 if entry is None else decode(self._key, entry.value, int)

@@ -96,8 +96,7 @@ class ConsumerGroup:
         if key == TARGET_EPOCH_KEY:
             self.target_epoch = 0
             return
-        assert len(key) == 2, f"{key} is no key of a member"
-        kind, member_id = key
+        kind, member_id, _partition = key
         if kind == "current":
             self._replace_current(member_id, None)
         elif kind == "target":

@@ -283,7 +283,7 @@ class Group:
 
     def _apply_removal(self, record: Removed) -> None:
         key = record.key
-        if len(key) == 3:
+        if key[0] == "offset":
             self.offsets.apply_removal(key[1], key[2])
         elif key in (CLASSIC_KEY, GENERATION_KEY):
             # Never one without the other.

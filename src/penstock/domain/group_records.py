@@ -4,14 +4,14 @@ Each record has a `key`, and the last record of a key says all there is to say a
 compacted log is the group rebuilt from the whole log. `Removed` is the tombstone of any key. The group's own id is not
 in the record: whoever stores it puts it into the stored key, before this one.
 
-    ("classic",)                 ClassicGroupStored      the last stable generation, or that it is empty
-    ("generation",)              GenerationStored        the last generation that any member was told of
-    ("epoch",)                   EpochStored             a consumer group's epoch
-    ("member", member id)        MemberStored            what a member asked for
-    ("target-epoch",)            TargetEpochStored       the epoch that the target assignment is for
-    ("target", member id)        TargetStored            what a member shall have
-    ("current", member id)       CurrentStored           what a member has
-    ("offset", topic, partition) OffsetStored            a committed offset, or one that waits for its transaction
+    ("classic", "", -1)           ClassicGroupStored   the last stable generation, or that it is empty
+    ("generation", "", -1)        GenerationStored     the last generation that any member was told of
+    ("epoch", "", -1)             EpochStored          a consumer group's epoch
+    ("member", member id, -1)     MemberStored         what a member asked for
+    ("target-epoch", "", -1)      TargetEpochStored    the epoch that the target assignment is for
+    ("target", member id, -1)     TargetStored         what a member shall have
+    ("current", member id, -1)    CurrentStored        what a member has
+    ("offset", topic, partition)  OffsetStored         a committed offset, or one that waits for its transaction
 
 `TransactionEnded` stands for the control batch of a transaction: no key, never compacted away while it matters.
 """
@@ -25,12 +25,13 @@ import msgspec
 
 from penstock.domain.group_values import NO_PARTITIONS, NO_TOPIC_ID, Assignment
 
-RecordKey = tuple[str] | tuple[str, str] | tuple[str, str, int]
+# What it is of, of whom or of which topic, and of which partition.
+RecordKey = tuple[str, str, int]
 
-CLASSIC_KEY: Final[RecordKey] = ("classic",)
-GENERATION_KEY: Final[RecordKey] = ("generation",)
-EPOCH_KEY: Final[RecordKey] = ("epoch",)
-TARGET_EPOCH_KEY: Final[RecordKey] = ("target-epoch",)
+CLASSIC_KEY: Final[RecordKey] = ("classic", "", -1)
+GENERATION_KEY: Final[RecordKey] = ("generation", "", -1)
+EPOCH_KEY: Final[RecordKey] = ("epoch", "", -1)
+TARGET_EPOCH_KEY: Final[RecordKey] = ("target-epoch", "", -1)
 
 # Names and metadata, in the member's order of preference.
 Protocols = tuple[tuple[str, bytes], ...]
@@ -40,15 +41,15 @@ NEVER_MS: Final = -1
 
 
 def member_key(member_id: str) -> RecordKey:
-    return ("member", member_id)
+    return ("member", member_id, -1)
 
 
 def target_key(member_id: str) -> RecordKey:
-    return ("target", member_id)
+    return ("target", member_id, -1)
 
 
 def current_key(member_id: str) -> RecordKey:
-    return ("current", member_id)
+    return ("current", member_id, -1)
 
 
 def offset_key(topic: str, partition: int) -> RecordKey:

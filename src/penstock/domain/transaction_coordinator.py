@@ -160,20 +160,20 @@ class TransactionCoordinator:
         self,
         now_ms: int,
         *,
-        states: Collection[TransactionState] = (),
-        producer_ids: Collection[int] = (),
+        states: Collection[TransactionState] | None = None,
+        producer_ids: Collection[int] | None = None,
         longer_than_ms: int = -1,
         id_matches: Callable[[str], bool] | None = None,
     ) -> list[TransactionListing]:
-        """Those that pass every filter; an empty filter lets all pass.
+        """Those that pass every filter; None lets all pass, an empty one nothing.
 
         As with Kafka, one that was never begun counts as begun before all times where a duration is asked for.
         """
         return [
             TransactionListing(transactional_id, metadata.producer_id, metadata.state)
             for transactional_id, metadata in sorted(self._transactions.items())
-            if (not states or metadata.state in states)
-            and (not producer_ids or metadata.producer_id in producer_ids)
+            if (states is None or metadata.state in states)
+            and (producer_ids is None or metadata.producer_id in producer_ids)
             and (longer_than_ms < 0 or now_ms - metadata.start_ms > longer_than_ms)
             and (id_matches is None or id_matches(transactional_id))
         ]

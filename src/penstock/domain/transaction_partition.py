@@ -217,7 +217,8 @@ class PartitionTransactions:
         is_late = version >= VERSION_TWO and state.is_ongoing and producer_epoch == state.producer_epoch
         if producer_epoch < state.producer_epoch or is_late:
             return InvalidProducerEpoch(state.producer_epoch, producer_epoch)
-        says_nothing_new = (producer_epoch, coordinator_epoch) == (state.producer_epoch, state.coordinator_epoch)
+        is_known = (producer_epoch, coordinator_epoch) == (state.producer_epoch, state.coordinator_epoch)
+        says_nothing_new = is_known and state.marker_offset != NO_OFFSET
         # A batch that waits for the coordinator's answer must learn that its transaction is over.
         if says_nothing_new and not state.is_ongoing and not self._verifications.is_open(producer_id):
             return MarkerStored(state.marker_offset)
@@ -242,6 +243,10 @@ class PartitionTransactions:
                 header.producer_epoch, first_offset, state.coordinator_epoch, state.marker_offset
             )
         self._ongoing.setdefault(producer_id, first_offset)
+        # Offsets grow, so a new transaction is the first unstable one only if there is no other. One that ends stays
+        # unstable until `advance`, so markers change nothing here.
+        if self._first_unstable is None:
+            self._first_unstable = first_offset
         self._change(header.base_offset, producer_id, state, after)
 
     def apply_marker(
@@ -273,7 +278,6 @@ class PartitionTransactions:
         self.change_count += 1
         if len(self._producers) > self.producers_max:
             self._forget_longest_silent()
-        self._settle()
 
     def _forget_longest_silent(self) -> None:
         """Never one with a transaction under way: its marker must find it. Of the others the coordinator knows more."""
@@ -302,9 +306,9 @@ class PartitionTransactions:
             self._undo.popleft()
         while self._unreadable and self._unreadable[0][0] < high_watermark:
             self._unreadable.popleft()
-        self._settle()
+        self._find_first_unstable()
 
-    def _settle(self) -> None:
+    def _find_first_unstable(self) -> None:
         unstable = next(iter(self._ongoing.values()), None)
         for _marker_offset, first_offset in self._unreadable:
             if unstable is None or first_offset < unstable:
@@ -339,7 +343,7 @@ class PartitionTransactions:
     def _find_ongoing(self) -> None:
         ongoing = [(state.first_offset, known) for known, state in self._producers.items() if state.is_ongoing]
         self._ongoing = {producer_id: first_offset for first_offset, producer_id in sorted(ongoing)}
-        self._settle()
+        self._find_first_unstable()
 
     def expire(self, now_ms: int, *, expiration_ms: int) -> int:
         """A sweep, made now and then: forgets producers that were silent for so long, and says how many they were."""

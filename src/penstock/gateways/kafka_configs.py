@@ -43,6 +43,7 @@ from penstock.domain.config_change import (
 )
 from penstock.domain.topic_config import DEFINITIONS
 from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_store import STORE_FAILED_CODE, StoreFailed, ask_store
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -124,8 +125,8 @@ class ConfigsHandler:
             overrides = {config.name: config.value for config in resource.configs}
             refused = self._refuse_alter(resource.resource_type, resource.resource_name, context)
             if refused is None:
-                outcome = await self._catalog.replace_config(
-                    resource.resource_name, overrides, validate_only=request.validate_only
+                outcome = await ask_store(
+                    self._catalog.replace_config(resource.resource_name, overrides, validate_only=request.validate_only)
                 )
                 refused = _alter_refusal(outcome)
             responses.append(
@@ -148,8 +149,8 @@ class ConfigsHandler:
             if isinstance(changes, _Refused):
                 refused = refused or changes
             elif refused is None:
-                outcome = await self._catalog.change_config(
-                    resource.resource_name, changes, validate_only=request.validate_only
+                outcome = await ask_store(
+                    self._catalog.change_config(resource.resource_name, changes, validate_only=request.validate_only)
                 )
                 refused = _alter_refusal(outcome)
             responses.append(
@@ -234,7 +235,9 @@ def _changes(
     return changes
 
 
-def _alter_refusal(outcome: Altered | UnknownTopic | InvalidConfig) -> _Refused | None:
+def _alter_refusal(outcome: Altered | UnknownTopic | InvalidConfig | StoreFailed) -> _Refused | None:
+    if isinstance(outcome, StoreFailed):
+        return _Refused(STORE_FAILED_CODE, outcome.reason)
     if isinstance(outcome, UnknownTopic):
         return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {outcome.name!r}")
     if isinstance(outcome, InvalidConfig):

@@ -74,7 +74,13 @@ class _Pass:
         self.cold: list[tuple[int, int]] = []
 
     def is_enough(self, limits: _Limits) -> bool:
-        return self.bytes_read >= limits.bytes_min or self.has_problem or self._ends_with_a_segment()
+        return (
+            self.bytes_read >= limits.bytes_min
+            or self.has_problem
+            # Full, as far as partitions are read for what is left.
+            or (self.bytes_read > 0 and self.bytes_left < SHARE_BYTES_MIN)
+            or self._ends_with_a_segment()
+        )
 
     def _ends_with_a_segment(self) -> bool:
         """A read does not go beyond its segment: who has more to read in the next one asks again, and need not wait."""

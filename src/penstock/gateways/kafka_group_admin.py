@@ -68,6 +68,9 @@ class GroupAdminHandler:
         if not self._may(Operation.DESCRIBE, group_id, context):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             return classic_wire.DescribedGroup(group_id=group_id, error_code=code)
+        if not await self._groups.ready():
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return classic_wire.DescribedGroup(group_id=group_id, error_code=code)
         found = await self._groups.describe(group_id)
         if found.state == DEAD or found.kind is not GroupKind.CLASSIC:
             return self._no_classic_group(group_id, context, with_operations=with_operations)
@@ -124,6 +127,8 @@ class GroupAdminHandler:
             return _not_described(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed to see this group")
         if not group_id:
             return _not_described(group_id, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        if not await self._groups.ready():
+            return _not_described(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not available yet")
         found = await self._groups.describe(group_id)
         if found.state == DEAD or found.kind is not GroupKind.CONSUMER:
             message = f"there is no group {group_id} of the consumer protocol"
@@ -178,6 +183,8 @@ class GroupAdminHandler:
     # All of them
 
     async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+        if not await self._groups.ready():
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         # Who may see the cluster sees every group; others those that they may see.

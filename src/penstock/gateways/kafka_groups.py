@@ -47,7 +47,6 @@ from penstock.gateways.kafka_errors import GROUP_CODES, group_code
 # JoinGroup
 REBALANCE_TIMEOUT_FROM: Final = 1
 KNOWN_ID_FROM: Final = 4
-NULL_PROTOCOL_FROM: Final = 7
 SKIP_ASSIGNMENT_FROM: Final = 9
 # LeaveGroup
 MANY_MEMBERS_FROM: Final = 3
@@ -66,7 +65,7 @@ class GroupsHandler:
         version = context.api_version
         code = self._problem(request.group_id, context)
         if code is not None:
-            return _join_refused(code, request.member_id, version)
+            return JoinGroupResponse(error_code=code, member_id=request.member_id)
         has_timeout = version >= REBALANCE_TIMEOUT_FROM
         reply = await self._groups.submit(
             request.group_id,
@@ -86,7 +85,8 @@ class GroupsHandler:
             ),
         )
         if isinstance(reply, Refused):
-            return _join_refused(GROUP_CODES[reply.error], reply.member_id or request.member_id, version)
+            member_id = reply.member_id or request.member_id
+            return JoinGroupResponse(error_code=GROUP_CODES[reply.error], member_id=member_id)
         assert isinstance(reply, Joined), reply
         return _joined(reply)
 
@@ -213,11 +213,6 @@ def _new_member_id(instance_id: str | None, context: RequestContext) -> str:
 
 def _code_of(reply: GroupReply) -> ErrorCode:
     return GROUP_CODES[reply.error] if isinstance(reply, Refused) else ErrorCode.NONE
-
-
-def _join_refused(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
-    no_protocol = None if version >= NULL_PROTOCOL_FROM else ""
-    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=no_protocol)
 
 
 def _joined(reply: Joined) -> JoinGroupResponse:

@@ -38,6 +38,7 @@ from penstock.codec.wire.messages.metadata import (
 from penstock.domain import access, topic_rules
 from penstock.domain.access import CLUSTER, Authorizer, Operation, authorized_operations
 from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_store import StoreFailed, ask_store
 
 NOT_ASKED: Final = -0x80000000
 ENDPOINT_BROKERS: Final = 1
@@ -99,8 +100,10 @@ class MetadataHandler:
         self, request: MetadataRequest, names: list[str], refused: dict[str, ErrorCode], context: RequestContext
     ) -> MetadataResponse:
         for name in names:
-            outcome = await self._broker.create_topic_by_default(name)
-            if isinstance(outcome, InvalidName):
+            outcome = await ask_store(self._broker.create_topic_by_default(name))
+            if isinstance(outcome, StoreFailed):
+                refused[name] = ErrorCode.LEADER_NOT_AVAILABLE
+            elif isinstance(outcome, InvalidName):
                 refused[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
         return self._answer(request, context, refused)
 

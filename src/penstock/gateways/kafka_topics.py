@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.broker.broker import Broker
@@ -52,6 +52,7 @@ from penstock.domain.config_change import describe
 from penstock.domain.topic_config import DEFINITIONS
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_errors import READ_CODES
+from penstock.gateways.kafka_store import STORE_FAILED_CODE, StoreFailed, ask_store
 
 BY_DEFAULT: Final = -1
 REPLICATION_FACTOR: Final = 1
@@ -75,7 +76,11 @@ class TopicsHandler:
             results.append(refusal)
             if refusal is None:
                 wanted.append(self._new_topic(topic))
-        outcomes = await self._catalog.create_topics(wanted, validate_only=request.validate_only)
+        outcomes: Sequence[CreateResult | StoreFailed] | StoreFailed = await ask_store(
+            self._catalog.create_topics(wanted, validate_only=request.validate_only)
+        )
+        if isinstance(outcomes, StoreFailed):
+            outcomes = [outcomes] * len(wanted)
         answers = iter(zip(wanted, outcomes, strict=True))
         return CreateTopicsResponse(
             topics=[self._created(*next(answers), context) if result is None else result for result in results]
@@ -138,13 +143,17 @@ class TopicsHandler:
         overrides = {config.name: config.value for config in topic.configs}
         return NewTopic(topic.name, count, overrides)
 
-    def _created(self, wanted: NewTopic, outcome: CreateResult, context: RequestContext) -> CreatableTopicResult:
+    def _created(
+        self, wanted: NewTopic, outcome: CreateResult | StoreFailed, context: RequestContext
+    ) -> CreatableTopicResult:
         if isinstance(outcome, Created):
             return self._creation_result(outcome.topic, context)
         if isinstance(outcome, AlreadyExists):
             code, reason = ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {wanted.name!r} exists already"
         elif isinstance(outcome, InvalidName):
             code, reason = ErrorCode.INVALID_TOPIC_EXCEPTION, outcome.reason
+        elif isinstance(outcome, StoreFailed):
+            code, reason = STORE_FAILED_CODE, outcome.reason
         elif isinstance(outcome, InvalidPartitions):
             code, reason = ErrorCode.INVALID_PARTITIONS, outcome.reason
         else:
@@ -200,7 +209,9 @@ class TopicsHandler:
         if topic is None:
             missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return answered(missing, f"there is no topic {name or state.topic_id.hex()!r}")
-        outcome = await self._catalog.delete_topic(topic.name)
+        outcome = await ask_store(self._catalog.delete_topic(topic.name))
+        if isinstance(outcome, StoreFailed):
+            return answered(STORE_FAILED_CODE, outcome.reason)
         if isinstance(outcome, UnknownTopic):
             return answered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has just been deleted")
         return answered(ErrorCode.NONE)
@@ -232,12 +243,13 @@ class TopicsHandler:
             if len(topic.assignments) != added:
                 reason = f"{len(topic.assignments)} assignments for {added} new partitions"
                 return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
-        outcome = await self._catalog.create_partitions(topic.name, topic.count, validate_only=validate_only)
+        outcome = await ask_store(self._catalog.create_partitions(topic.name, topic.count, validate_only=validate_only))
         if isinstance(outcome, Grown):
             return CreatePartitionsTopicResult(name=topic.name)
         if isinstance(outcome, UnknownTopic):
             return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name!r}")
-        return refused(ErrorCode.INVALID_PARTITIONS, outcome.reason)
+        code = STORE_FAILED_CODE if isinstance(outcome, StoreFailed) else ErrorCode.INVALID_PARTITIONS
+        return refused(code, outcome.reason)
 
     # DeleteRecords
 

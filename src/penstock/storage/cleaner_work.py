@@ -81,7 +81,7 @@ class LogCleaning:
         assert log.config.compaction is not None
         self.log = log
         self._context = log.context
-        self._part = part
+        self.part = part
         self._throttle = throttle
         self._rules_of_topic: CompactionRules = log.config.compaction
         self._segment_bytes = log.config.segment_bytes
@@ -124,13 +124,13 @@ class LogCleaning:
         directory = self.log.home.directory
         leftovers = [name for name in self._context.files.list_directory(directory) if name.endswith(CLEANED_SUFFIX)]
         if leftovers:
-            self._write_state(self._part.clean_end)
+            self._write_state(self.part.clean_end)
             for name in leftovers:
                 self._context.files.remove(f"{directory}/{name}")
 
     def _read_dirty(self, aborted: AbortedRanges) -> int:
         """The offset after the last batch whose keys are noted."""
-        end_offset = self._part.clean_end
+        end_offset = self.part.clean_end
         for segment in self._segments:
             if segment.next_offset <= end_offset:
                 continue

@@ -30,7 +30,7 @@ class TimestampOffset(msgspec.Struct, frozen=True):
 Found = TimestampOffset | Damaged | Offline | None
 
 
-class _SegmentReplaced(Exception):  # noqa: N818  not an error: the question is asked again
+class SegmentReplaced(Exception):  # noqa: N818  not an error: the question is asked again
     pass
 
 
@@ -39,7 +39,7 @@ def ask(log: PartitionLog, question: Callable[[TimeLookup], Found]) -> Found:
     while True:
         try:
             return question(TimeLookup(log))
-        except _SegmentReplaced:
+        except SegmentReplaced:
             continue
 
 
@@ -145,7 +145,7 @@ class TimeLookup:
             file = None  # retired since we began
         # After the file is open: before a cleaned segment takes the name, the old one is told.
         if segment.is_replaced:
-            raise _SegmentReplaced
+            raise SegmentReplaced
         return file
 
     def _note_damage(self, segment: Segment, offset: int, position: int, problem: BatchProblem) -> None:

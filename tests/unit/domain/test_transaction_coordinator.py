@@ -443,6 +443,7 @@ def test_list_passes_every_filter() -> None:
     machine = machine_with_states()
     assert listed(machine.list_transactions(1_000)) == ["id-0", "id-1", "id-2"]
     assert listed(machine.list_transactions(1_000, states=[TransactionState.ONGOING])) == ["id-0"]
+    assert listed(machine.list_transactions(1_000, states=[])) == []
     assert listed(machine.list_transactions(1_000, producer_ids=[1, 2, 7])) == ["id-1", "id-2"]
     assert listed(machine.list_transactions(1_000, longer_than_ms=100)) == ["id-0", "id-2"]
     assert listed(machine.list_transactions(1_000, longer_than_ms=99)) == ["id-0", "id-1", "id-2"]

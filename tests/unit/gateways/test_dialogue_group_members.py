@@ -115,7 +115,6 @@ async def test_member_is_given_an_id_before_it_joins(talk: Conversation, version
         assert (reply.error_code, reply.generation_id) == (ErrorCode.NONE, 1)
         return
     assert (reply.error_code, reply.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, -1)
-    assert reply.protocol_name == (None if version >= 7 else "")
     given = reply.member_id
     reply = await talk.ask(join(given), JoinGroupResponse, version)
     assert (reply.error_code, reply.member_id) == (ErrorCode.NONE, given)
@@ -234,7 +233,7 @@ async def test_static_member_comes_back_to_its_place(talk: Conversation, version
 @pytest.mark.parametrize(
     ("request_", "response"),
     [
-        (join(group=""), JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, protocol_name=None)),
+        (join(group=""), JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)),
         (sync("m", 1, group=""), SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)),
         (heartbeat("m", 1, group=""), HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)),
         (leave(("m", None), group=""), LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)),

@@ -318,14 +318,14 @@ async def test_stop_waits_until_a_large_reply_was_taken() -> None:
     async with running_node() as node:
         await node.create_topic("orders")
         talk = await node.connect()
-        for _ in range(12):
+        for _ in range(7):
             await talk.ask(produce("orders", batch(bytes(MEGABYTE))), ProduceResponse, 9)
         other = await node.connect()
         await talk.send(fetch("orders"), 12)
         while not node.server.request_counts[FetchRequest.api_key]:
             await other.expect_open()
         stopping = asyncio.ensure_future(node.stop())
-        assert len(values_in(only_partition(await talk.hear(FetchResponse)).records)) == 12
+        assert len(values_in(only_partition(await talk.hear(FetchResponse)).records)) == 7
         await talk.expect_closed()
         await stopping
 
