@@ -62,7 +62,7 @@ def test_no_acks_no_answer(node: NodeProcess, topic: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_slow_reader_does_not_grow_memory(own_node: NodeProcess, topic: str) -> None:
-    """300 questions whose answers are 300 MB, and a peer that takes none of them."""
+    """300 questions whose answers are gigabytes, and a peer that takes none of them."""
     megabyte = one_batch(bytes(1_000_000))
     with RawConnection(own_node) as writer:
         create_by_asking(writer, topic)
@@ -76,7 +76,10 @@ def test_slow_reader_does_not_grow_memory(own_node: NodeProcess, topic: str) -> 
                 # Others are served meanwhile; and each answer is a turn in which the node could have read on.
                 writer.ask(ALL_TOPICS, metadata.MetadataResponse, METADATA_VERSION)
             grown_bytes = own_node.resident_bytes() - before_bytes
-            # One answer of 20 MB under way, one more being made, and an allocator that keeps what it had.
+            # One answer under way, one more being made, and an allocator that keeps what it had.
             assert grown_bytes < 100_000_000, f"{grown_bytes} bytes for a peer that does not read"
             _, reply = slow.receive(fetch.FetchResponse, FETCH_VERSION)
-            assert len(records_of(reply.responses[0].partitions[0])) == 20 * len(megabyte)
+            # Whole batches, as many as the node puts into one answer.
+            received_bytes = len(records_of(reply.responses[0].partitions[0]))
+            assert received_bytes >= len(megabyte)
+            assert received_bytes % len(megabyte) == 0

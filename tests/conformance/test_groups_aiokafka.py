@@ -14,7 +14,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalGenerationError, UnknownMemberIdError
 
-from support.group_node import HEARTBEAT_MS, SESSION_MS, node_for_groups
+from support.group_node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0
@@ -48,7 +48,7 @@ async def start_member(node: NodeProcess, topic: str, group: str, **settings: An
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=settings.pop("enable_auto_commit", False),
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=settings.pop("session_timeout_ms", SESSION_MS),
         heartbeat_interval_ms=HEARTBEAT_MS,
         metadata_max_age_ms=1_000,
         **settings,
@@ -181,7 +181,7 @@ async def test_commits_and_members_outlive_a_killed_node(tmp_path: Path, topic: 
     with node_for_groups(tmp_path / "own-node") as node:
         await create(node, topic)
         await send(node, topic, 20)
-        member = await start_member(node, topic, topic, retry_backoff_ms=100)
+        member = await start_member(node, topic, topic, session_timeout_ms=LONG_SESSION_MS)
         await receive(20, member)
         await member.commit()
         node.kill()

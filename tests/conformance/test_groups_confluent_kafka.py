@@ -15,7 +15,7 @@ from confluent_kafka import ConsumerGroupType as GroupType
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from support.group_node import HEARTBEAT_MS, SESSION_MS, node_for_groups
+from support.group_node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0
@@ -45,7 +45,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture
 def own_node(tmp_path: Path) -> Iterator[NodeProcess]:
-    with node_for_groups(tmp_path / "own-node") as running:
+    with node_for_groups(tmp_path / "own-node", session_ms=LONG_SESSION_MS) as running:
         yield running
 
 
@@ -262,7 +262,7 @@ def test_dead_member_is_replaced(node: NodeProcess, orders: str, enter: Callable
 @EVERY_PROTOCOL
 def test_static_member_that_restarts_disturbs_nobody(orders: str, enter: Callable[..., Member], protocol: str) -> None:
     # Long enough to be away for: what is proved is that nobody moves before it is over.
-    long = {} if protocol == "consumer" else {"session_timeout_ms": 20_000}
+    long = {} if protocol == "consumer" else {"session_timeout_ms": LONG_SESSION_MS}
     first = enter([orders], orders, protocol, group_instance_id="one", **long)
     second = enter([orders], orders, protocol, group_instance_id="two", **long)
     settle([first, second], share([first, second], orders))
@@ -324,7 +324,8 @@ def test_group_moves_online_to_the_new_protocol_and_back(
 def test_commits_and_members_outlive_a_killed_node(own_node: NodeProcess, topic: str, protocol: str) -> None:
     create(own_node, topic)
     send(own_node, topic, 40)
-    member = Member(own_node, [topic], topic, protocol)
+    long = {} if protocol == "consumer" else {"session_timeout_ms": LONG_SESSION_MS}
+    member = Member(own_node, [topic], topic, protocol, **long)
     try:
         settle([member], lambda: len(member.received) == 40)
         answered = member.consumer.commit(asynchronous=False)

@@ -15,7 +15,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
-from support.group_node import HEARTBEAT_MS, SESSION_MS, node_for_groups
+from support.group_node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0
@@ -50,7 +50,7 @@ def start_member(node: NodeProcess, topic: str, group: str, **settings: Any) -> 
         "enable_auto_commit": False,
         "session_timeout_ms": SESSION_MS,
         "heartbeat_interval_ms": HEARTBEAT_MS,
-        "max_poll_interval_ms": 10_000,
+        "max_poll_interval_ms": LONG_SESSION_MS,
     }
     listener = settings.pop("listener", None)
     consumer = KafkaConsumer(**{**options, **settings})
@@ -160,7 +160,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 def test_static_member_that_restarts_disturbs_nobody(orders: str, enter: Enter) -> None:
-    long = {"session_timeout_ms": 20_000}
+    long = {"session_timeout_ms": LONG_SESSION_MS}
     listener = Listener()
     first = enter(orders, orders, group_instance_id="one", listener=listener, **long)
     second = enter(orders, orders, group_instance_id="two", **long)
@@ -180,7 +180,7 @@ def test_commits_and_members_outlive_a_killed_node(tmp_path: Path, topic: str) -
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
         admin.close()
         send(node, topic, 20)
-        member = start_member(node, topic, topic)
+        member = start_member(node, topic, topic, session_timeout_ms=LONG_SESSION_MS)
         receive(20, member)
         member.commit()
         node.kill()

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.group_node import HEARTBEAT_MS, SESSION_MS, node_for_groups
+from support.group_node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 KAFKAJS: Final = "kafkajs@2.2.4"
@@ -54,8 +54,8 @@ def node(modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 class Member:
     """A member in a process of its own."""
 
-    def __init__(self, modules: Path, node: NodeProcess, topic: str) -> None:
-        words = ["node", str(PROGRAM), node.kafka, topic, topic, str(SESSION_MS), str(HEARTBEAT_MS)]
+    def __init__(self, modules: Path, node: NodeProcess, topic: str, session_ms: int) -> None:
+        words = ["node", str(PROGRAM), node.kafka, topic, topic, str(session_ms), str(HEARTBEAT_MS)]
         self.process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
@@ -92,8 +92,8 @@ class Member:
 def enter(modules: Path, node: NodeProcess) -> Iterator[Callable[..., Member]]:
     members: list[Member] = []
 
-    def make(topic: str, on: NodeProcess | None = None) -> Member:
-        members.append(Member(modules, on or node, topic))
+    def make(topic: str, on: NodeProcess | None = None, session_ms: int = SESSION_MS) -> Member:
+        members.append(Member(modules, on or node, topic, session_ms))
         return members[-1]
 
     yield make
@@ -165,7 +165,8 @@ def test_partitions_are_shared_as_members_come_leave_and_die(
 def test_commits_and_members_outlive_a_killed_node(tmp_path: Path, topic: str, enter: Callable[..., Member]) -> None:
     with node_for_groups(tmp_path / "own-node") as own_node:
         create(own_node, topic)
-        member = enter(topic, own_node)
+        # A commit of who was thrown out ends this client for good.
+        member = enter(topic, own_node, LONG_SESSION_MS)
         settle([member], share(member))
         send(own_node, topic, 20)
         settle([member], lambda: len(member.values) == 20)

@@ -15,7 +15,7 @@ from support.group_world_bugs import ANEW, BUGS, WORLD, GroupBug
 from support.group_world_story import KINDS, run_story
 from support.planted_bugs import planted
 
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "75"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "60"))
 # A bug that needs an unlikely coincidence shows within so many stories, or the world has become too kind.
 BUG_SEEDS_MAX = 400
 

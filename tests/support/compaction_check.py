@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.codec.control_batch import EndMarker, read_marker
 from penstock.codec.record_batch import BatchHeader, check_batch
 from penstock.codec.records import Record, StoredRecord, read_records
+from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.storage_errors import Damage
 from penstock.storage.time_lookup import SegmentReplaced, TimeLookup, TimestampOffset
@@ -51,14 +52,17 @@ class CompactionCheck:
         batches = self._read_all()
         self._facts(batches)
         self._appended_there(batches)
-        present = {record.offset: record for batch in batches if not batch.header.is_control for record in batch.records}
+        self._epochs(batches)
+        present = {
+            record.offset: record for batch in batches if not batch.header.is_control for record in batch.records
+        }
         self._last_of_each_key(set(present))
         self._once_below_clean_end(batches)
         self._markers(batches)
         self._committed_reader(batches)
         self._last_batches(batches)
         self._moments(batches)
-        return [present[offset] for offset in sorted(present)]
+        return [present[offset] for offset in sorted(present) if offset >= log.log_start]
 
     def _read_all(self) -> list[ReadBatch]:
         log = self._world.log
@@ -99,7 +103,8 @@ class CompactionCheck:
     def _facts(self, batches: list[ReadBatch]) -> None:
         log = self._world.log
         expect(log.size_bytes == sum(segment.size for segment in log.segments), "bytes are counted")
-        if log.readable_end != log.log_end or (batches and log.segments[0].base_offset != batches[0].header.base_offset):
+        first_offset = log.segments[0].base_offset if log.segments else 0
+        if log.readable_end != log.log_end or not batches or first_offset != batches[0].header.base_offset:
             return
         expect(log.size_bytes == sum(len(batch.data) for batch in batches), "bytes are counted", log)
         expect(log.record_count == sum(batch.header.record_count for batch in batches), "records are counted", log)
@@ -108,18 +113,25 @@ class CompactionCheck:
 
     def _appended_there(self, batches: list[ReadBatch]) -> None:
         appended = {offset: record for batch in self._world.model.batches for offset, record in batch.records}
-        epochs = {
-            offset: batch.header.leader_epoch
-            for batch in self._world.model.batches
-            for offset in range(batch.header.base_offset, batch.header.next_offset)
-        }
         for batch in batches:
             if not batch.header.is_control:
                 for record in batch.records:
                     same = _is_same(record, appended.get(record.offset))
                     expect(same, "a record stands where it was appended", (record, appended.get(record.offset)))
-            epoch = epochs.get(batch.header.base_offset, -1)
-            expect(batch.header.leader_epoch == epoch, "leader epochs stay", (batch.header, epoch))
+
+    def _epochs(self, batches: list[ReadBatch]) -> None:
+        """If what was saved of them is lost, they are read off the log."""
+        read = LeaderEpochs()
+        for batch in batches:
+            read.assign(batch.header.leader_epoch, batch.header.base_offset)
+        if not batches:
+            return
+        first_offset = batches[0].header.base_offset
+        for model_batch in self._world.model.batches:
+            header = model_batch.header
+            if first_offset <= header.base_offset < self._world.log.readable_end:
+                epoch = read.epoch_at(header.base_offset)
+                expect(epoch == header.leader_epoch, "leader epochs are known from the log", (header, epoch))
 
     def _last_of_each_key(self, present: set[int]) -> None:
         world = self._world
@@ -200,6 +212,16 @@ class CompactionCheck:
                 held |= offsets
         expect(seen == held, "a reader of committed records sees them and no others", seen ^ held)
 
+    def empty_aborts(self) -> set[int]:
+        """Markers of aborted transactions of which the log holds no batch."""
+        held = {(batch.header.base_offset, batch.header.producer_id) for batch in self._read_all()}
+        return {
+            each.marker_offset
+            for each in self._world.model.transactions()
+            if each.marker_offset is not None
+            and not any((offset, each.producer) in held for offset in each.batch_offsets)
+        }
+
     # --- producers -----------------------------------------------------------------------------------------------
 
     def _last_batches(self, batches: list[ReadBatch]) -> None:
@@ -225,6 +247,8 @@ class CompactionCheck:
                 expected[header.producer_id] = (header.base_sequence, last, header.base_offset)
         known = log.producers.as_dict()
         for producer, entry in expected.items():
+            if entry[2] < model.sequences_from:
+                continue
             found = known[producer][1][-1][:3] if producer in known else None
             expect(found == entry, "a producer's last sequence is known", (producer, found, entry))
 

@@ -43,15 +43,21 @@ class ModelLog:
         self.start_max = 0
         # Nothing at or past it was ever given to a cleaning.
         self.cleaned_max = 0
+        # What was readable then, a marker past it for example, has had its effect.
+        self.cleaned_readable = 0
         # When a cleaning first had the offset before it, and when the last one began.
         self.first_cleaned_ms: dict[int, int] = {}
         self.last_cleaning_ms = 0
         # Abort markers that readers are not told of any more.
         self.dropped_aborts: set[int] = set()
+        self.saved_dropped_aborts: set[int] = set()
+        # The last batch of a producer below may have gone because a later one was there, which was cut off then.
+        self.sequences_from = 0
 
     def begin_cleaning(self, cleaning: LogCleaning, now_ms: int) -> None:
         end_offset = cleaning.part.end_offset
         self.cleaned_max = max(self.cleaned_max, end_offset)
+        self.cleaned_readable = max(self.cleaned_readable, cleaning.log.readable_end)
         self.last_cleaning_ms = now_ms
         for batch in self.batches:
             for offset, _ in batch.records:
@@ -64,6 +70,7 @@ class ModelLog:
         self.cleaned_max = min(self.cleaned_max, end)
         self.first_cleaned_ms = {offset: ms for offset, ms in self.first_cleaned_ms.items() if offset < end}
         self.dropped_aborts = {offset for offset in self.dropped_aborts if offset < end}
+        self.saved_dropped_aborts = {offset for offset in self.saved_dropped_aborts if offset < end}
 
     def next_sequence(self, producer: int) -> int:
         sequence = 0
@@ -111,9 +118,7 @@ class ModelLog:
 
     def aborted_offsets(self) -> set[int]:
         """Base offsets of batches of transactions that were aborted."""
-        return {
-            offset for each in self.transactions() if each.is_commit is False for offset in each.batch_offsets
-        }
+        return {offset for each in self.transactions() if each.is_commit is False for offset in each.batch_offsets}
 
     def may_be_gone(self, offset: int, retention_ms: int) -> bool:
         """Of a deletion that is the last one of its key."""

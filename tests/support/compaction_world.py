@@ -2,8 +2,8 @@
 
 Every step is random: appends (keys that come again, deletions, records without keys, compressed, idempotent, in
 transactions that commit, abort or stay open), syncs, checkpoints, rolls, cleanings with all of that in between their
-steps, deletion from the head, truncation, restarts, crashes of every kind at any operation, failed writes and syncs. After
-each of them the log must be a legal history: see `compaction_check`.
+steps, deletion from the head, truncation, restarts, crashes of every kind at any operation, failed writes and syncs.
+After each of them the log must be a legal history: see `compaction_check`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.codec.control_batch import EndMarker, build_marker
 from penstock.codec.record_batch import BatchHeader, read_header
 from penstock.codec.records import Record, build_batch
 from penstock.domain.compaction import CompactionRules
+from penstock.storage.checkpoint_work import CheckpointWork
 from penstock.storage.cleaner_swap import SwapUnknownError
 from penstock.storage.cleaner_throttle import CleaningStopped
 from penstock.storage.cleaner_work import LogCleaning, TransactionFacts
@@ -59,6 +60,9 @@ class CompactionWorld:
         self.check = CompactionCheck(self)
         self.counts: dict[str, int] = {}
         self._leader_epoch = 0
+        self._dies_after_swap = False
+        # Until the next cleaning writes it anew, every start reads all of the log.
+        self._is_state_lost = False
         self._settings = StorageConfig(
             handles_max=self.random.choice((2, 16)),
             index_interval_bytes=self.random.choice((100, 400, 4096)),
@@ -90,7 +94,7 @@ class CompactionWorld:
         self.check.content()
 
     def _step(self) -> None:
-        actions: list[tuple[int, Callable[[], None]]] = [
+        actions: list[tuple[int, Callable[[], object]]] = [
             (34, self._append),
             (8, self._sync),
             (10, self._save),
@@ -176,8 +180,8 @@ class CompactionWorld:
     def _sync(self) -> None:
         if self.log.failure is not None:
             return
-        failed = self.store.group_commit.sync_now([self.log])
-        expect(not failed, "nothing fails by itself")
+        if self.store.group_commit.sync_now([self.log]):
+            return  # of an error that nobody was told of yet: the log is offline, and is read again
         self.model.acked_end = self.log.durable_end
         self.log.advance_readable(self.log.durable_end)
 
@@ -186,7 +190,19 @@ class CompactionWorld:
         if self.random.random() < 0.6:
             self.log.roll()
         self._sync()
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
         self.store.checkpoint_now(every_log=True)
+        if not self.log.swaps:
+            self.model.saved_dropped_aborts = set(self.model.dropped_aborts)
+
+    def _run_checkpoint(self, work: CheckpointWork) -> None:
+        """One that was begun earlier: what it saves is of that moment."""
+        work.leave_out(self.store.group_commit.sync_now([capture.log for capture in work.captures]))
+        self.store.run_checkpoint(work)
+        self.store.end_checkpoint(work)
+        self.model.acked_end = max(self.model.acked_end, self.log.durable_end)
 
     def _pass_time(self) -> None:
         self.clock.advance_ms(self.random.choice((1, 6_000, 70_000)))
@@ -206,17 +222,25 @@ class CompactionWorld:
                 self._between()
                 held = self.check.hold()
                 lookup = TimeLookup(self.log)
-                if not swap.apply():
+                work = self.store.begin_checkpoint(every_log=True) if self.random.random() < 0.2 else None
+                is_applied = swap.apply()
+                if work is not None:
+                    self._run_checkpoint(work)
+                if not is_applied:
                     self._count("swap refused")
                     swap.abandon()
                     return
                 self._count("swap")
+                self.model.dropped_aborts.update(swap.empty_aborts)
                 self.check.held_read(held)
                 self.check.old_lookup(lookup)
                 self._between()
                 swap.finish()
+                if self._dies_after_swap:
+                    self.files.crash_after(self.random.randint(0, 3))
                 self._between()
             report = cleaning.finish()
+            self._is_state_lost = False
         except (CleaningStopped, OSError):
             self._count("cleaning ended early")
             return
@@ -224,7 +248,6 @@ class CompactionWorld:
             self.log.fail(str(error))
             return
         self.log.clean_end = max(self.log.clean_end, report.end_offset)
-        self.model.dropped_aborts.update(report.empty_aborts)
         self.check.content()
         self._clean_again(cleaning)
 
@@ -232,7 +255,7 @@ class CompactionWorld:
         """At the same moment, all of it: nothing more may go."""
         if self.random.random() > 0.3 or self.log.clean_end < cleaning.part.end_offset:
             return
-        self.store.checkpoint_now(every_log=True)
+        self._checkpoint()
         before = self.check.content()
         rules = self.log.config.compaction
         assert rules is not None
@@ -246,13 +269,14 @@ class CompactionWorld:
         again.index()
         while (swap := again.write_next()) is not None:
             expect(swap.apply(), "a swap that nothing disturbs is applied")
+            self.model.dropped_aborts.update(swap.empty_aborts)
             swap.finish()
         report = again.finish()
         if report.end_offset == part.end_offset and self.retention_ms > 0:
             expect(self.check.content() == before, "a second cleaning changes nothing", report)
 
     def _between(self) -> None:
-        if self.random.random() < 0.7:
+        if self._dies_after_swap or self.random.random() < 0.7:
             return
         action = self.random.choice((self._append, self._sync, self._save, self._delete, self.check.content))
         action()
@@ -278,13 +302,13 @@ class CompactionWorld:
                 if not swap.apply():
                     swap.abandon()
                     return
+                self.model.dropped_aborts.update(swap.empty_aborts)
                 try:
                     swap.finish()
                 except OSError as error:
                     raise SwapUnknownError(str(error)) from error
             report = cleaning.finish()
             self.log.clean_end = max(self.log.clean_end, report.end_offset)
-            self.model.dropped_aborts.update(report.empty_aborts)
         except (CleaningStopped, OSError):
             self._count("cleaning failed")
         except SwapUnknownError as error:
@@ -308,22 +332,28 @@ class CompactionWorld:
         if self.log.failure is not None:
             return
         ends = [batch.header.next_offset for batch in self.model.batches]
-        bounds = [end for end in ends if self.log.log_start <= end <= self.log.log_end and end >= self.log.clean_end]
+        # Only what no reader had seen is ever cut off: nothing that a cleaning went by.
+        lowest = max(self.log.log_start, self.model.cleaned_readable)
+        bounds = [end for end in ends if lowest <= end <= self.log.log_end]
         if bounds and not self.model.open_transactions():
             offset = self.random.choice(bounds[-3:])
             self.model.acked_end = min(self.model.acked_end, offset)
             self.store.truncate_log(self.log, offset)
             self.model.cut_end(offset)
+            self.model.sequences_from = offset
             self.check.content()
 
     # --- ends and starts -----------------------------------------------------------------------------------------
 
     def _restart(self) -> None:
         self._sync()
+        self._bring_back()
         self.store.close()
         self.files.life += 1
         self._reopen()
-        expect(self.store.statistics.scanned_bytes == 0, "a clean start reads nothing", self.store.statistics)
+        if not self._is_state_lost:
+            statistics = self.store.statistics
+            expect(statistics.scanned_bytes == 0, "a clean start reads nothing", statistics)
 
     def _crash(self) -> None:
         modes = list(CrashMode)
@@ -342,18 +372,23 @@ class CompactionWorld:
         path = f"{self.log.home.directory}/compaction"
         if self.files.exists(path):
             self._count("compaction file lost")
+            self._is_state_lost = True
             self.files.flip_bit(path, self.random.randrange(8 * 20))
 
     def _crash_inside(self) -> None:
         """The machine dies in the middle of a cleaning, or of the recovery after it."""
         self._save()
-        self.files.crash_after(self.random.randint(0, CLEANING_OPERATIONS_MAX))
+        self._dies_after_swap = self.random.random() < 0.3
+        if not self._dies_after_swap:
+            self.files.crash_after(self.random.randint(0, CLEANING_OPERATIONS_MAX))
         try:
             self._clean()
             self._save()
         except SimulatedCrash:
             self._count("crash inside a cleaning")
+            self._dies_after_swap = False
             self._crash()
+        self._dies_after_swap = False
         self.files.steps_left = -1
 
     def _reopen(self) -> None:
@@ -370,7 +405,7 @@ class CompactionWorld:
         self.check.producers()
 
     def _open(self) -> None:
-        if self.random.random() < 0.2 and self.files.exists(f"{ROOT}/logs"):
+        if not self._is_state_lost and self.random.random() < 0.2 and self.files.exists(f"{ROOT}/logs"):
             for report in verify(ROOT, files=self.files):
                 kinds = {str(problem.kind) for problem in report.problems} - {"torn tail"}
                 expect(not kinds, "verify finds no damage where there is none", report.problems)
@@ -400,6 +435,12 @@ class CompactionWorld:
         model.start_min = model.start_max = log.log_start
         model.cut_end(log.log_end)
         model.acked_end = log.log_end
+        # What is told of aborted transactions comes from the checkpoint, and from the swaps since.
+        model.dropped_aborts = set(model.saved_dropped_aborts)
+        model.dropped_aborts.update(offset for swap in log.swaps for offset in swap.empty_aborts)
+        if self._is_state_lost:
+            # Or from the log itself, read anew.
+            model.dropped_aborts = self.check.empty_aborts()
 
     def _transactions_of(self, log: PartitionLog) -> TransactionFacts | None:
         markers = {

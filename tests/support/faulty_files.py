@@ -354,7 +354,7 @@ class FaultyFiles:
         return FaultyDiskSync(self) if self.can_sync_all else None
 
     def free_bytes(self, _root: str) -> int:
-        return self.bytes_max - sum(len(inode.cached) for inode in self.inodes())
+        return self.bytes_max - sum(len(node.cached) for node in self._names.values() if isinstance(node, Inode))
 
     def lock(self, path: str) -> FaultyLock | None:
         if path in self.locked:

@@ -172,8 +172,8 @@ BUGS: Final = (
     _bug(
         "a classic member that still gives partitions up is taken over without them",
         "group_conversion",
-        "CurrentStored(member_id, generation, generation, state, assigned[member_id], unrevoked)",
-        "CurrentStored(member_id, generation, generation, MemberState.STABLE, assigned[member_id])",
+        "CurrentStored(member_id, epoch, epoch, state, assigned[member_id], unrevoked)",
+        "CurrentStored(member_id, epoch, epoch, MemberState.STABLE, assigned[member_id])",
         kind="mixed",
         caught_by="holder unknown",
     ),

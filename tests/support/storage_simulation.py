@@ -65,16 +65,18 @@ class Simulation:
     # --- the run -------------------------------------------------------------------------------------------------
 
     def run(self, steps: int = 30) -> None:
+        ways: Any = self.storage.sync_ways
+        settings = (ways.WHOLE_DISK_SECONDS_MAX, ways.STEPS_ONE_BY_ONE_MAX)
         # How long a sync takes must not matter: a seed must give the same run twice.
-        ways = self.storage.sync_ways
-        seconds_max, ways.WHOLE_DISK_SECONDS_MAX = ways.WHOLE_DISK_SECONDS_MAX, float("inf")
+        ways.WHOLE_DISK_SECONDS_MAX = float("inf")
+        ways.STEPS_ONE_BY_ONE_MAX = self.random.choice((0, 4))
         try:
             self._reopen()
             for _ in range(steps):
                 self._step()
             self._crash_and_reopen()
         finally:
-            ways.WHOLE_DISK_SECONDS_MAX = seconds_max
+            ways.WHOLE_DISK_SECONDS_MAX, ways.STEPS_ONE_BY_ONE_MAX = settings
 
     def _step(self) -> None:
         actions: list[tuple[int, Callable[[], None]]] = [
@@ -109,7 +111,7 @@ class Simulation:
             self.files.fail_next("write", self.random.choice((errno.ENOSPC, errno.EIO)))
         elif fault < 0.1:
             self.files.shorten_next_write(self.random.randint(1, 200))
-            if self.random.random() < 0.5:
+            if self.random.random() < 0.7:
                 self.files.fail_next("write", errno.ENOSPC)
         before = (log.log_end, log.size_bytes, log.producers.as_dict(), log.epochs.entries())
         # In the list before it is written: a crash in between may leave it in the log.
@@ -123,6 +125,8 @@ class Simulation:
             del model.batches[-len(batches) :]
             # Cut back in the cache. Only a crash that loses the cut, and keeps what was cut off, brings it back.
             model.refused.extend(batches)
+            if log.failure is None and self.random.random() < 0.5:
+                log.roll()
         finally:
             self.files.forget_failures()
         if partition == INTERVAL_PARTITION:
@@ -160,8 +164,8 @@ class Simulation:
         syncs = [self.logs[place].begin_sync() for place in chosen]
         for _ in range(self.random.choice((0, 0, 1))):
             self._append()
-        if self.random.random() < 0.06:
-            self.files.fail_next(self.random.choice(("sync", "sync", "sync_all", "sync_directory")), errno.EIO)
+        if self.random.random() < 0.08:
+            self.files.fail_next(self.random.choice(("sync", "sync_all", "sync_all", "sync_directory")), errno.EIO)
         failed = commit.settle(syncs, commit.run_syncs(syncs))
         self.files.forget_failures()
         for place, sync in zip(chosen, syncs, strict=True):

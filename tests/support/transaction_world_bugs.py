@@ -227,8 +227,8 @@ PARTITION_BUGS: Final = (
         "transaction_partition",
         "            self._unreadable.append((offset, first_offset))\n            if not",
         "            if not",
-        story="everything",
-        caught_by="the last stable offset passes no open transaction",
+        story="disks",
+        caught_by="the last stable offset never goes back",
     ),
     _bug(
         "the order of open transactions is lost in a snapshot",

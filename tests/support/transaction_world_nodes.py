@@ -50,6 +50,9 @@ class Asker(msgspec.Struct, frozen=True):
 
 NOBODY: Final = Asker(-1)
 
+# (transactional id, when its end was decided, partition)
+MarkerKey = tuple[str, int, TopicPartition]
+
 
 class Entry(msgspec.Struct):
     """A decision on its way to the coordinator's disk."""
@@ -68,8 +71,10 @@ class SimCoordinator:
         self.life = 0
         self.durable = list(first_records)
         self.pending: list[Entry] = []
-        self.to_write: dict[tuple[str, int, TopicPartition], WriteMarkers] = {}
-        self.under_way: set[tuple[str, int, TopicPartition]] = set()
+        self.to_write: dict[MarkerKey, WriteMarkers] = {}
+        self.under_way: set[MarkerKey] = set()
+        # How many copies of each marker were sent: an answer to one that was given up does not count.
+        self.copies: dict[MarkerKey, int] = {}
         self.machine = self._replay()
 
     def _replay(self) -> TransactionCoordinator:
@@ -145,13 +150,14 @@ class SimCoordinator:
             if key not in self.under_way or sends_again:
                 self._send_marker(key, markers)
 
-    def _send_marker(self, key: tuple[str, int, TopicPartition], markers: WriteMarkers) -> None:
+    def _send_marker(self, key: MarkerKey, markers: WriteMarkers) -> None:
         world, life = self.world, self.life
         partition = world.partitions[key[2]]
         self.under_way.add(key)
+        copy = self.copies[key] = self.copies.get(key, 0) + 1
 
         def arrived() -> None:
-            world.send("marker", lambda: self._written(life, key), may_repeat=True, lost=gone)
+            world.send("marker", lambda: self._written(life, key, copy), may_repeat=True, lost=gone)
 
         def gone() -> None:
             if life == self.life:
@@ -164,8 +170,8 @@ class SimCoordinator:
             lost=gone,
         )
 
-    def _written(self, life: int, key: tuple[str, int, TopicPartition]) -> None:
-        if life != self.life:
+    def _written(self, life: int, key: MarkerKey, copy: int) -> None:
+        if life != self.life or copy != self.copies[key]:
             return
         self.under_way.discard(key)
         self.to_write.pop(key, None)
@@ -235,8 +241,8 @@ class SimPartition:
         self.transactions = PartitionTransactions()
         self.sequences = ProducerSequences()
         self.snapshots: list[Snapshot] = []
-        # (what happens when all is durable, what happens when it is lost)
-        self.waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        # (offset that must be durable, what happens then, what happens when it is lost)
+        self.waiting: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
         self.life = 0
 
     @property
@@ -336,17 +342,21 @@ class SimPartition:
         if offset < self.transactions.high_watermark:
             done()
         else:
-            self.waiting.append((done, gone))
+            self.waiting.append((offset, done, gone))
 
     # --- disk ----------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        if self.log_end == self.transactions.high_watermark:
+        """The disk has everything, or only a part of it so far."""
+        before = self.transactions.high_watermark
+        ends = [batch.next_offset for batch in self.log if batch.base_offset >= before]
+        if not ends:
             return
-        self.transactions.advance(self.log_end)
+        high_watermark = ends[-1] if self.world.rng.random() < 0.7 else self.world.rng.choice(ends)
+        self.transactions.advance(high_watermark)
         waiting, self.waiting = self.waiting, []
-        for done, _gone in waiting:
-            done()
+        for offset, done, gone in waiting:
+            self.when_durable(offset, done, gone)
         if self.world.rng.random() < 0.2:
             self.snapshots.append(Snapshot(self.log_end, self.transactions.to_bytes(), self.sequences.to_bytes()))
             del self.snapshots[:-3]
@@ -357,8 +367,10 @@ class SimPartition:
         loose = [batch.base_offset for batch in self.log if batch.base_offset >= high_watermark]
         end = self.world.rng.choice([*loose, self.log_end])
         self.log = [batch for batch in self.log if batch.base_offset < end]
+        # A snapshot of what was lost would be taken for one of what comes to stand in its place.
+        self.snapshots = [snapshot for snapshot in self.snapshots if snapshot.log_end <= end]
         waiting, self.waiting = self.waiting, []
-        for _done, gone in waiting:
+        for _offset, _done, gone in waiting:
             gone()
         return end
 
@@ -367,8 +379,7 @@ class SimPartition:
         self.life += 1
         end = self._cut()
         scratch, scratch_sequences = self._rebuild(None)
-        usable = [snapshot for snapshot in self.snapshots if snapshot.log_end <= end]
-        snapshot = self.world.rng.choice(usable) if usable else None
+        snapshot = self.world.rng.choice(self.snapshots) if self.snapshots else None
         self.transactions, self.sequences = self._rebuild(snapshot)
         self.world.check_same_partition(self, self.transactions, scratch)
         self.world.check("restart keeps the sequences", self.sequences.as_dict() == scratch_sequences.as_dict())
@@ -382,7 +393,6 @@ class SimPartition:
         self.world.check("a cut above the high watermark is undone", self.transactions.truncate_to(end))
         scratch, self.sequences = self._rebuild(None)
         self.transactions.advance(end)
-        self.snapshots = [snapshot for snapshot in self.snapshots if snapshot.log_end <= end]
         self.world.check_same_partition(self, self.transactions, scratch)
 
     def _rebuild(self, snapshot: Snapshot | None) -> tuple[PartitionTransactions, ProducerSequences]:

@@ -126,7 +126,7 @@ class GroupCoordinator:
             log.error("groups not available", error=str(error))
 
     async def _reload_lost(self) -> None:
-        for shell in self._shells:
+        for shell in [] if self._broker.is_stopping else self._shells:
             if shell.is_lost:
                 shell.close()
             if not shell.is_loaded:
@@ -144,13 +144,18 @@ class GroupCoordinator:
         return await self._shell_of(group_id).submit(group_id, command)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        if not await self.ready():
+        if not self._has_any() or not await self.ready():
             return NO_GROUP
         return await self._shell_of(group_id).describe(group_id)
 
     async def list_groups(self) -> list[tuple[str, GroupDescription]]:
-        await self.ready()
+        if not self._has_any() or not await self.ready():
+            return []
         return [(group_id, await shell.describe(group_id)) for shell in self._shells for group_id in shell.group_ids()]
+
+    def _has_any(self) -> bool:
+        """False: no group was ever asked for. Looking must not create the internal topic."""
+        return self._broker.topic(CONSUMER_OFFSETS) is not None
 
     def partition_of(self, group_id: str) -> int:
         # Not Python's hash, which differs from process to process.

@@ -54,7 +54,8 @@ def decide_consumer_heartbeat(
     if arrival.replaces is not None:
         _replace(group, arrival, out)
     member = _updated(arrival, command)
-    current = advance(group, arrival, member, command.owned, topics, now_ms, out)
+    joins = command.member_epoch == JOIN_EPOCH
+    current = advance(group, arrival, member, command.owned, topics, now_ms, out, is_settled=joins)
     group.deadlines.set(("session", member.member_id), now_ms + group.config.consumer_session_timeout_ms)
     told = current.assigned if _is_full(command) or current.assigned != arrival.current.assigned else None
     return _alive(group, member.member_id, current.epoch, told, newcomers=int(arrival.known is None))
@@ -205,8 +206,8 @@ def advance(
 ) -> CurrentStored:
     """Steps 2 to 4, for members of either protocol.
 
-    `is_settled`: the member adds and drops nothing at this moment, as when it joins by the classic protocol. Then what
-    it does not name it does not have, and need not be asked to give up.
+    `is_settled`: the member adds and drops nothing at this moment, because it joins. Then what it does not name it does
+    not have, and need not be asked to give up.
     """
     target_epoch, target = _next_target(group, arrival, member, topics, now_ms, out)
     owners = _owners(group, arrival)

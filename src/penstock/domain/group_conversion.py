@@ -66,8 +66,8 @@ def become_consumer(
             return None
         members[member_id] = known
     currents = _what_they_hold(classic, topics)
-    # Members may know of a later generation than the stable one that they are taken over from.
-    epoch = classic.generation_told
+    # Members may know of a later generation than the stable one that they are taken over from; the next is nobody's.
+    epoch = classic.generation_told + 1
     classic.answer_all(GroupError.REBALANCE_IN_PROGRESS, out)
     records: list[ConsumerRecord] = [
         *members.values(),
@@ -104,8 +104,11 @@ def _what_they_hold(classic: ClassicGroup, topics: TopicFacts) -> list[CurrentSt
         unrevoked = tuple(each for each in held if holders.setdefault(each, member_id) == member_id)
         unrevoked = tuple(each for each in unrevoked if each not in assigned[member_id])
         state = MemberState.UNREVOKED if unrevoked else MemberState.STABLE
-        generation = classic.generation
-        currents.append(CurrentStored(member_id, generation, generation, state, assigned[member_id], unrevoked))
+        # Who has joined for the next generation may have given partitions up for it, and a commit of them may still
+        # be on its way. It must not count any more, so its member gets a number that it does not know; it is told to
+        # join again anyway.
+        epoch = classic.generation_told + 1 if member_id in classic.joining else classic.generation
+        currents.append(CurrentStored(member_id, epoch, epoch, state, assigned[member_id], unrevoked))
     return currents
 
 

@@ -137,7 +137,8 @@ class WriteMarkers(msgspec.Struct, frozen=True):
     """Write a marker into each of these partitions, again and again until `MarkersWritten` can be said of it.
 
     Not before the records of the same decision are durable: a marker cannot be taken back. With version 1 no second
-    copy may be under way while the first may still arrive: it would end the producer's next transaction.
+    copy may be under way while the first may still arrive, and what is heard of a copy that was given up does not
+    count: a copy that comes after `MarkersWritten` would end the producer's next transaction.
     """
 
     transactional_id: str

@@ -266,7 +266,9 @@ def _end_version_two(
 
 def _is_repeated_end(metadata: TransactionMetadata, command: EndTransaction) -> bool:
     """The end with which the last transaction ended, or one that came after the coordinator's own end of it."""
-    if metadata.state not in COMPLETE or command.producer_epoch != metadata.last_producer_epoch:
+    if metadata.state not in COMPLETE or metadata.last_producer_epoch == NO_EPOCH:
+        return False
+    if command.producer_epoch != metadata.last_producer_epoch:
         return False
     if command.producer_id == metadata.producer_id:
         return command.producer_epoch + 1 == metadata.producer_epoch

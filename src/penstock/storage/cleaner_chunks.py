@@ -15,9 +15,9 @@ from penstock.storage.storage_errors import Damage, StorageError
 
 # Some ten thousand records: enough that calls into native code cost less than what they do, and little enough that
 # copying them keeps the interpreter for well under a millisecond.
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 23
 # Of one portion, in plain: compressed batches may be a hundred times larger then.
-PLAIN_BYTES_MAX: Final = 4 << 20
+PLAIN_BYTES_MAX: Final = 8 << 20
 
 
 class LogDamagedError(StorageError):

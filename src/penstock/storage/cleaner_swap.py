@@ -45,6 +45,9 @@ class SegmentSwap(msgspec.Struct, frozen=True, array_like=True):
 
     replaced: tuple[tuple[int, int], ...]
     facts: SegmentCheckpoint
+    # Offsets of abort markers in it of whose transactions nothing is left (see CleaningRules.empty_aborts). Whoever
+    # tells readers of aborted transactions forgets them with the swap, and after a crash by what stands here.
+    empty_aborts: tuple[int, ...] = ()
 
 
 class CompactionState(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +63,15 @@ class SwapUnknownError(StorageError):
 class SegmentReplacement:
     """One swap under way."""
 
-    def __init__(self, log: PartitionLog, replaced: Sequence[Segment], segment: Segment, held: Sequence[File]) -> None:
+    def __init__(
+        self,
+        log: PartitionLog,
+        replaced: Sequence[Segment],
+        segment: Segment,
+        *,
+        held: Sequence[File],
+        empty_aborts: Sequence[int] = (),
+    ) -> None:
         self.log = log
         self.segment = segment
         self._generation = log.generation
@@ -76,7 +87,12 @@ class SegmentReplacement:
             segment.max_timestamp,
             segment.begun_ms,
         )
-        self._swap = SegmentSwap(tuple((gone.base_offset, gone.size) for gone in replaced), facts)
+        sizes = tuple((gone.base_offset, gone.size) for gone in replaced)
+        self._swap = SegmentSwap(sizes, facts, tuple(empty_aborts))
+
+    @property
+    def empty_aborts(self) -> tuple[int, ...]:
+        return self._swap.empty_aborts
 
     @property
     def saved_bytes(self) -> int:

@@ -6,6 +6,7 @@ the interpreter in any case: a thread that computes in Python would otherwise ke
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -29,7 +30,7 @@ class Throttle:
         self._sleep = sleep
         self._bytes_per_second = bytes_per_second
         # When everything that was done so far would be done at the allowed speed.
-        self._free_at_ms = 0.0
+        self._free_at_ms = -math.inf
         self._is_stopped = threading.Event()
 
     def stop(self) -> None:

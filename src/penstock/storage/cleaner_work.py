@@ -62,8 +62,6 @@ class CleaningReport(msgspec.Struct, frozen=True):
     read_bytes: int
     saved_bytes: int
     swap_count: int
-    # Abort markers of which no batch is left (see CleaningRules.empty_aborts).
-    empty_aborts: tuple[int, ...]
 
 
 class LogCleaning:
@@ -172,16 +170,19 @@ class LogCleaning:
         interval = self._context.config.index_interval_bytes
         writer = SegmentWriter(self._context.files, self._throttle, segment, index_interval_bytes=interval)
         held: list[File] = []
+        assert self._rules is not None
+        self._rules.empty_aborts.clear()
         try:
             for gone in group:
                 held.append(self._open(gone))
                 for portion in self._portions(gone, from_offset=gone.base_offset):
                     self._write_portion(writer, portion)
+            writer.close_gap()
             if len(group) == 1 and not writer.is_changed:
                 writer.discard()
                 return None
             writer.close()
-            swap = SegmentReplacement(self.log, group, segment, held)
+            swap = SegmentReplacement(self.log, group, segment, held=held, empty_aborts=self._rules.empty_aborts)
             assert segment.next_offset == group[-1].next_offset, "no offset is lost"
             swap.commit()
         except (OSError, CleaningStopped):
@@ -277,14 +278,12 @@ class LogCleaning:
 
     def finish(self) -> CleaningReport:
         """Blocking, after the last swap. Then, on the loop, the log's `clean_end` is the report's end offset."""
-        assert self._rules is not None
         self._write_state(self._end_offset)
         return CleaningReport(
             self._end_offset,
             self._read_bytes,
             self._saved_bytes,
             self._swap_count,
-            tuple(self._rules.empty_aborts),
         )
 
     def _write_state(self, clean_end: int) -> None:

@@ -32,7 +32,7 @@ class SegmentWriter:
         """`segment` is new and empty; it is filled as batches come."""
         self.segment = segment
         segment.index = SegmentIndex()
-        # False while everything came as it goes.
+        # False while everything came as it goes, but for a gap that is still open.
         self.is_changed = False
         self._files = files
         self._throttle = throttle
@@ -48,12 +48,12 @@ class SegmentWriter:
 
     def copy(self, header: BatchHeader, data: memoryview) -> None:
         """A batch that stays as it is."""
-        self._close_gap()
+        self.close_gap()
         self._put(header, data)
 
     def replace(self, batch: bytearray) -> None:
         """A batch that has changed."""
-        self._close_gap()
+        self.close_gap()
         self.is_changed = True
         self._put(header_of(batch), batch)
 
@@ -66,13 +66,13 @@ class SegmentWriter:
             self._is_gap_old = False
             return
         # Leader epochs are read off batches when what was saved of them is lost, so none of them may vanish.
-        self._close_gap()
+        self.close_gap()
         self._gap = (header.base_offset, header.next_offset, header.leader_epoch)
         self._is_gap_old = is_filler
 
     def close(self) -> None:
         """The files are complete and durable when it returns, but for their names."""
-        self._close_gap()
+        self.close_gap()
         self._flush()
         self._file.sync()
         segment = self.segment
@@ -93,7 +93,8 @@ class SegmentWriter:
     def discard(self) -> None:
         remove_cleaned(self._files, self.segment.prefix)
 
-    def _close_gap(self) -> None:
+    def close_gap(self) -> None:
+        """Nothing more goes where the last batches went."""
         if self._gap is None:
             return
         base_offset, next_offset, leader_epoch = self._gap

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -35,6 +35,10 @@ def no_transactions(_log: PartitionLog) -> TransactionFacts | None:
     return None
 
 
+def no_aborts(_log: PartitionLog, _offsets: Sequence[int]) -> None:
+    return None
+
+
 class LogCleaner:
     def __init__(
         self,
@@ -43,15 +47,19 @@ class LogCleaner:
         *,
         seeds: tuple[int, int],
         transactions_of: Callable[[PartitionLog], TransactionFacts | None] = no_transactions,
-        on_cleaned: Callable[[PartitionLog, CleaningReport], None] | None = None,
+        forget_aborts: Callable[[PartitionLog, Sequence[int]], None] = no_aborts,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`seeds` are random numbers that nobody else knows. `on_cleaned` is called on the loop."""
+        """`seeds` are random numbers that nobody else knows.
+
+        `forget_aborts` is called on the loop with offsets of abort markers, in one step with the swap that may have
+        taken them out of the log: readers must not be told of their transactions any more.
+        """
         self._store = store
         self._clock = clock
         self._seeds = seeds
         self._transactions_of = transactions_of
-        self._on_cleaned = on_cleaned
+        self._forget_aborts = forget_aborts
         self._throttle = Throttle(clock, sleep, bytes_per_second=store.context.config.cleaner_bytes_per_second)
         self._threads: ThreadPoolExecutor | None = None
 
@@ -88,6 +96,7 @@ class LogCleaner:
                 if not swap.apply():
                     await self._in_thread(swap.abandon)
                     return None
+                self._forget_aborts(log, swap.empty_aborts)
                 await self._finish_swap(swap)
             return self._end(cleaning, await self._in_thread(cleaning.finish))
         except CleaningStopped:
@@ -161,6 +170,4 @@ class LogCleaner:
     def _end(self, cleaning: LogCleaning, report: CleaningReport) -> CleaningReport:
         log = cleaning.log
         log.clean_end = max(log.clean_end, report.end_offset)
-        if self._on_cleaned is not None:
-            self._on_cleaned(log, report)
         return report

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.base.log_events import get_logger
+from penstock.domain.retention import Retirement, SegmentFacts, segments_to_retire
 from penstock.storage.disk_reserve import DiskReserve
 from penstock.storage.file_protocols import Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
@@ -76,6 +77,21 @@ class LogRemoval:
                 bytes=self.size_bytes,
                 reason=self._reason,
             )
+
+
+def retirement_of(log: PartitionLog, now_ms: int) -> Retirement:
+    return segments_to_retire(
+        [_facts_of(segment) for segment in log.segments],
+        retention_ms=log.config.retention_ms,
+        retention_bytes=log.config.retention_bytes,
+        now_ms=now_ms,
+        readable_end=log.readable_end,
+    )
+
+
+def _facts_of(segment: Segment) -> SegmentFacts:
+    max_timestamp = segment.max_timestamp if segment.max_timestamp >= 0 else segment.begun_ms
+    return SegmentFacts(segment.next_offset, segment.size, max_timestamp)
 
 
 def save_log_start(files: Files, reserve: DiskReserve, directory: str, log_start: int) -> None:

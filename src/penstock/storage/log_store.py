@@ -32,6 +32,7 @@ from penstock.storage.checkpoint_file import (
     write_checkpoint,
 )
 from penstock.storage.checkpoint_work import (
+    LOGS_MAX,
     CheckpointWork,
     SavedState,
     capture_log,
@@ -182,6 +183,8 @@ class LogStore:
         self._sync_alone(log)
         readable_end = min(log.readable_end, offset)
         entry = self._checkpoints.get(key_of(log))
+        if entry is not None and entry.end_offset > log.saved_end:
+            entry = None  # recovery did not believe it
         if entry is not None:
             entry = msgspec.structs.replace(entry, segments=tuple(corrected(entry.segments, log.swaps)))
             entry = shortened(entry, offset, log.epochs)
@@ -235,6 +238,8 @@ class LogStore:
         logs = logs_due(self.context.config, self._logs.values(), every_log=every_log)
         if not logs:
             return None
+        if not every_log:
+            logs = sorted(logs, key=lambda log: log.unsaved_batches, reverse=True)[:LOGS_MAX]
         self._is_checkpoint_running = True
         captures = [capture_log(log, self._saved.get(key_of(log), SavedState())) for log in logs]
         return CheckpointWork(self.context.files, self.root, captures, self._packed)

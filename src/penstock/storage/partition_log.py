@@ -25,13 +25,13 @@ from typing import Final
 from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader
 from penstock.domain.producer_sequence import ProducerSequences
-from penstock.domain.retention import SegmentFacts, roll_is_due, segments_to_retire
+from penstock.domain.retention import roll_is_due
 from penstock.storage.cleaner_swap import SegmentSwap
 from penstock.storage.file_protocols import File
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_home import LogHome
 from penstock.storage.log_recovery import RecoveredLog
-from penstock.storage.log_removal import LogRemoval
+from penstock.storage.log_removal import LogRemoval, retirement_of
 from penstock.storage.log_sync import LogSync
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.segment import Segment
@@ -329,13 +329,7 @@ class PartitionLog:
             self._try_to_roll()
         if active.size == 0:
             active.begun_ms = now_ms
-        retirement = segments_to_retire(
-            [_facts_of(segment) for segment in self.segments],
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-            now_ms=now_ms,
-            readable_end=self.readable_end,
-        )
+        retirement = retirement_of(self, now_ms)
         log_start = self.log_start
         if retirement.count:
             log_start = max(log_start, self.segments[retirement.count - 1].next_offset)
@@ -485,11 +479,6 @@ class PartitionLog:
             return DiskFullError(f"{self.home.directory}: {error.strerror}")
         self.fail(f"{self.home.directory}: a segment could not be begun: {error}")
         return LogFailedError(self.failure)
-
-
-def _facts_of(segment: Segment) -> SegmentFacts:
-    max_timestamp = segment.max_timestamp if segment.max_timestamp >= 0 else segment.begun_ms
-    return SegmentFacts(segment.next_offset, segment.size, max_timestamp)
 
 
 def _base_offset(segment: Segment) -> int:

@@ -159,6 +159,16 @@ def test_static_member_that_leaves_for_a_while_keeps_its_partitions() -> None:
     assert desk.beat("s2", 2, instance_id="one").member_epoch == 2
 
 
+def test_static_member_that_comes_back_to_a_smaller_share_need_not_give_up_what_it_has_not() -> None:
+    desk = Desk(orders=2)
+    desk.enter("s1", instance_id="one")
+    desk.beat("s1", STATIC_LEAVE_EPOCH, instance_id="one")
+    desk.enter("b")
+    back = desk.enter("s2", instance_id="one")
+    assert (back.member_epoch, len(back.assignment or ())) == (2, 1)
+    assert len(desk.beat("b", 2).assignment or ()) == 1
+
+
 def test_static_member_that_does_not_come_back_loses_its_place() -> None:
     desk = Desk(orders=2)
     desk.enter("s1", instance_id="one")

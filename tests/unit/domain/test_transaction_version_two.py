@@ -129,3 +129,12 @@ def test_nobody_gets_the_epoch_that_is_kept_for_fencing() -> None:
     assert talk.end(producer, is_commit=False, version=2) == TransactionEnded(101, 0)
     assert talk.end(producer, is_commit=False, version=2) == TransactionEnded(101, 0)
     assert talk.state.last_producer_epoch == CLIENT_EPOCH_MAX
+
+
+def test_end_without_an_epoch_is_nobodys_repeated_one() -> None:
+    talk = Talk()
+    producer = talk.ready()
+    talk.add(producer, A)
+    talk.end(producer, is_commit=True)
+    talk.write_markers()
+    assert talk.end(ProducerReady(101, -1), is_commit=True, version=2) == FENCED

@@ -1,0 +1,198 @@
+"""A compacted log on a disk that fails, from seeds: see `support.compaction_world`.
+
+`PENSTOCK_SIM_SEEDS` is the number of stories; a failure names its seed, and `CompactionWorld(seed).run()` tells it
+again.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from support.compaction_check import InvariantBroken
+from support.compaction_world import CompactionWorld
+from support.planted_bugs import Bug, planted
+
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150"))
+# A bug that needs an unlikely coincidence shows within so many stories, or the world has become too kind.
+BUG_SEEDS_MAX: Final = 400
+
+WORLD: Final = "support.compaction_world"
+ANEW: Final = (
+    "penstock.storage",
+    "penstock.domain.compaction",
+    "penstock.codec.batch_rewrite",
+    "support.compaction_",
+)
+
+_SWAP: Final = "penstock.storage.cleaner_swap"
+_WORK: Final = "penstock.storage.cleaner_work"
+_RULES: Final = "penstock.domain.compaction"
+
+BUGS: Final = (
+    Bug(
+        "the last record of a key counts as an older one",
+        "penstock.storage.cleaner_sift",
+        "pl.lit(offset >= last_offset)",
+        "pl.lit(offset > last_offset)",
+        "the last value of each key is there",
+    ),
+    Bug(
+        "a deletion goes in its first cleaning",
+        _RULES,
+        "return horizon_ms == NO_HORIZON or self.now_ms < horizon_ms",
+        "return self.now_ms < horizon_ms",
+        "a deletion stays its time",
+    ),
+    Bug(
+        "a deletion stays for ever in the clean part",
+        "penstock.storage.cleaner_sift",
+        "is_latest &= pl.lit(last_offset.is_null())",
+        'is_latest &= pl.lit(last_offset.is_null() | ~frame["has_value"])',
+        "the clean part has each key once",
+    ),
+    Bug(
+        "keys of aborted records push out committed ones",
+        _WORK,
+        "if not aborted.hold(batch.header)]",
+        "]",
+        "the last value of each key is there",
+    ),
+    Bug(
+        "transactions that are under way are cleaned",
+        "penstock.storage.log_cleaner",
+        "offset_limit = min(offset_limit, transactions.stable_end)",
+        "pass",
+        "the last value of each key is there",
+    ),
+    Bug(
+        "a producer's last batch goes with its records",
+        _RULES,
+        "return batch.producer_id >= 0 and self._last_batches",
+        "return batch.producer_id > 99 and self._last_batches",
+        "the last batch of a producer stays",
+    ),
+    Bug(
+        "a marker goes before its transaction",
+        _RULES,
+        "is_needed = batch.producer_id in self._open",
+        "is_needed = False",
+        "a marker stays while its transaction does",
+    ),
+    Bug(
+        "readers are told of aborted transactions whose marker is gone",
+        _WORK,
+        "held=held, empty_aborts=self._rules.empty_aborts",
+        "held=held",
+        "a reader of committed records sees them and no others",
+    ),
+    Bug(
+        "times stay relative to a base that has moved",
+        "penstock.codec.batch_rewrite",
+        "payload = _shift_times(payload",
+        "_shift_times(payload",
+        "a record stands where it was appended",
+    ),
+    Bug(
+        "the newest time is of a record that is gone",
+        "penstock.codec.batch_rewrite",
+        "header = msgspec.structs.replace(header, max_timestamp=newest_ms)",
+        "pass",
+        "the newest record is found",
+    ),
+    Bug(
+        "leader epochs vanish with their batches",
+        "penstock.storage.cleaner_writer",
+        "gap[2] == header.leader_epoch and",
+        "",
+        "leader epochs are known from the log",
+    ),
+    Bug(
+        "old files go before the new names are durable",
+        _SWAP,
+        "        files.sync_directory(self.log.home.directory)\n        for gone",
+        "        for gone",
+        "verify finds no damage where there is none",
+    ),
+    Bug(
+        "a swap happens that nothing on disk knows of",
+        _SWAP,
+        "self._write(CompactionState(log.clean_end, (*log.swaps, self._swap)))",
+        "pass",
+        "no damage where there is none",
+    ),
+    Bug(
+        "a later swap forgets the one before it",
+        _SWAP,
+        "(*log.swaps, self._swap)",
+        "(self._swap,)",
+        "no damage where there is none",
+    ),
+    Bug(
+        "half of the names are swapped after a crash",
+        _SWAP,
+        "    for suffix in SEGMENT_SUFFIXES:\n        name = _name(base_offset, suffix)\n",
+        "    for suffix in SEGMENT_SUFFIXES[2:]:\n        name = _name(base_offset, suffix)\n",
+        "a moment finds its record",
+    ),
+    Bug(
+        "a log counts as clean although not all of its keys were noted",
+        _WORK,
+        "                if self._latest.is_full:\n                    return end_offset",
+        "                if self._latest.is_full:\n                    return self.part.end_offset",
+        "the clean part has each key once",
+    ),
+    Bug(
+        "the index of a replaced segment is believed",
+        "penstock.storage.index_cache",
+        "segment.is_replaced = True",
+        "segment.is_replaced = False",
+        "no damage where there is none",
+    ),
+)
+
+
+def test_a_compacted_log_is_a_legal_history_whatever_happens() -> None:
+    for seed in range(SEEDS):
+        try:
+            CompactionWorld(seed).run()
+        except InvariantBroken as broken:
+            pytest.fail(f"seed {seed}: {broken}")
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    first, second = CompactionWorld(7), CompactionWorld(7)
+    first.run()
+    second.run()
+    assert first.files.journal == second.files.journal
+
+
+def test_stories_bring_out_what_they_are_about() -> None:
+    """Swaps, crashes in the middle and failed disks must happen, or nothing is proved by surviving them."""
+    counts: dict[str, int] = {}
+    for seed in range(40):
+        world = CompactionWorld(seed)
+        world.run()
+        for what, count in world.counts.items():
+            counts[what] = counts.get(what, 0) + count
+    assert counts["swap"] > 50
+    assert counts["crash inside a cleaning"] > 15
+    assert counts["crash inside recovery"] > 5
+    assert {"swap refused", "swap unknown", "cleaning failed", "compaction file lost"} <= set(counts)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_planted_bug_is_caught(bug: Bug) -> None:
+    caught: set[str] = set()
+    with planted(bug, world=WORLD, anew=ANEW) as world:
+        for seed in range(BUG_SEEDS_MAX):
+            try:
+                world.CompactionWorld(seed).run()
+            except AssertionError as broken:
+                # The world's own class, imported anew with it.
+                caught.add(getattr(broken, "invariant", f"assertion {broken}"))
+            if bug.invariant in caught:
+                return
+    pytest.fail(f"{BUG_SEEDS_MAX} stories, and {bug.invariant!r} did not catch it; caught: {caught}")

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from penstock.domain.producer_sequence import (
+    ACCEPT,
+    SEQUENCE_MAX,
+    Duplicate,
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    ProducerSequences,
+)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    base_sequence: int
+    count: int = 1
+    base_offset: int = 0
+    producer_id: int = 7
+    producer_epoch: int = 0
+    max_timestamp: int = 1000
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.count - 1
+
+
+def with_batches(*batches: Batch) -> ProducerSequences:
+    sequences = ProducerSequences()
+    for batch in batches:
+        assert sequences.check(batch) == ACCEPT
+        sequences.apply(batch)
+    return sequences
+
+
+def test_first_batch_of_an_unknown_producer_is_accepted_with_any_sequence() -> None:
+    assert ProducerSequences().check(Batch(41)) == ACCEPT
+
+
+def test_batches_follow_each_other() -> None:
+    sequences = with_batches(Batch(0, 3), Batch(3, 2, base_offset=3))
+    assert sequences.check(Batch(5)) == ACCEPT
+    assert sequences.check(Batch(6)) == OutOfOrderSequence(expected=5, actual=6)
+
+
+def test_repeated_batch_answers_with_its_first_offset() -> None:
+    sequences = with_batches(*(Batch(number, base_offset=100 + number) for number in range(5)))
+    assert sequences.check(Batch(0)) == Duplicate(100, 1000)
+    assert sequences.check(Batch(4)) == Duplicate(104, 1000)
+
+
+def test_batch_older_than_the_last_five_is_out_of_order() -> None:
+    sequences = with_batches(*(Batch(number, base_offset=number) for number in range(6)))
+    assert sequences.check(Batch(0)) == OutOfOrderSequence(expected=6, actual=0)
+
+
+def test_same_first_sequence_with_another_length_is_no_duplicate() -> None:
+    sequences = with_batches(Batch(0, 3))
+    assert sequences.check(Batch(0, 2)) == OutOfOrderSequence(expected=3, actual=0)
+
+
+def test_older_epoch_is_fenced() -> None:
+    sequences = with_batches(Batch(0, producer_epoch=3))
+    assert sequences.check(Batch(1, producer_epoch=2)) == InvalidProducerEpoch(current=3, actual=2)
+
+
+def test_newer_epoch_begins_at_sequence_zero() -> None:
+    sequences = with_batches(Batch(0), Batch(1))
+    assert sequences.check(Batch(2, producer_epoch=1)) == OutOfOrderSequence(expected=0, actual=2)
+    assert sequences.check(Batch(0, producer_epoch=1)) == ACCEPT
+    sequences.apply(Batch(0, producer_epoch=1, base_offset=9))
+    assert sequences.check(Batch(0, producer_epoch=1)) == Duplicate(9, 1000)
+
+
+def test_sequences_wrap_to_zero() -> None:
+    sequences = with_batches(Batch(SEQUENCE_MAX))
+    assert sequences.check(Batch(0)) == ACCEPT
+    across = with_batches(Batch(SEQUENCE_MAX - 1, 4))
+    assert across.check(Batch(2)) == ACCEPT
+    assert across.check(Batch(SEQUENCE_MAX - 1, 4)) == Duplicate(0, 1000)
+
+
+def test_ordinary_batches_leave_no_trace() -> None:
+    sequences = ProducerSequences()
+    sequences.apply(Batch(-1, producer_id=-1))
+    assert len(sequences) == 0
+
+
+def test_bytes_and_back() -> None:
+    sequences = with_batches(*(Batch(0, producer_id=number, base_offset=number) for number in range(20)))
+    sequences.expire(5, expiration_ms=100)
+    again = ProducerSequences.from_bytes(sequences.to_bytes())
+    assert again == sequences
+    assert again.expire(105, expiration_ms=100) == 20
+
+
+def test_silent_producer_expires_and_a_writing_one_does_not() -> None:
+    sequences = with_batches(Batch(0, producer_id=1), Batch(0, producer_id=2))
+    assert sequences.expire(1_000, expiration_ms=500) == 0
+    sequences.apply(Batch(1, producer_id=2))
+    assert sequences.expire(1_500, expiration_ms=500) == 1
+    assert sorted(sequences.as_dict()) == [2]
+
+
+def test_batch_with_an_old_timestamp_does_not_expire_its_producer() -> None:
+    sequences = with_batches(Batch(0, max_timestamp=1))
+    sequences.expire(10**12, expiration_ms=1000)
+    assert isinstance(sequences.check(Batch(0, max_timestamp=1)), Duplicate)
+
+
+@pytest.mark.parametrize("producers_max", [1, 3])
+def test_longest_silent_producer_makes_room(producers_max: int) -> None:
+    sequences = ProducerSequences(producers_max)
+    for producer_id in (1, 2, 3, 1, 4):
+        sequences.apply(Batch(0, producer_id=producer_id))
+    assert list(sequences.as_dict()) == [3, 1, 4][-producers_max:]

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from penstock.base.clock import ManualClock
+from penstock.storage.files import DirectoryFiles, MemoryFiles
+from penstock.storage.log_store import LogStore
+from penstock.storage.storage_config import LogConfig, StorageConfig
+from penstock.storage.storage_errors import DirectoryLockedError, DiskFullError, LogFailedError
+from support.faulty_files import CrashMode, FaultyFiles
+from support.log_desk import TOPIC_ID, LogDesk
+
+
+def test_second_node_on_the_same_directory_gets_a_clear_error(tmp_path: Path) -> None:
+    root = str(tmp_path / "data")
+    desk = LogDesk(DirectoryFiles(), root)
+    with pytest.raises(DirectoryLockedError, match="used by another process"):
+        LogStore.open(DirectoryFiles(), root, StorageConfig(), ManualClock())
+    desk.store.close()
+    LogStore.open(DirectoryFiles(), root, StorageConfig(), ManualClock()).close()
+
+
+def test_directory_engine_keeps_what_was_written(tmp_path: Path) -> None:
+    desk = LogDesk(DirectoryFiles(), str(tmp_path / "data"), config=LogConfig(segment_bytes=5_000))
+    batches = [desk.append(size=700) for _ in range(40)]
+    desk.sync()
+    desk.store.checkpoint_now(every_log=True)
+    batches += [desk.append(size=700) for _ in range(3)]
+    desk.sync()
+    for clean in (False, True):
+        desk.restart(clean=clean)
+        assert [desk.read(offset, bytes_max=1) for offset in range(43)] == batches
+    assert desk.store.statistics.was_clean
+
+
+def test_logs_open_in_no_time_when_nothing_is_there() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    files.journal.clear()
+    logs = [desk.open_log(partition) for partition in range(1, 2_000)]
+    assert files.journal == []
+    assert len(desk.store.logs) == len(logs) + 1
+
+
+async def test_checkpoint_on_the_loop_leaves_little_to_read() -> None:
+    desk = LogDesk()
+    for _ in range(20):
+        desk.append(size=100)
+    desk.sync()
+    desk.log.is_save_wanted = True
+    await desk.store.checkpoint()
+    assert desk.log.saved_end == 20
+    assert desk.log.unsaved_batches == 0
+    desk.restart(clean=False)
+    assert desk.store.statistics.scanned_bytes == 0
+
+
+def test_small_changes_wait_until_they_are_many() -> None:
+    settings = StorageConfig(free_bytes_min=0, sync_threads=1, checkpoint_log_batches=10, checkpoint_sum_batches=25)
+    desk = LogDesk(settings=settings)
+    others = [desk.open_log(partition) for partition in range(1, 4)]
+    for log in others:
+        for _ in range(9):
+            desk.append(b"x", log=log)
+    desk.store.checkpoint_now()
+    assert [log.unsaved_batches for log in others] == [0, 0, 0], "together they are over the sum"
+    desk.append(b"x")
+    desk.store.checkpoint_now()
+    assert desk.log.unsaved_batches == 1
+
+
+def test_failed_checkpoint_leaves_the_one_before() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    desk.append(b"a")
+    desk.sync()
+    desk.store.checkpoint_now(every_log=True)
+    desk.append(b"b")
+    desk.sync()
+    files.fail_next("rename", errno.EIO)
+    desk.store.checkpoint_now(every_log=True)
+    assert desk.log.unsaved_batches == 1
+    files.crash(CrashMode.LOST)
+    desk.restart(clean=False)
+    assert desk.log.log_end == 2
+
+
+def test_writes_stop_and_resume_with_the_room_on_the_disk() -> None:
+    files = FaultyFiles(bytes_max=10_000_000)
+    desk = LogDesk(files, settings=StorageConfig(free_bytes_min=1_000_000, sync_threads=1))
+    first = desk.append(b"a")
+    desk.sync()
+    files.bytes_max = 2_000_000
+    desk.store.free_space_check()
+    assert desk.store.is_full
+    assert desk.metric("penstock_disk_full") == 1
+    with pytest.raises(DiskFullError):
+        desk.append(b"b")
+    assert desk.read(0) == first
+    files.bytes_max = 10_000_000
+    desk.store.free_space_check()
+    desk.append(b"b")
+    assert desk.metric("penstock_disk_full") == 0
+
+
+def test_retention_works_on_a_disk_without_a_byte_left() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files, config=LogConfig(segment_bytes=100, retention_bytes=100))
+    for _ in range(10):
+        desk.append(size=40)
+    desk.sync()
+    files.bytes_max = sum(len(files.content(path)) for path in files.paths())
+    desk.store.checkpoint_now(every_log=True)
+    removal = desk.log.apply_retention(desk.clock.now_ms())
+    assert removal is not None
+    removal.run()
+    assert desk.log.log_start == 9
+
+
+def test_memory_engine_is_full_at_its_bound() -> None:
+    desk = LogDesk(MemoryFiles(bytes_max=20_000))
+    desk.append(size=15_000)
+    with pytest.raises(DiskFullError):
+        desk.append(size=15_000)
+    desk.sync()
+    assert desk.offsets(desk.read(0))[0] == 0
+
+
+def test_removed_topic_takes_nothing_and_leaves_nothing() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    desk.append(b"a")
+    desk.sync()
+    desk.store.checkpoint_now(every_log=True)
+    removal = desk.store.remove_topic(TOPIC_ID)
+    with pytest.raises(LogFailedError):
+        desk.append(b"b")
+    removal.run()
+    assert desk.store.topics_on_disk() == []
+    desk.restart(clean=True)
+    assert (desk.log.log_start, desk.log.log_end) == (0, 0)
+
+
+def test_removal_that_a_crash_interrupted_is_finished_at_the_next_start() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    desk.append(b"a")
+    desk.sync()
+    desk.store.remove_topic(TOPIC_ID)
+    desk.restart(clean=False)
+    assert not [path for path in files.paths() if ".removed" in path]
+
+
+def test_topic_that_nobody_opened_is_listed() -> None:
+    desk = LogDesk()
+    desk.append(b"a")
+    desk.sync()
+    assert desk.store.topics_on_disk() == [TOPIC_ID]
+    other = LogDesk(desk.files, "/other")
+    assert other.store.topics_on_disk() == []
+
+
+def test_log_whose_recovery_fails_does_not_keep_the_others_from_starting() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    desk.append(b"a")
+    desk.store.close(clean=False)
+    desk.store = LogStore.open(files, "/data", desk.settings, desk.clock, None)
+    files.fail_next("sync", errno.EIO)
+    desk.log = desk.open_log()
+    assert desk.log.failure is not None
+    desk.log.adopt(desk.store.recover_log(desk.log))
+    assert desk.log.failure is None
