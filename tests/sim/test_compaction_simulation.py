@@ -98,7 +98,7 @@ BUGS: Final = (
     Bug(
         "the newest time is of a record that is gone",
         "penstock.codec.batch_rewrite",
-        "header = msgspec.structs.replace(header, max_timestamp=newest_ms)",
+        "max_timestamp = newest_ms",
         "pass",
         "the newest record is found",
     ),

@@ -131,7 +131,7 @@ BUGS: Final = (
 )
 
 
-@pytest.mark.parametrize(("number", "bug"), enumerate(BUGS), ids=[bug.name.replace(" ", "-") for bug in BUGS])
+@pytest.mark.parametrize(("number", "bug"), list(enumerate(BUGS)), ids=[bug.name.replace(" ", "-") for bug in BUGS])
 def test_simulation_catches_the_bug(number: int, bug: PlantedBug) -> None:
     broken = first_broken(bug, number)
     assert broken is not None, f"{SEEDS_MAX} seeds did not notice: {bug.name}"

@@ -72,7 +72,7 @@ class CompactionWorld:
             free_bytes_min=0,
             sync_threads=1,
             # 2 keys, or all of them.
-            cleaner_map_bytes=self.random.choice((320, 1 << 20)),
+            cleaner_map_bytes=self.random.choice((128, 1 << 20)),
             cleaner_bytes_per_second=1 << 40,
         )
         self._config = LogConfig(

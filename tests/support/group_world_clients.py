@@ -67,7 +67,7 @@ class Client:
         self.is_paused = False
         self.is_leaving = False
         self._resumed: list[Callable[[], None]] = []
-        # Commits travel on a connection of their own: they may be late when the group has moved on.
+        # Offsets travel on a connection of their own: commits may be late when the group has moved on.
         self._main, self._side = Connection(), Connection()
         self.positions: dict[Partition, int] = {}
         # Which taking of a partition it is: an answer about an earlier one must not count.
@@ -122,7 +122,7 @@ class Client:
     def send(self, command: GroupCommand, on_reply: OnReply, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
         world = self.world
         is_commit = isinstance(command, CommitOffsets | CommitTransactionOffsets)
-        connection = self._side if is_commit else self._main
+        connection = self._side if is_commit or isinstance(command, FetchOffsets) else self._main
         number = connection.number
         is_answered = False
         loses_request, loses_reply = (world.random.random() < world.loss_rate for _ in range(2))
@@ -144,7 +144,7 @@ class Client:
                 on_reply(reply)
 
         if not loses_request:
-            is_slow = connection is self._side and world.random.random() < 0.3
+            is_slow = is_commit and world.random.random() < 0.3
             delay_ms = world.random.randint(1, COMMIT_TIMEOUT_MS - 500 if is_slow else 20)
             connection.delivered_ms = max(connection.delivered_ms, world.now_ms + delay_ms)
             world.at(connection.delivered_ms - world.now_ms, arrive)
@@ -196,7 +196,7 @@ class Client:
                 self.at(RETRY_MS, lambda: self._fetch_position(partition, taking))
 
         named = (PartitionName(topic, partition[1]),)
-        self.send(self.fetch_command(named), fetched)
+        self.send(self.fetch_command(named), fetched, timeout_ms=COMMIT_TIMEOUT_MS)
 
     def fetch_command(self, partitions: tuple[PartitionName, ...]) -> FetchOffsets:
         return FetchOffsets(partitions, requires_stable=True)

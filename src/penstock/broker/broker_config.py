@@ -18,6 +18,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_wait_ms_max: int = 60_000
     checkpoint_ms: int = 5_000
     retention_check_ms: int = 30_000
+    # How often a log is looked for that needs compaction, as Kafka's log.cleaner.backoff.ms.
+    cleaner_check_ms: int = 15_000
     free_space_check_ms: int = 1_000
     # How often a partition that a failed sync took offline is read again.
     recovery_retry_ms: int = 5_000

@@ -21,6 +21,8 @@ from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.append_outcome import Appended, AppendRefused, Refusal
 from penstock.broker.waiting import WaitingRoom
+from penstock.codec.batch_rewrite import begins_without_records, skip_empty_batches
+from penstock.codec.columns_keys import holds_null_key
 from penstock.codec.record_batch import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_CONTROL,
@@ -34,6 +36,8 @@ from penstock.codec.record_batch import (
     patch,
     patch_log_append_time,
 )
+from penstock.codec.records import read_payload
+from penstock.domain.compaction import CompactionRules
 from penstock.domain.producer_sequence import Accept, Duplicate, InvalidProducerEpoch, OutOfOrderSequence
 from penstock.domain.topic_config import TopicConfig
 from penstock.storage.group_commit import Turn
@@ -41,7 +45,7 @@ from penstock.storage.log_recovery import RecoveredLog
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_config import Durability, LogConfig
+from penstock.storage.storage_config import UNLIMITED, Durability, LogConfig
 from penstock.storage.storage_errors import Damage, Damaged, DiskFullError, Offline, OutOfRange, StorageError
 from penstock.storage.time_lookup import TimestampOffset
 
@@ -89,6 +93,7 @@ class PartitionShell:
         "_clock",
         "_config",
         "_dates_records",
+        "_is_compacted",
         "_is_synced",
         "_store",
         "_sync_alarm",
@@ -127,6 +132,7 @@ class PartitionShell:
         self._dates_records = config.uses_log_append_time
         self._after_ms_max = config.message_timestamp_after_max_ms
         self._before_ms_max = config.message_timestamp_before_max_ms
+        self._is_compacted = config.is_compacted
         self.log.config = log_config(config)
 
     @property
@@ -152,6 +158,10 @@ class PartitionShell:
             return _refuse_unreadable(records, header)
         if not self._is_ordinary(header, len(records)):
             refused = self._refuse(header, len(records))
+            if refused is not None:
+                return refused
+        if self._is_compacted:
+            refused = _refuse_keyless(records, header)
             if refused is not None:
                 return refused
         log = self.log
@@ -272,11 +282,15 @@ class PartitionShell:
 
     def read(self, offset: int, *, bytes_max: int, must_fit: bool = False, leader_epoch: int = -1) -> PartitionRead:
         """Whole batches from `offset` on. `must_fit`: nothing at all rather than a first batch over `bytes_max`."""
-        log = self.log
         if leader_epoch >= 0:
             problem = self.check_epoch(leader_epoch)
             if problem is not None:
                 return PartitionRead(problem=problem)
+        read = self._read_at(offset, bytes_max, must_fit)
+        return self._past_empty(read, bytes_max, must_fit) if begins_without_records(read.records) else read
+
+    def _read_at(self, offset: int, bytes_max: int, must_fit: bool) -> PartitionRead:
+        log = self.log
         if offset == log.readable_end and log.failure is None:
             return _EMPTY
         plan = log.plan_read(offset, bytes_max=bytes_max)
@@ -292,15 +306,25 @@ class PartitionShell:
             return _EMPTY
         return PartitionRead(records=loaded)
 
+    def _past_empty(self, read: PartitionRead, bytes_max: int, must_fit: bool) -> PartitionRead:
+        """Compaction leaves batches without records. A client that was given nothing else would ask for it again, at
+        once and for ever (kafkajs does): it is given what follows, or has to wait."""
+        while begins_without_records(read.records):
+            rest, next_offset = skip_empty_batches(read.records)
+            if len(rest):
+                return PartitionRead(records=rest)
+            read = self._read_at(next_offset, bytes_max, must_fit)
+        return read
+
     def has_later_segment(self, offset: int) -> bool:
         """There is more to read than the segment of `offset` holds."""
         return self.log.segment_of(offset).next_offset < self.log.readable_end
 
-    def take_loaded(self, loaded: memoryview | Damage) -> PartitionRead:
-        """What a cold read brought."""
+    def take_loaded(self, loaded: memoryview | Damage, *, bytes_max: int, must_fit: bool) -> PartitionRead:
+        """What a cold read brought; it may be another one."""
         if isinstance(loaded, Damage):
             return PartitionRead(problem=ReadProblem.DAMAGED)
-        return PartitionRead(records=loaded)
+        return self._past_empty(PartitionRead(records=loaded), bytes_max, must_fit)
 
     def check_epoch(self, leader_epoch: int) -> ReadProblem | None:
         """What a client believes about the leader; -1: it does not say."""
@@ -374,13 +398,45 @@ class PartitionShell:
 
 def log_config(config: TopicConfig) -> LogConfig:
     """What the disk needs to know of a topic's settings."""
-    return LogConfig(
+    common = LogConfig(
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
         durability=Durability(config.durability),
     )
+    return _compacted(common, config) if config.is_compacted else common
+
+
+def _compacted(common: LogConfig, config: TopicConfig) -> LogConfig:
+    is_deleted = "delete" in config.cleanup_policy
+    return msgspec.structs.replace(
+        common,
+        # Only sealed segments are compacted, so none may stay open for longer than a record may wait for it.
+        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms),
+        retention_ms=config.retention_ms if is_deleted else UNLIMITED,
+        retention_bytes=config.retention_bytes if is_deleted else UNLIMITED,
+        compaction=CompactionRules(
+            min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=config.min_compaction_lag_ms,
+            max_compaction_lag_ms=config.max_compaction_lag_ms,
+            delete_retention_ms=config.delete_retention_ms,
+        ),
+    )
+
+
+def _refuse_keyless(records: memoryview, header: BatchHeader) -> AppendRefused | None:
+    """Without a key nothing says which record replaces which."""
+    payload = read_payload(records, 0, header)
+    if isinstance(payload, BatchProblem):
+        return AppendRefused(Refusal.INVALID, payload.reason)
+    match holds_null_key(header, payload):
+        case True:
+            return AppendRefused(Refusal.INVALID, "a compacted topic takes no record without a key")
+        case None:
+            return AppendRefused(Refusal.INVALID, "the records cannot be read")
+        case False:
+            return None
 
 
 def _sequence_refused(verdict: OutOfOrderSequence | InvalidProducerEpoch) -> AppendRefused:

@@ -1,4 +1,4 @@
-"""What has to be done from time to time: checkpoint, retention, room on the disk, logs that lost their disk.
+"""What has to be done from time to time: checkpoint, retention, compaction, room on the disk, logs without their disk.
 
 Each job decides on the loop, where the logs are, and does its file work in a thread: the second half touches nothing
 that a request could see half-changed.
@@ -7,6 +7,7 @@ that a request could see half-changed.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -15,6 +16,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.partition_shell import PartitionShell
+from penstock.storage.log_cleaner import LogCleaner
 from penstock.storage.log_store import LogStore
 from penstock.storage.storage_errors import StorageError
 
@@ -39,12 +41,15 @@ class Upkeep:
         self._clock = clock
         self._tasks = tasks
         self._config = config
+        # Numbers that nobody outside can know: keys are told apart by hashes made with them.
+        self._cleaner = LogCleaner(store, clock, seeds=(secrets.randbits(64), secrets.randbits(64)))
 
     def start(self) -> None:
         config = self._config
         self._store.free_space_check()
         self._tasks.every(config.checkpoint_ms, "checkpoint", self._store.checkpoint)
         self._tasks.every(config.retention_check_ms, "retention", self.apply_retention)
+        self._tasks.every(config.cleaner_check_ms, "compaction", self.clean_logs)
         self._tasks.every(config.free_space_check_ms, "free space", self._check_free_space)
         self._tasks.every(config.recovery_retry_ms, "recovery of offline logs", self.recover_offline)
 
@@ -62,6 +67,11 @@ class Upkeep:
                 await asyncio.to_thread(removal.run)
             except StorageError as error:
                 log.error("retention failed", topic=shell.topic, partition=shell.index, error=str(error))
+
+    async def clean_logs(self) -> None:
+        """One log after another, as long as one needs it."""
+        while await self._cleaner.run() is not None:
+            pass
 
     async def _check_free_space(self) -> None:
         self._store.free_space_check()

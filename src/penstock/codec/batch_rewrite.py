@@ -10,6 +10,7 @@ place of the base timestamp, which an attribute says, so every record's time is 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import Final
 
@@ -23,6 +24,7 @@ from penstock.codec.record_batch import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    BatchBytes,
     BatchHeader,
     read_header,
 )
@@ -33,6 +35,10 @@ ATTRIBUTE_DELETE_HORIZON: Final = 0b100_0000
 NO_HORIZON: Final = -1
 # Of one batch: its last offset delta is 32 bits.
 BATCH_OFFSETS_MAX: Final = 2**31 - 1
+
+
+_COUNT: Final = struct.Struct(">i")
+_COUNT_AT: Final = 57
 
 
 def horizon_of(header: BatchHeader) -> int:
@@ -51,16 +57,20 @@ def rebuild_batch(
     """The batch with only those records, in plain, as they stood in it; `newest_ms` is of them. A horizon is given to
     a batch that has none."""
     payload = b"".join(records)
-    if not header.has_log_append_time:
-        header = msgspec.structs.replace(header, max_timestamp=newest_ms)
+    attributes, base_timestamp, max_timestamp = header.attributes, header.base_timestamp, header.max_timestamp
     if horizon_ms != NO_HORIZON:
         assert horizon_of(header) == NO_HORIZON, "a horizon never moves"
-        if not header.has_log_append_time:
+        attributes, base_timestamp = attributes | ATTRIBUTE_DELETE_HORIZON, horizon_ms
+    if not header.has_log_append_time:
+        max_timestamp = newest_ms
+        if horizon_ms != NO_HORIZON:
             payload = _shift_times(payload, record_count, header.base_timestamp - horizon_ms)
-        header = msgspec.structs.replace(
-            header, attributes=header.attributes | ATTRIBUTE_DELETE_HORIZON, base_timestamp=horizon_ms
-        )
-    return seal_batch(msgspec.structs.replace(header, record_count=record_count), payload)
+    rebuilt = BatchHeader(
+        header.base_offset, 0, header.leader_epoch, header.magic, 0, attributes,
+        header.last_offset_delta, base_timestamp, max_timestamp, header.producer_id,
+        header.producer_epoch, header.base_sequence, record_count,
+    )  # fmt: skip
+    return seal_batch(rebuilt, payload)
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
@@ -95,6 +105,23 @@ def filler_batch(*, base_offset: int, next_offset: int, leader_epoch: int) -> by
         record_count=0,
     )
     return seal_batch(header, b"")
+
+
+def begins_without_records(batches: BatchBytes) -> bool:
+    """Whether the first of the batches has none."""
+    return len(batches) > 0 and _COUNT.unpack_from(batches, _COUNT_AT)[0] == 0
+
+
+def skip_empty_batches(batches: BatchBytes) -> tuple[memoryview, int]:
+    """What follows the batches without records at the beginning, and the offset after those."""
+    rest = memoryview(batches)
+    next_offset = -1
+    while begins_without_records(rest):
+        header = read_header(rest)
+        assert isinstance(header, BatchHeader)
+        next_offset = header.next_offset
+        rest = rest[header.size_bytes :]
+    return rest, next_offset
 
 
 def header_of(batch: bytearray) -> BatchHeader:

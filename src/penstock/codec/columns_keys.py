@@ -13,6 +13,7 @@ runs for each record, but where there are few, or where the bytes make no sense 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -51,30 +52,51 @@ def read_keys(batches: list[Batch], *, vectored_rows_min: int = VECTORED_ROWS_MI
 
 
 def holds_null_key(header: BatchHeader, payload: bytes | memoryview) -> bool | None:
-    """Whether a record of the batch has no key; None: the records cannot be read."""
-    if header.record_count >= VECTORED_ROWS_MIN:
+    """Whether a record of the batch has no key; None: the records cannot be read.
+
+    This is asked on event loops, so Polars, which takes a tenth of a second to import, is used only if it is there.
+    """
+    if header.record_count >= VECTORED_ROWS_MIN and "polars" in sys.modules:
         bodies = cut_apart([Batch(0, header, payload)])
         if bodies is not None:
             _, _, key = read_front(bodies)
             if key.is_right.all():
                 return not key.is_present.all()
-    rows = _walk(header, bytes(payload))
-    return None if rows is None else any(key is None for _, _, key, _, _ in rows)
+    return _walk_for_null_key(header.record_count, bytes(payload))
+
+
+def _walk_for_null_key(record_count: int, payload: bytes) -> bool | None:
+    position = 0
+    try:
+        for _ in range(record_count):
+            size, position = _number(payload, position)
+            end = position + size
+            _, position = _number(payload, position + 1)
+            _, position = _number(payload, position)
+            key_size, position = _number(payload, position)
+            if key_size < 0:
+                return True
+            if position + key_size > end or end > len(payload):
+                return None
+            position = end
+    except (IndexError, VarintError):
+        return None
+    return False if position == len(payload) else None
 
 
 def _read_vectored(batches: list[Batch]) -> tuple[pl.DataFrame, frozenset[int]] | None:
     import polars as pl
 
-    bodies = cut_apart(batches)
+    bodies = cut_apart(batches, as_one_block=True)
     if bodies is None:
+        return None
+    body_bytes = bodies.bin.size().cast(pl.Int64)
+    size_bytes = _with_length(body_bytes)
+    if not _end_together(batches, size_bytes):
         return None
     timestamp_delta, offset_delta, key = read_front(bodies)
     value = read_field(bodies, key.end)
     owner = owners(batches)
-    body_bytes = bodies.bin.size().cast(pl.Int64)
-    size_bytes = body_bytes + 1
-    for step in SIZE_STEPS:
-        size_bytes += (body_bytes >= step).cast(pl.Int64)
     last_offset_delta = of_owner(owner, [batch.header.last_offset_delta for batch in batches])
     # At least the header count follows the value.
     is_right = key.is_right & value.is_right & (value.end < body_bytes)
@@ -91,6 +113,27 @@ def _read_vectored(batches: list[Batch]) -> tuple[pl.DataFrame, frozenset[int]] 
     )
     failed_rows = (~is_right.fill_null(value=False)).arg_true()
     return frame, frozenset(frame["owner"].gather(failed_rows).unique().to_list())
+
+
+def _with_length(body_bytes: pl.Series) -> pl.Series:
+    import polars as pl
+
+    size_bytes = body_bytes + 1
+    for step in SIZE_STEPS:
+        longer = body_bytes >= step
+        if not longer.any():
+            break
+        size_bytes += longer.cast(pl.Int64)
+    return size_bytes
+
+
+def _end_together(batches: list[Batch], size_bytes: pl.Series) -> bool:
+    """Whether the last record of each batch ends where its payload does: all of them were cut apart as one."""
+    import polars as pl
+
+    last_rows = pl.Series([batch.header.record_count for batch in batches], dtype=pl.Int64).cum_sum() - 1
+    ends = pl.Series([len(batch.payload) for batch in batches], dtype=pl.Int64).cum_sum()
+    return (size_bytes.cum_sum().gather(last_rows) == ends).all()
 
 
 def _repair(batches: list[Batch], frame: pl.DataFrame, failed: frozenset[int]) -> KeyColumns:

@@ -49,7 +49,8 @@ _IDLE: Final = False
 _DEFINITION_LIST: Final = (
     _define(
         "cleanup.policy", ConfigType.LIST, "delete",
-        "What happens to old records: `delete` retires whole segments by age and size.",
+        "What happens to old records: `delete` retires whole segments by age and size, `compact` keeps the last record "
+        "of each key.",
         allowed=("delete", "compact"), node_name="log.cleanup.policy",
     ),
     _define(
@@ -61,7 +62,7 @@ _DEFINITION_LIST: Final = (
     _define(
         "delete.retention.ms", ConfigType.LONG, str(_DAY_MS),
         "How long compaction keeps a tombstone.",
-        lowest=0, node_name="log.cleaner.delete.retention.ms", has_effect=_IDLE,
+        lowest=0, node_name="log.cleaner.delete.retention.ms",
     ),
     _define(
         "durability", ConfigType.STRING, "fsync",
@@ -105,7 +106,7 @@ _DEFINITION_LIST: Final = (
     _define(
         "max.compaction.lag.ms", ConfigType.LONG, str(LONG_MAX),
         "How long a record may stay uncompacted.",
-        lowest=1, node_name="log.cleaner.max.compaction.lag.ms", has_effect=_IDLE,
+        lowest=1, node_name="log.cleaner.max.compaction.lag.ms",
     ),
     _define(
         "max.message.bytes", ConfigType.INT, "1048588",
@@ -130,12 +131,12 @@ _DEFINITION_LIST: Final = (
     _define(
         "min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5",
         "Which share of a log must be uncompacted before compaction starts.",
-        lowest=0, highest=1, node_name="log.cleaner.min.cleanable.ratio", has_effect=_IDLE,
+        lowest=0, highest=1, node_name="log.cleaner.min.cleanable.ratio",
     ),
     _define(
         "min.compaction.lag.ms", ConfigType.LONG, "0",
         "How long a record stays uncompacted at least.",
-        lowest=0, node_name="log.cleaner.min.compaction.lag.ms", has_effect=_IDLE,
+        lowest=0, node_name="log.cleaner.min.compaction.lag.ms",
     ),
     _define(
         "min.insync.replicas", ConfigType.INT, "1",
@@ -189,10 +190,6 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {each.name: each for each i
 # Legal values whose promise we cannot keep yet: taking them would be a lie, so they are refused. Nowhere
 # else.
 _NOT_BUILT: Final[Mapping[tuple[str, str], str]] = {
-    (
-        "cleanup.policy",
-        "compact",
-    ): "cleanup.policy=compact is refused: compaction is not built yet, use delete",
     ("durability", "replicated"): (
         "durability=replicated is refused: it needs a cluster, which is not built yet, use fsync or interval"
     ),
@@ -203,18 +200,26 @@ class TopicConfig(msgspec.Struct, frozen=True):
     """The settings that the broker acts on, typed. -1 means no limit."""
 
     cleanup_policy: tuple[str, ...]
+    delete_retention_ms: int
     durability: str
     durability_interval_ms: int
+    max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_type: str
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     min_insync_replicas: int
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
     segment_ms: int
     index_interval_bytes: int
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
 
     @property
     def uses_log_append_time(self) -> bool:

@@ -221,9 +221,10 @@ class FetchHandler:
         for index, share in done.cold:
             partition, shell, read = done.reads[index]
             assert shell is not None
-            assert read.cold is not None
-            loaded = await loop.run_in_executor(self._readers, read.cold.load)
-            fresh = shell.take_loaded(loaded)
+            fresh = read
+            while fresh.cold is not None:
+                loaded = await loop.run_in_executor(self._readers, fresh.cold.load)
+                fresh = shell.take_loaded(loaded, bytes_max=share, must_fit=fresh.cold.must_fit)
             if done.bytes_read > 0 and fresh.size_bytes > share:
                 fresh = _NOTHING  # only the first batch of a reply may be larger than was asked for
             done.bytes_read += fresh.size_bytes

@@ -6,7 +6,8 @@ for each key, and threads that serve readers are let in meanwhile.
 
     first uint64, second uint64   the key's hash          offset int64   the last one seen
 
-24 bytes a key at rest; merging and sorting take a few times that for a moment, which the bound counts in.
+24 bytes a key at rest. The map is held in parts by the first bits of the hash, merged one at a time: what merging takes
+for a moment is a part's, not the map's. In the end they are put in order, one after the other.
 """
 
 from __future__ import annotations
@@ -16,52 +17,82 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import polars as pl
 
-# At the worst moment (measured): the map, as many rows to be merged into it, both side by side, and the hash table of
-# the merge.
-KEY_BYTES_MAX: Final = 160
+# At the worst moment: the parts, and the same once more in order.
+KEY_BYTES_MAX: Final = 64
 # Rows to collect at least before they are merged: fewer cost more in calls than in rows.
-_MERGE_ROWS_MIN: Final = 1 << 16
+_MERGE_ROWS_MIN: Final = 1 << 14
+_PART_COUNT: Final = 16
+_PART_SIZE: Final = 2**64 // _PART_COUNT
+
+
+class _Part:
+    """The keys whose hash begins alike."""
+
+    __slots__ = ("merged", "waiting", "waiting_rows")
+
+    def __init__(self, nothing: pl.DataFrame) -> None:
+        self.merged = nothing
+        self.waiting: list[pl.DataFrame] = []
+        self.waiting_rows = 0
+
+    def add(self, rows: pl.DataFrame) -> None:
+        self.waiting.append(rows)
+        self.waiting_rows += len(rows)
+        if self.waiting_rows >= max(_MERGE_ROWS_MIN, len(self.merged) // 2):
+            self.merge()
+
+    def merge(self) -> None:
+        import polars as pl
+
+        if self.waiting:
+            rows = pl.concat([self.merged, *self.waiting])
+            self.waiting, self.waiting_rows = [], 0
+            self.merged = rows.group_by("first", "second").agg(pl.col("offset").max())
 
 
 class KeyOffsets:
     def __init__(self, *, bytes_max: int, seeds: tuple[int, int]) -> None:
+        import polars as pl
+
         self._keys_max = max(bytes_max // KEY_BYTES_MAX, 1)
         self._seeds = seeds
-        self._merged: pl.DataFrame | None = None
-        self._waiting: list[pl.DataFrame] = []
-        self._waiting_rows = 0
-        self.is_sealed = False
+        nothing = pl.DataFrame(schema={"first": pl.UInt64, "second": pl.UInt64, "offset": pl.Int64})
+        self._parts = [_Part(nothing) for _ in range(_PART_COUNT)]
+        self._in_order: pl.DataFrame | None = None
 
     def __len__(self) -> int:
-        return 0 if self._merged is None else len(self._merged)
+        """Keys, and those that may be among them already."""
+        return sum(len(part.merged) + part.waiting_rows for part in self._parts)
 
     @property
     def is_full(self) -> bool:
         """What is noted already counts; the rest of the log is for the next cleaning."""
-        if len(self) + self._waiting_rows > self._keys_max:
-            self._merge()
+        if len(self) < self._keys_max:
+            return False
+        for part in self._parts:
+            part.merge()
         return len(self) >= self._keys_max
 
     def add(self, keys: pl.Series, offsets: pl.Series) -> None:
-        """Offsets grow from row to row and from call to call. None of the keys is null."""
+        """None of the keys is null."""
         import polars as pl
 
-        assert not self.is_sealed
+        assert self._in_order is None
         first, second = self._hashes(keys)
-        self._waiting.append(pl.DataFrame({"first": first, "second": second, "offset": offsets}))
-        self._waiting_rows += len(keys)
-        if self._waiting_rows >= max(_MERGE_ROWS_MIN, len(self)):
-            self._merge()
+        rows = pl.DataFrame({"first": first, "second": second, "offset": offsets, "part": first // _PART_SIZE})
+        for (number,), part_rows in rows.partition_by("part", as_dict=True, include_key=False).items():
+            self._parts[number].add(part_rows)
 
     def seal(self) -> None:
         """Nothing is added any more, and questions are answered."""
         import polars as pl
 
-        self._merge()
-        if self._merged is None:
-            self._merged = pl.DataFrame(schema={"first": pl.UInt64, "second": pl.UInt64, "offset": pl.Int64})
-        self._merged = self._merged.sort("first")
-        self.is_sealed = True
+        frames = []
+        for part in self._parts:
+            part.merge()
+            frames.append(part.merged.sort("first"))
+            part.merged = part.merged.clear()
+        self._in_order = pl.concat(frames, rechunk=True)
 
     def latest(self, keys: pl.Series) -> pl.Series:
         """The last offset of each key, null if it is not noted.
@@ -71,12 +102,11 @@ class KeyOffsets:
         """
         import polars as pl
 
-        assert self.is_sealed
-        assert self._merged is not None
-        if len(self._merged) == 0:
+        known = self._in_order
+        assert known is not None
+        if len(known) == 0:
             return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(keys))
         first, second = self._hashes(keys)
-        known = self._merged
         # By expressions, not by methods of the series: those are evaluated without the interpreter's lock.
         place = pl.select(
             pl.lit(known["first"]).search_sorted(pl.lit(first), side="left").clip(upper_bound=len(known) - 1)
@@ -86,12 +116,3 @@ class KeyOffsets:
 
     def _hashes(self, keys: pl.Series) -> tuple[pl.Series, pl.Series]:
         return keys.hash(seed=self._seeds[0]), keys.hash(seed=self._seeds[1])
-
-    def _merge(self) -> None:
-        import polars as pl
-
-        if not self._waiting:
-            return
-        frames = self._waiting if self._merged is None else [self._merged, *self._waiting]
-        self._waiting, self._waiting_rows, self._merged = [], 0, None
-        self._merged = pl.concat(frames).group_by("first", "second").agg(pl.col("offset").max())

@@ -7,7 +7,7 @@ No Python code runs for each record: what is done in Python is done for each bat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-class Sifted(msgspec.Struct):
+class Sifted(msgspec.Struct, frozen=True):
     """What is left of one batch. `runs` are places in its plain payload, (start, end)."""
 
     record_count: int
@@ -30,12 +30,15 @@ class Sifted(msgspec.Struct):
     runs: list[tuple[int, int]]
 
 
+_NOTHING: Final = Sifted(0, 0, -1, [])
+
+
 def sift(batches: list[Batch], latest: KeyOffsets, rules: CleaningRules) -> list[Sifted | None]:
     """For each batch, which has at least one record, what is left of it; None if its records cannot be read."""
     import polars as pl
 
     keys = read_keys(batches)
-    sifted = [None if place in keys.unreadable else Sifted(0, 0, -1, []) for place in range(len(batches))]
+    sifted = [None if place in keys.unreadable else _NOTHING for place in range(len(batches))]
     frame = keys.frame
     offset = frame["offset"]
     last_offset = latest.latest(frame["key"])
@@ -48,8 +51,7 @@ def sift(batches: list[Batch], latest: KeyOffsets, rules: CleaningRules) -> list
         keeps_tombstones=pl.lit(pl.Series(keeps_tombstones, dtype=pl.Boolean).gather(frame["owner"])),
     )
     kept = frame.with_columns(start=_starts(batches, frame, keys.unreadable)).filter(stays)
-    _note_counts(sifted, kept)
-    _note_runs(sifted, kept)
+    _note_kept(sifted, kept)
     return sifted
 
 
@@ -67,30 +69,26 @@ def _starts(batches: list[Batch], frame: pl.DataFrame, unreadable: frozenset[int
     return size_bytes.cum_sum() - size_bytes - pl.Series(before_batch, dtype=pl.Int64).gather(frame["owner"])
 
 
-def _note_counts(sifted: list[Sifted | None], kept: pl.DataFrame) -> None:
-    import polars as pl
-
-    counts = kept.group_by("owner").agg(
-        count=pl.len(), tombstones=(~pl.col("has_value")).sum(), newest_ms=pl.col("timestamp_ms").max()
-    )
-    for owner, count, tombstones, newest_ms in counts.iter_rows():
-        batch = sifted[owner]
-        assert batch is not None
-        batch.record_count, batch.tombstone_count, batch.newest_ms = count, tombstones, newest_ms
-
-
-def _note_runs(sifted: list[Sifted | None], kept: pl.DataFrame) -> None:
+def _note_kept(sifted: list[Sifted | None], kept: pl.DataFrame) -> None:
     import polars as pl
 
     end = pl.col("start") + pl.col("size_bytes")
     begins = (pl.col("start") != end.shift()) | (pl.col("owner") != pl.col("owner").shift())
     # A run ends where the next row begins one.
-    runs = kept.with_columns(end=end, begins=begins.fill_null(value=True)).with_columns(
+    rows = kept.with_columns(end=end, begins=begins.fill_null(value=True)).with_columns(
         ends=pl.col("begins").shift(-1, fill_value=True)
     )
-    starts = runs.filter(pl.col("begins")).select("owner", "start")
-    ends = runs.filter(pl.col("ends"))["end"]
-    for (owner, start), run_end in zip(starts.iter_rows(), ends, strict=True):
-        batch = sifted[owner]
-        assert batch is not None
-        batch.runs.append((start, run_end))
+    starts = rows.filter(pl.col("begins"))["start"].to_list()
+    ends = rows.filter(pl.col("ends"))["end"].to_list()
+    counts = rows.group_by("owner", maintain_order=True).agg(
+        pl.len(),
+        tombstones=(~pl.col("has_value")).sum(),
+        newest_ms=pl.col("timestamp_ms").max(),
+        runs=pl.col("begins").sum(),
+    )
+    first_run = 0
+    for owner, record_count, tombstone_count, newest_ms, run_count in counts.iter_rows():
+        last_run = first_run + run_count
+        runs = list(zip(starts[first_run:last_run], ends[first_run:last_run], strict=True))
+        sifted[owner] = Sifted(record_count, tombstone_count, newest_ms, runs)
+        first_run = last_run

@@ -40,12 +40,16 @@ class Throttle:
     def resume(self) -> None:
         self._is_stopped.clear()
 
+    def breathe(self) -> None:
+        """After every millisecond or so of Python code. A sleep of nothing takes a tenth of one, in which others can
+        have the interpreter: where it is let go of for less, who waits for it comes too late."""
+        self._sleep(0)
+
     def take(self, size_bytes: int) -> None:
         """So many bytes were read or written."""
         now_ms = self._clock.monotonic_ms()
         self._free_at_ms = max(self._free_at_ms, now_ms - _WINDOW_MS) + size_bytes * 1000 / self._bytes_per_second
-        # Also when there is no need to wait: sleeping lets go of the interpreter.
-        self._sleep(0)
+        self.breathe()
         while (wait_ms := self._free_at_ms - self._clock.monotonic_ms()) > 0 or self._is_stopped.is_set():
             if self._is_stopped.is_set():
                 raise CleaningStopped

@@ -13,7 +13,7 @@ dropped was dropped because something later with its key stays.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -44,6 +44,10 @@ from penstock.storage.segment import Segment
 
 if TYPE_CHECKING:
     from penstock.storage.partition_log import PartitionLog
+
+
+# Written before others have the interpreter: some ten microseconds each.
+_BATCHES_AT_ONCE: Final = 64
 
 
 class TransactionFacts(msgspec.Struct, frozen=True):
@@ -200,6 +204,8 @@ class LogCleaning:
             batches = [Batch(0, portion[place].header, portion[place].payload or b"") for place in places]
             sifted = dict(zip(places, sift(batches, self._latest, self._rules), strict=True))
         for place, (batch, fate) in enumerate(zip(portion, fates, strict=True)):
+            if place % _BATCHES_AT_ONCE == 0:
+                self._throttle.breathe()
             if fate is BatchFate.KEEP:
                 writer.copy(batch.header, batch.data)
             elif fate is BatchFate.EMPTY:
@@ -302,8 +308,9 @@ class LogCleaning:
             index = self._context.indexes.index_of(segment, file)
             relative, start, _ = index.floor(from_offset - segment.base_offset)
             next_offset = segment.base_offset + relative
-        for batches in read_batches(file, segment, start=start, next_offset=next_offset):
-            for portion in open_portions(batches):
+        breathe = self._throttle.breathe
+        for batches in read_batches(file, segment, start=start, next_offset=next_offset, breathe=breathe):
+            for portion in open_portions(batches, breathe):
                 yield portion
                 size_bytes = sum(len(batch.data) for batch in portion)
                 self._read_bytes += size_bytes

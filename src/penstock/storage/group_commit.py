@@ -24,14 +24,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from penstock.base.log_events import get_logger
 from penstock.storage.file_protocols import Files
 from penstock.storage.log_sync import LogSync
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.storage_metrics import StorageMetrics
 from penstock.storage.sync_ways import SyncFailures, SyncWays
-
-_log = get_logger("storage")
 
 NO_FAILURES: Final = SyncFailures({}, None)
 

@@ -38,7 +38,6 @@ from penstock.storage.file_protocols import File
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_files import (
-    LOG_START_FILE,
     PRODUCERS_FILE,
     PRODUCERS_MAGIC,
     pack_producers,
@@ -49,6 +48,7 @@ from penstock.storage.log_files import (
 )
 from penstock.storage.log_home import LogHome
 from penstock.storage.segment import LOG_SUFFIX, Segment, base_offset_of
+from penstock.storage.segment_index import SegmentIndex
 from penstock.storage.segment_recovery import any_holds_a_batch, holds_a_batch_after, scan_segment
 from penstock.storage.small_file import write_small_file
 from penstock.storage.storage_errors import Damage
@@ -147,18 +147,27 @@ class LogRecovery:
     def _list_segments(self) -> None:
         directory = self._home.directory
         self._settle_swaps()
-        for name, size in self._files.file_sizes(directory).items():
+        sizes = self._files.file_sizes(directory)
+        for name, size in sizes.items():
             base_offset = base_offset_of(name)
             if base_offset is not None:
                 self._sizes[base_offset] = size
-        if not self._is_clean and self._files.exists(f"{directory}/{LOG_START_FILE}"):
-            # A killed process may have renamed it and not come to the sync: it would go back after we told of it.
+        for name in sizes:
+            # A checkpoint may have saved the index of a segment that retention removed at the same time.
+            if (
+                name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+                and f"{name.partition('.')[0]}{LOG_SUFFIX}" not in sizes
+            ):
+                self._files.remove(f"{directory}/{name}")
+        if not self._is_clean and sizes:
+            # A killed process may have made, renamed or removed files and not come to the sync. What is seen here must
+            # not go back after somebody was told of it.
             self._files.sync_directory(directory)
         bases = sorted(self._sizes)
         first_offset = bases[0] if bases else 0
         saved_start = read_log_start(self._files, directory, first_offset)
         self._log_start = max(saved_start, min(self._facts, default=0))
-        if self._log_start > saved_start:
+        if self._log_start > saved_start and sizes:
             # Known by the checkpoint alone: to save it failed, or did not come to it. What lies below goes only now.
             write_log_start(self._files, directory, self._log_start)
         # A segment that ends at or below the start was retired, and the crash came before it was removed. Past the
@@ -361,6 +370,12 @@ class LogRecovery:
         if self._next_offset < self._log_start and self._damage is None:
             # Records were deleted up to the log's end, and that end was lost in the crash: the deletion stands.
             self._drop_segments(self._log_start)
+            # An empty segment, whose name says where the log ends: one small file alone must not.
+            segment = Segment(self._home.directory, self._log_start, begun_ms=self._context.clock.now_ms())
+            segment.index = SegmentIndex()
+            self._files.open(segment.path, create=True)
+            self._files.sync_directory(self._home.directory)
+            self._segments = [segment]
 
     def _settle_epochs(self) -> None:
         if self._are_epochs_lost:

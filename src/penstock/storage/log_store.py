@@ -180,7 +180,17 @@ class LogStore:
     def truncate_log(self, log: PartitionLog, offset: int) -> None:
         """Blocking, and nothing else may touch the log meanwhile: cuts off its end, at a batch's beginning."""
         assert log.log_start <= offset <= log.log_end
-        self._sync_alone(log)
+        try:
+            self._truncate(log, offset)
+        except OSError as error:
+            log.fail(f"truncation to {offset}: {error}")
+            raise LogFailedError(log.failure) from error
+
+    def _truncate(self, log: PartitionLog, offset: int) -> None:
+        # In the order of the log: the cut must not make a later segment durable before an earlier one.
+        sync = log.begin_sync()
+        sync.run(self.context.files)
+        log.end_sync(sync)
         readable_end = min(log.readable_end, offset)
         entry = self._checkpoints.get(key_of(log))
         if entry is not None and entry.end_offset > log.saved_end:
@@ -194,16 +204,6 @@ class LogStore:
         cut_segments(self.context.files, log, offset)
         recovery = LogRecovery(self.context, log.home, entry, is_clean=False)
         log.adopt(recovery.run(), readable_end=readable_end)
-
-    def _sync_alone(self, log: PartitionLog) -> None:
-        """In the order of the log: a cut must not make a later segment durable before an earlier one."""
-        sync = log.begin_sync()
-        try:
-            sync.run(self.context.files)
-        except OSError as error:
-            log.fail(f"sync: {error}")
-            raise LogFailedError(log.failure) from error
-        log.end_sync(sync)
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 

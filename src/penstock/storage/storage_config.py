@@ -65,7 +65,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
     producers_max: int = 100_000
     # Bytes of old log that are checked on the event loop before a thread is taken: about 10 µs of checksum.
     inline_check_bytes_max: int = 64 * KIB
-    # What compaction may take for the keys of one log, 160 bytes each: over it, the log is cleaned in several passes.
+    # What compaction may take for the keys of one log, 64 bytes each: over it, the log is cleaned in several passes.
     cleaner_map_bytes: int = 128 * MIB
     # How much of the disk's speed compaction may take, reads and writes together.
     cleaner_bytes_per_second: int = 64 * MIB

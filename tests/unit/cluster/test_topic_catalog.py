@@ -239,11 +239,11 @@ async def test_wrong_settings_are_refused_whole(nodes: Nodes) -> None:
     topic = await created(catalog, "orders")
     changes = [
         ConfigChange("retention.ms", ConfigOperation.SET, "9"),
-        ConfigChange("cleanup.policy", ConfigOperation.APPEND, "compact"),
+        ConfigChange("durability", ConfigOperation.SET, "replicated"),
     ]
     refused = await catalog.change_config("orders", changes)
     assert isinstance(refused, InvalidConfig)
-    assert "compaction is not built yet" in refused.reason
+    assert "durability=replicated is refused" in refused.reason
     appended = [ConfigChange("retention.ms", ConfigOperation.APPEND, "9")]
     assert isinstance(await catalog.change_config("orders", appended), InvalidConfig)
     assert isinstance(await catalog.replace_config("orders", {"retention.ms": None}), InvalidConfig)

@@ -73,12 +73,16 @@ def test_what_has_no_effect_says_so() -> None:
 def test_defaults_are_kafkas_apart_from_the_segment_size() -> None:
     assert make_topic_config({}) == TopicConfig(
         cleanup_policy=("delete",),
+        delete_retention_ms=86_400_000,
         durability="fsync",
         durability_interval_ms=1000,
+        max_compaction_lag_ms=2**63 - 1,
         max_message_bytes=1_048_588,
         message_timestamp_type="CreateTime",
         message_timestamp_after_max_ms=3_600_000,
         message_timestamp_before_max_ms=2**63 - 1,
+        min_cleanable_dirty_ratio=0.5,
+        min_compaction_lag_ms=0,
         min_insync_replicas=1,
         retention_bytes=-1,
         retention_ms=604_800_000,
@@ -111,7 +115,7 @@ def test_log_append_time_is_asked_for_by_name() -> None:
 def test_legal_settings_pass() -> None:
     assert (
         reasons(
-            cleanup_policy="delete",
+            cleanup_policy="delete, compact",
             retention_ms="-1",
             segment_bytes="1048576",
             preallocate="TRUE",
@@ -149,8 +153,6 @@ def test_every_problem_is_told_at_once() -> None:
         ("compression.type", "brotli", "expected one of uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("cleanup.policy", "shred", "expected one or more of delete, compact"),
         ("cleanup.policy", "", "expected one or more of delete, compact"),
-        ("cleanup.policy", "compact", "compaction is not built yet"),
-        ("cleanup.policy", "delete, compact", "compaction is not built yet"),
         ("durability", "replicated", "durability=replicated is refused: it needs a cluster"),
         ("durability", "none", "expected one of fsync, interval, replicated"),
     ],

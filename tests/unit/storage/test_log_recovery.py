@@ -199,3 +199,24 @@ def test_truncation_holds_after_a_crash() -> None:
     desk.restart(clean=False)
     assert desk.log.log_end == 5
     assert desk.read(4) == other[0]
+
+
+def test_index_of_a_segment_that_is_gone_is_swept_up() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    synced(desk, b"a")
+    files.open(f"{desk.log.home.directory}/00000000000000000099.index", create=True)
+    desk.restart(clean=False)
+    assert not [path for path in files.paths() if "0099" in path]
+
+
+def test_log_whose_directory_vanished_is_damaged_and_not_empty() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    synced(desk, b"a", b"b")
+    desk.store.close()
+    files.remove_tree(desk.log.home.directory)
+    desk.restart(clean=False)
+    assert desk.log.damage is not None
+    with pytest.raises(LogFailedError):
+        desk.append(b"c")
