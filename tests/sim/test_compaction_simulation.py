@@ -63,8 +63,8 @@ BUGS: Final = (
     Bug(
         "transactions that are under way are cleaned",
         "penstock.storage.log_cleaner",
-        "offset_limit = min(offset_limit, transactions.stable_end)",
-        "pass",
+        "offset_limit = min(log.readable_end, log.durable_end, stable_end)",
+        "offset_limit = min(log.readable_end, log.durable_end)",
         "the last value of each key is there",
     ),
     Bug(
@@ -80,6 +80,13 @@ BUGS: Final = (
         "is_needed = batch.producer_id in self._open",
         "is_needed = False",
         "a marker stays while its transaction does",
+    ),
+    Bug(
+        "the last marker of a producer goes",
+        _RULES,
+        "if self._last_markers.get(batch.producer_id) == batch.base_offset:",
+        "if self._last_markers.get(batch.producer_id) == -2:",
+        "the last marker of a producer stays",
     ),
     Bug(
         "readers are told of aborted transactions whose marker is gone",
@@ -154,6 +161,16 @@ BUGS: Final = (
 )
 
 
+# Few stories bring these out: where the search for one begins. It goes round from there.
+FIRST_SEEDS: Final = {
+    "a marker goes before its transaction": 106,
+    "readers are told of aborted transactions whose marker is gone": 69,
+    "old files go before the new names are durable": 85,
+    "half of the names are swapped after a crash": 49,
+    "a later swap forgets the one before it": 27,
+}
+
+
 def test_a_compacted_log_is_a_legal_history_whatever_happens() -> None:
     for seed in range(SEEDS):
         try:
@@ -187,7 +204,8 @@ def test_stories_bring_out_what_they_are_about() -> None:
 def test_planted_bug_is_caught(bug: Bug) -> None:
     caught: set[str] = set()
     with planted(bug, world=WORLD, anew=ANEW) as world:
-        for seed in range(BUG_SEEDS_MAX):
+        for step in range(BUG_SEEDS_MAX):
+            seed = (FIRST_SEEDS.get(bug.name, 0) + step) % BUG_SEEDS_MAX
             try:
                 world.CompactionWorld(seed).run()
             except AssertionError as broken:

@@ -35,8 +35,15 @@ BUGS: Final = (
     ),
     PlantedBug(
         "recovery believes the cache of a process that was killed",
+        "storage.log_store",
+        "            self._whole_disk.sync()\n            self._was_disk_synced = True\n",
+        "            self._was_disk_synced = True\n",
+        (THERE, NO_DAMAGE),
+    ),
+    PlantedBug(
+        "recovery believes it where the disk cannot be synced as a whole",
         "storage.log_recovery",
-        "        file.sync()\n        file.drop_cache()\n",
+        "        if not self._is_synced:\n            file.sync()\n        file.drop_cache()\n",
         "",
         (THERE, NO_DAMAGE),
     ),
@@ -46,6 +53,7 @@ BUGS: Final = (
         "    return any_holds_a_batch(files, later, offset_min)\n",
         "    return False\n",
         (THERE, "a damaged log takes no writes"),
+        first_seed=189,
     ),
     PlantedBug(
         "a failed sync is taken for one that went well",
@@ -53,7 +61,7 @@ BUGS: Final = (
         "                log.fail(reason)\n",
         "                pass\n",
         (THERE, NO_DAMAGE),
-        first_seed=51,
+        first_seed=23,
     ),
     PlantedBug(
         "a failed sync of the whole disk is held against its own turn only",
@@ -83,7 +91,6 @@ BUGS: Final = (
         '            files.remove(f"{self.root}/{CLEAN_FILE}")\n',
         "",
         (THERE, "the log ends with a batch", "truncation ends where it was told to", PRODUCERS),
-        first_seed=33,
     ),
     PlantedBug(
         "the checkpoint is there before what it speaks of",

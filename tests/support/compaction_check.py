@@ -185,6 +185,13 @@ class CompactionCheck:
             marker = held.get(marker_offset)
             is_there = marker is not None and isinstance(read_marker(marker.data), EndMarker) if marker else False
             expect(is_there or not is_left, "a marker stays while its transaction does", transaction.batch_offsets)
+        last = [
+            batch.header.base_offset
+            for batch in self._world.model.batches
+            if batch.is_marker and batch.header.producer_id == self._world.known_producer
+        ]
+        readable = range(self._world.log.log_start, self._world.log.readable_end)
+        expect(not last or last[-1] not in readable or last[-1] in held, "the last marker of a producer stays", last)
 
     def _committed_reader(self, batches: list[ReadBatch]) -> None:
         """As clients do it: told of aborted transactions by their first offsets, they wait for the markers."""

@@ -57,6 +57,7 @@ class CompactionWorld:
         self.cleaner: LogCleaner
         self.retention_ms = self.random.choice((0, 5_000, 60_000))
         self.keys = [b"key-%d" % number for number in range(self.random.choice((2, 5, 12)))]
+        self.known_producer = KNOWN_TRANSACTIONAL
         self.check = CompactionCheck(self)
         self.counts: dict[str, int] = {}
         self._leader_epoch = 0
@@ -446,7 +447,9 @@ class CompactionWorld:
         markers = {
             batch.header.producer_id: batch.header.base_offset
             for batch in self.model.batches
-            if batch.is_marker and batch.header.producer_id == KNOWN_TRANSACTIONAL
+            if batch.is_marker
+            and batch.header.producer_id == KNOWN_TRANSACTIONAL
+            and batch.header.base_offset < log.saved_end
         }
         stable_end = self.model.stable_end(log.readable_end)
         return TransactionFacts(stable_end, tuple(self.model.aborted()), markers)

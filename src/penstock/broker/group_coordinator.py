@@ -31,7 +31,8 @@ log = get_logger("groups")
 PARTITION_COUNT: Final = 8
 EXPIRY_CHECK_MS: Final = 600_000
 RELOAD_MS: Final = 2_000
-OVERRIDES: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+# A group of thousands of members is one record, and one decision is one batch.
+OVERRIDES: Final = {"retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(16 * 1024 * 1024)}
 
 
 class BrokerTopics:

@@ -124,11 +124,13 @@ class GroupShell:
     # Inside
 
     def _carry_out(self, group_id: str, decision: Decision) -> None:
+        entries: list[tuple[bytes, bytes | None]] = []
         for record in decision.records:
             self._table.apply(group_id, record)
             assert not isinstance(record, TransactionEnded), "a control batch stands for it"
             value = None if isinstance(record, Removed) else _encode(record)
-            self._journal.append(_encode((group_id, record.key)), value)
+            entries.append((_encode((group_id, record.key)), value))
+        self._journal.append(entries)
         if decision.answers:
             answers = decision.answers
             self._journal.when_durable(lambda is_durable: self._release(answers, is_durable=is_durable))

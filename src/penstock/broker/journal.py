@@ -11,7 +11,7 @@ the journal is lost, everybody who waits is told, and the coordinator rebuilds i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from penstock.base.clock import Clock
@@ -26,7 +26,7 @@ from penstock.storage.storage_errors import Damage
 
 log = get_logger("journal")
 
-# Well below max.message.bytes, which an internal topic keeps at its default.
+# Well below the internal topic's max.message.bytes; only a single decision that is larger makes a larger batch.
 BATCH_BYTES_MAX: Final = 512 * 1024
 # One read of a replay: large enough for the disk, small enough to be decoded without holding the interpreter for long.
 REPLAY_BYTES: Final = 1024 * 1024
@@ -43,17 +43,24 @@ class Journal:
         self._shell = shell
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._buffer: list[Record] = []
+        # One list for each decision.
+        self._buffer: list[list[Record]] = []
         # Who waits for what is in the buffer, and for what was appended but is not durable yet.
         self._waiting: list[OnDurable] = []
         self._last_turn: Turn | None = None
         self.is_lost = False
 
-    def append(self, key: bytes, value: bytes | None) -> None:
-        """Enqueued at once, so that a `when_durable` after it waits for it. No value: a tombstone."""
+    def append(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Keys and values of one decision, stored whole or not at all. No value: a tombstone.
+
+        Enqueued at once, so that a `when_durable` after it waits for it.
+        """
+        if not entries:
+            return
         if not self._buffer:
             self._loop.call_soon(self._flush)
-        self._buffer.append(Record(value=value, key=key, timestamp_ms=self._clock.now_ms()))
+        now_ms = self._clock.now_ms()
+        self._buffer.append([Record(value=value, key=key, timestamp_ms=now_ms) for key, value in entries])
 
     def when_durable(self, callback: OnDurable) -> None:
         """Calls with True once everything appended so far is durable, with False if it never will be."""
@@ -67,9 +74,9 @@ class Journal:
             callback(True)
 
     def _flush(self) -> None:
-        records, self._buffer = self._buffer, []
+        decisions, self._buffer = self._buffer, []
         waiting, self._waiting = self._waiting, []
-        for batch in _batches(records):
+        for batch in _batches(decisions):
             outcome = Appended(-1, -1, -1, None) if self.is_lost else self._shell.append(memoryview(build_batch(batch)))
             if isinstance(outcome, AppendRefused):
                 log.error(
@@ -116,14 +123,15 @@ def _load(plan: ReadPlan) -> tuple[list[StoredRecord], int]:
     return records, next_offset
 
 
-def _batches(records: list[Record]) -> list[list[Record]]:
+def _batches(decisions: list[list[Record]]) -> list[list[Record]]:
+    """Cut between decisions only: half of one, after a crash, would be a state that was never decided on."""
     batches: list[list[Record]] = [[]]
     size_bytes = 0
-    for record in records:
-        record_bytes = len(record.key or b"") + len(record.value or b"") + 32
-        if size_bytes + record_bytes > BATCH_BYTES_MAX and batches[-1]:
+    for records in decisions:
+        decision_bytes = sum(len(record.key or b"") + len(record.value or b"") + 32 for record in records)
+        if batches[-1] and size_bytes + decision_bytes > BATCH_BYTES_MAX:
             batches.append([])
             size_bytes = 0
-        batches[-1].append(record)
-        size_bytes += record_bytes
-    return [batch for batch in batches if batch]
+        batches[-1] += records
+        size_bytes += decision_bytes
+    return batches

@@ -32,6 +32,8 @@ NO_HORIZON: Final = -1
 LAG_UNLIMITED_MS: Final = 2**63 - 1
 # An offset in a segment is kept in 32 bits, relative to the segment's first one; half of it, as Kafka does.
 GROUP_OFFSETS_MAX: Final = 2**31 - 1
+# Their files are held open until the new one has taken their place.
+GROUP_SEGMENTS_MAX: Final = 64
 
 
 class CompactionRules(msgspec.Struct, frozen=True):
@@ -108,20 +110,16 @@ def most_due(candidates: Iterable[tuple[Name, CleanablePart, CompactionRules]]) 
     return max(due, key=lambda each: (each[1].is_overdue, each[1].dirty_ratio), default=None)
 
 
-def group_segments(segments: Sequence[SealedSegment], *, segment_bytes_max: int) -> list[range]:
-    """Neighbours that together make one segment, as their places. They shrink with every cleaning: without this a log
-    of few keys would end as thousands of tiny files."""
-    groups: list[range] = []
-    start = size_bytes = 0
-    for place, segment in enumerate(segments):
-        offsets = segment.next_offset - segments[start].base_offset
-        if place > start and (size_bytes + segment.size_bytes > segment_bytes_max or offsets > GROUP_OFFSETS_MAX):
-            groups.append(range(start, place))
-            start, size_bytes = place, 0
-        size_bytes += segment.size_bytes
-    if segments:
-        groups.append(range(start, len(segments)))
-    return groups
+def joins_group(
+    segment: SealedSegment, *, base_offset: int, size_bytes: int, segment_count: int, segment_bytes_max: int
+) -> bool:
+    """Whether the next segment goes into the new one that so many before it were written to, from `base_offset` on.
+    They shrink with every cleaning: without this a log of few keys would end as thousands of tiny files."""
+    return (
+        size_bytes + segment.size_bytes <= segment_bytes_max
+        and segment.next_offset - base_offset <= GROUP_OFFSETS_MAX
+        and segment_count < GROUP_SEGMENTS_MAX
+    )
 
 
 # --- which batches ---------------------------------------------------------------------------------------------------

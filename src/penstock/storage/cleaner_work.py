@@ -12,6 +12,7 @@ dropped was dropped because something later with its key stays.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ from penstock.domain.compaction import (
     CleaningRules,
     CompactionRules,
     SealedSegment,
-    group_segments,
+    joins_group,
 )
 from penstock.domain.producer_sequence import ProducerState
 from penstock.storage.cleaner_chunks import StoredBatch, open_portions, read_batches
@@ -40,6 +41,7 @@ from penstock.storage.cleaner_swap import CompactionState, SegmentReplacement, w
 from penstock.storage.cleaner_throttle import CleaningStopped, Throttle
 from penstock.storage.cleaner_writer import CLEANED_SUFFIX, SegmentWriter
 from penstock.storage.file_protocols import File
+from penstock.storage.log_files import read_producers
 from penstock.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class TransactionFacts(msgspec.Struct, frozen=True):
     # Nothing at or past it is decided.
     stable_end: int
     aborted: tuple[AbortedTransaction, ...] = ()
-    # Offset of the last marker of each producer that is still known.
+    # Offset of the last marker of each producer that is still known, of those below the log's `saved_end`: a later
+    # one may be lost in a crash, and then this is the last again.
     last_markers: dict[int, int] = {}
 
 
@@ -95,7 +98,7 @@ class LogCleaning:
         self._transactions = transactions
         self._latest = KeyOffsets(bytes_max=self._context.config.cleaner_map_bytes, seeds=seeds)
         self._rules: CleaningRules | None = None
-        self._groups: Iterator[Sequence[Segment]] = iter(())
+        self._unwritten: deque[Segment] = deque()
         self._end_offset = part.clean_end
         self._read_bytes = 0
         self._saved_bytes = 0
@@ -114,12 +117,16 @@ class LogCleaning:
             now_ms=self._now_ms,
             delete_retention_ms=self._rules_of_topic.delete_retention_ms,
             aborted=self._aborted(),
-            last_batches={producer: state.batches[-1][2] for producer, state in self._producers if state.batches},
+            last_batches={producer: state.batches[-1][2] for producer, state in self._last_known() if state.batches},
             last_markers=self._transactions.last_markers if self._transactions is not None else {},
         )
-        segments = [segment for segment in self._segments if segment.base_offset < self._end_offset]
-        groups = group_segments([sealed(segment) for segment in segments], segment_bytes_max=self._segment_bytes)
-        self._groups = iter([segments[group.start : group.stop] for group in groups])
+        self._unwritten = deque(segment for segment in self._segments if segment.base_offset < self._end_offset)
+
+    def _last_known(self) -> list[tuple[int, ProducerState]]:
+        """As they were saved: what came since may be lost in a crash, and then the batch before is the last again."""
+        producers_max = self._context.config.producers_max
+        saved = read_producers(self._context.files, self.log.home.directory, producers_max)
+        return self._producers if saved is None else saved[1].states()
 
     def _void_leftovers(self) -> None:
         """Of a cleaning that ended half-way: no swap must be believed in whose files are written anew now."""
@@ -161,27 +168,31 @@ class LogCleaning:
 
     def write_next(self) -> SegmentReplacement | None:
         """Blocking: the next swap, committed, to be applied and finished; None: there is none left."""
-        for group in self._groups:
-            swap = self._write_group(group)
+        while self._unwritten:
+            swap = self._write_group()
             if swap is not None:
                 self._saved_bytes += swap.saved_bytes
                 self._swap_count += 1
                 return swap
         return None
 
-    def _write_group(self, group: Sequence[Segment]) -> SegmentReplacement | None:
-        segment = Segment(self.log.home.directory, group[0].base_offset, begun_ms=max(gone.begun_ms for gone in group))
+    def _write_group(self) -> SegmentReplacement | None:
+        first = self._unwritten[0]
+        segment = Segment(self.log.home.directory, first.base_offset, begun_ms=first.begun_ms)
         interval = self._context.config.index_interval_bytes
         writer = SegmentWriter(self._context.files, self._throttle, segment, index_interval_bytes=interval)
+        group: list[Segment] = []
         held: list[File] = []
         assert self._rules is not None
         self._rules.empty_aborts.clear()
         try:
-            for gone in group:
-                held.append(self._open(gone))
-                for portion in self._portions(gone, from_offset=gone.base_offset):
+            while self._has_room(writer, group):
+                group.append(self._unwritten.popleft())
+                held.append(self._open(group[-1]))
+                for portion in self._portions(group[-1], from_offset=group[-1].base_offset):
                     self._write_portion(writer, portion)
             writer.close_gap()
+            segment.begun_ms = group[-1].begun_ms
             if len(group) == 1 and not writer.is_changed:
                 writer.discard()
                 return None
@@ -194,6 +205,19 @@ class LogCleaning:
             writer.discard()
             raise
         return swap
+
+    def _has_room(self, writer: SegmentWriter, group: Sequence[Segment]) -> bool:
+        """By what is left of the group so far: the next one may be dropped almost whole."""
+        return bool(self._unwritten) and (
+            not group
+            or joins_group(
+                sealed(self._unwritten[0]),
+                base_offset=group[0].base_offset,
+                size_bytes=writer.segment.size,
+                segment_count=len(group),
+                segment_bytes_max=self._segment_bytes,
+            )
+        )
 
     def _write_portion(self, writer: SegmentWriter, portion: list[StoredBatch]) -> None:
         assert self._rules is not None

@@ -155,10 +155,17 @@ class LogCleaner:
         """On the loop. None: nothing is dirty, or the log is not to be touched now."""
         if not log.is_healthy or log.swaps:
             return None
-        offset_limit = min(log.readable_end, log.durable_end, log.saved_end)
         transactions = self._transactions_of(log)
-        if transactions is not None:
-            offset_limit = min(offset_limit, transactions.stable_end)
+        stable_end = transactions.stable_end if transactions is not None else log.readable_end
+        offset_limit = min(log.readable_end, log.durable_end, stable_end)
+        part = self._find_cleanable(log, rules, offset_limit)
+        if part is None or part.end_offset <= log.saved_end:
+            return part
+        # The saved producers must know what goes. What is due is saved at the next checkpoint, and cleaned after it.
+        log.is_save_wanted |= part.is_due(rules)
+        return self._find_cleanable(log, rules, min(offset_limit, log.saved_end))
+
+    def _find_cleanable(self, log: PartitionLog, rules: CompactionRules, offset_limit: int) -> CleanablePart | None:
         return find_cleanable(
             [sealed(segment) for segment in log.segments[:-1]],
             rules,

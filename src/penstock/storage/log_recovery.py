@@ -87,9 +87,11 @@ class LogRecovery:
         checkpoint: LogCheckpoint | None,
         *,
         is_clean: bool,
+        is_synced: bool = False,
         durable_end: int | None = None,
     ) -> None:
-        """`durable_end`: the process lives and knows how far it promised; the disk is asked, not the cache."""
+        """`is_synced`: the whole disk was, since the process before this one died. `durable_end`: no process died, and
+        this one knows how far it has promised."""
         self._context = context
         self._files = context.files
         self._home = home
@@ -97,6 +99,7 @@ class LogRecovery:
         self._checkpoint = checkpoint
         self._saved_end = checkpoint.end_offset if checkpoint is not None else 0
         self._is_clean = is_clean and checkpoint is not None and checkpoint.is_clean
+        self._is_synced = is_synced
         self._durable_end = durable_end
         self._sizes: dict[int, int] = {}
         self._segments: list[Segment] = []
@@ -159,7 +162,7 @@ class LogRecovery:
                 and f"{name.partition('.')[0]}{LOG_SUFFIX}" not in sizes
             ):
                 self._files.remove(f"{directory}/{name}")
-        if not self._is_clean and sizes:
+        if sizes and not self._is_clean and not self._is_synced:
             # A killed process may have made, renamed or removed files and not come to the sync. What is seen here must
             # not go back after somebody was told of it.
             self._files.sync_directory(directory)
@@ -247,7 +250,12 @@ class LogRecovery:
             _believe(segment, facts)
             self._next_offset = segment.next_offset
             is_last = base_offset == max(self._facts)
-            if not is_last or self._is_clean or size == facts.size_bytes:
+            if not is_last or self._is_clean:
+                return
+            if size == facts.size_bytes:
+                # It may have been longer on disk, and cut by the process that was killed before it came to the sync.
+                if not self._is_synced:
+                    self._files.open(segment.path).sync()
                 return
         self._scan(segment, size)
         if is_short and self._damage is None:
@@ -281,7 +289,8 @@ class LogRecovery:
         file = self._files.open(segment.path)
         # A process that was killed leaves bytes in the system's memory that are not on disk, and after a failed sync
         # bytes that never will be. So they are written out, forgotten, and read from the disk itself.
-        file.sync()
+        if not self._is_synced:
+            file.sync()
         file.drop_cache()
         size = file.size()
         scan = scan_segment(self._context, segment, file, file_bytes=size, on_batch=self._take)
@@ -289,7 +298,7 @@ class LogRecovery:
         self._next_offset = segment.next_offset
         if scan.problem is not None:
             self._judge(segment, file, size, scan.problem)
-        self._has_changed = True
+        self._has_changed = self._has_changed or not self._is_synced
 
     def _take(self, header: BatchHeader) -> None:
         self._scanned_batches += 1
@@ -359,7 +368,7 @@ class LogRecovery:
     # --- afterwards ----------------------------------------------------------------------------------------------
 
     def _sync_directories(self) -> None:
-        """Names that a killed process left behind are as little durable as its bytes."""
+        """Names that a killed process left behind are as little durable as its bytes, and what was done here too."""
         if self._has_changed:
             self._files.sync_directory(self._home.directory)
             if self._checkpoint is None:

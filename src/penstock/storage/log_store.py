@@ -109,6 +109,7 @@ class LogStore:
         # Partition directories that were there at the start: a log that is not among them is empty, without a look.
         self._present: dict[str, set[str]] = {}
         self._is_checkpoint_running = False
+        self._was_disk_synced = False
 
     @classmethod
     def open(
@@ -322,7 +323,15 @@ class LogStore:
 
     def _recover(self, home: LogHome, *, is_clean: bool, durable_end: int | None = None) -> RecoveredLog:
         checkpoint = self._checkpoints.get((home.topic_id, home.partition))
-        recovery = LogRecovery(self.context, home, checkpoint, is_clean=is_clean, durable_end=durable_end)
+        recovery = LogRecovery(
+            self.context,
+            home,
+            checkpoint,
+            is_clean=is_clean,
+            # After a failed sync that was long ago.
+            is_synced=self._was_disk_synced and durable_end is None,
+            durable_end=durable_end,
+        )
         recovered = recovery.run()
         metrics = self.context.metrics
         metrics.scanned_bytes.inc(recovered.scanned_bytes)
@@ -353,6 +362,8 @@ class LogStore:
             self._checkpoints = unpack_entries(payload)
             self._packed = {key: pack_entry(entry) for key, entry in self._checkpoints.items()}
             self.statistics.was_clean = marker == _seal_of(payload)
+        if not self.statistics.was_clean:
+            self._sync_leftovers()
         if files.exists(f"{self.root}/{CLEAN_FILE}"):
             # Durably gone before the first write, or a crash would look like a clean end.
             files.remove(f"{self.root}/{CLEAN_FILE}")
@@ -361,6 +372,17 @@ class LogStore:
             if name.endswith(REMOVED_SUFFIX):
                 files.remove_tree(f"{self.logs_directory}/{name}")
         self.free_space_check()
+
+    def _sync_leftovers(self) -> None:
+        """What a killed process left in the system's memory reaches the disk before it is believed. One call: a sync of
+        each file and directory of 10,000 logs took 18 s, this takes as long as the writing does."""
+        if self._whole_disk is None:
+            return
+        try:
+            self._whole_disk.sync()
+            self._was_disk_synced = True
+        except OSError as error:
+            _log.warning("the disk could not be synced as a whole", error=str(error))
 
     def _partitions_of(self, topic_id: bytes) -> set[str]:
         name = topic_id.hex()

@@ -15,7 +15,7 @@ from penstock.domain.compaction import (
     CompactionRules,
     SealedSegment,
     find_cleanable,
-    group_segments,
+    joins_group,
     most_due,
     survives,
 )
@@ -113,19 +113,26 @@ def test_overdue_log_goes_first_then_the_dirtiest() -> None:
 # Which segments together
 
 
-def test_neighbours_are_grouped_up_to_the_size_of_a_segment() -> None:
-    assert group_segments(segments(40, 40, 40, 200, 10), segment_bytes_max=100) == [
-        range(0, 2),
-        range(2, 3),
-        range(3, 4),
-        range(4, 5),
-    ]
-    assert group_segments([], segment_bytes_max=100) == []
+def joins(segment: SealedSegment, *, size_bytes: int = 0, segment_count: int = 1) -> bool:
+    return joins_group(
+        segment, base_offset=0, size_bytes=size_bytes, segment_count=segment_count, segment_bytes_max=100
+    )
+
+
+def test_neighbours_make_one_segment_up_to_its_size() -> None:
+    (segment,) = segments(40)
+    assert joins(segment, size_bytes=60)
+    assert not joins(segment, size_bytes=61)
 
 
 def test_offsets_of_a_group_fit_an_index() -> None:
-    far = [SealedSegment(0, 2**31 - 1, 1, 0, 0), SealedSegment(2**31 - 1, 2**31, 1, 0, 0)]
-    assert group_segments(far, segment_bytes_max=100) == [range(0, 1), range(1, 2)]
+    assert joins(SealedSegment(10, 2**31 - 1, 1, 0, 0))
+    assert not joins(SealedSegment(10, 2**31, 1, 0, 0))
+
+
+def test_group_holds_a_bounded_number_of_files() -> None:
+    (segment,) = segments(1)
+    assert not joins(segment, segment_count=64)
 
 
 # Which batches

@@ -178,10 +178,8 @@ async def test_damage_is_told_and_nothing_is_changed(desk: Desk) -> None:
     desk.fill(300, keys=3)
     desk.save()
     names = desk.names()
-    path = Path(desk.log.segments[1].path)
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
+    file = DirectoryFiles().open(desk.log.segments[1].path)
+    file.write_at(bytes([file.read_at(100, 1)[0] ^ 1]), 100)
     assert await desk.cleaner.run() is None
     assert desk.log.damage is not None
     assert desk.log.damage.segment_base_offset == desk.log.segments[1].base_offset
