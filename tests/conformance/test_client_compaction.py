@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, TopicPartition
 
@@ -52,7 +53,7 @@ const run = async () => {
 run()
 """
 
-# (offset, key, value)
+# Offset, key and value of a record.
 Row = tuple[int, str, str | None]
 
 
@@ -65,7 +66,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 @pytest.fixture(scope="module")
 def expected(node: NodeProcess) -> list[Row]:
     """The topic after its cleaning: the last value of each key, every fifth key deleted, and a last record."""
-    AdminClient({"bootstrap.servers": node.kafka}).create_topics([NewTopic(TOPIC, 1, config=SETTINGS)])[TOPIC].result()
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    admin.create_topics([NewTopic(TOPIC, 1, config=SETTINGS)])[TOPIC].result()
     for codec in ("none", "lz4", "zstd"):
         _produce(node, codec)
     last = _produce_last(node)
@@ -111,8 +113,6 @@ def _read_by_confluent(node: NodeProcess) -> list[Row]:
         "isolation.level": "read_uncommitted",
     }
     consumer = Consumer(settings)
-    from confluent_kafka import TopicPartition as Place
-
     consumer.assign([Place(TOPIC, 0, 0)])
     rows: list[Row] = []
     try:

@@ -69,6 +69,7 @@ class ReadProblem(enum.Enum):
     UNKNOWN_EPOCH = "unknown epoch"
     DAMAGED = "damaged"
     OFFLINE = "offline"
+    POLICY = "policy"
 
 
 class PartitionRead(msgspec.Struct, frozen=True):
@@ -352,6 +353,8 @@ class PartitionShell:
         log = self.log
         if log.failure is not None:
             return ReadProblem.OFFLINE
+        if "delete" not in self._config.cleanup_policy:
+            return ReadProblem.POLICY
         wanted = log.readable_end if offset == -1 else offset
         if not 0 <= wanted <= log.readable_end:
             return ReadProblem.OUT_OF_RANGE

@@ -33,6 +33,7 @@ READ_CODES: Final[dict[ReadProblem, ErrorCode]] = {
     ReadProblem.UNKNOWN_EPOCH: ErrorCode.UNKNOWN_LEADER_EPOCH,
     ReadProblem.DAMAGED: ErrorCode.CORRUPT_MESSAGE,
     ReadProblem.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
+    ReadProblem.POLICY: ErrorCode.POLICY_VIOLATION,
 }
 
 # A group's errors have Kafka's names; one without a number fails here, when the door is loaded.

@@ -75,6 +75,10 @@ class LogCleaner:
         started_ms = self._clock.monotonic_ms()
         report = await self._clean(cleaning)
         if report is not None:
+            metrics = self._store.context.metrics
+            metrics.cleaned_bytes.inc(report.read_bytes)
+            # Negative where deletions were dated: their times take some more bytes.
+            metrics.compacted_bytes.inc(max(report.saved_bytes, 0))
             home = cleaning.log.home
             _log.info(
                 "log cleaned",

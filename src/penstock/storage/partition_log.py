@@ -347,7 +347,7 @@ class PartitionLog:
         # The last segment stays in any case: it says where the log ends.
         below = [segment for segment in self.segments[:-1] if segment.next_offset <= offset]
         saved = [segment for segment in below if segment.next_offset <= self.saved_end]
-        self.is_save_wanted = len(saved) < len(below)
+        self.is_save_wanted |= len(saved) < len(below)
         return len(saved)
 
     def _take_head(self, count: int, log_start: int, reason: str) -> LogRemoval:

@@ -24,4 +24,8 @@ class StorageMetrics:
         )
         self.torn_bytes = Counter("penstock_recovery_torn_bytes", "Bytes cut from torn tails", registry=registry)
         self.scanned_bytes = Counter("penstock_recovery_scanned_bytes", "Bytes read by recovery", registry=registry)
+        self.cleaned_bytes = Counter("penstock_compaction_read_bytes", "Bytes read by compaction", registry=registry)
+        self.compacted_bytes = Counter(
+            "penstock_compaction_removed_bytes", "Bytes removed by compaction", registry=registry
+        )
         self.retired_bytes = Counter("penstock_retention_bytes", "Bytes removed by retention", registry=registry)

@@ -10,6 +10,12 @@ from penstock.broker.broker_config import BrokerConfig
 from penstock.codec.compression import Codec
 from penstock.codec.records import Record, build_batch
 from penstock.codec.wire import ErrorCode
+from penstock.codec.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
@@ -90,13 +96,23 @@ async def test_fetch_that_meets_only_holes_waits(node: TalkingNode, talk: Conver
     node.shell("state").log.roll()
     await say(talk, (b"a", b"1"))
     await clean(node)
-    await node.shell("state").delete_before(1)
+    node.shell("state").log.delete_before(1).run()
     assert await read(talk, 1) == [(1, b"a", b"1")]
     await say(talk, (b"b", b"0"))
     await say(talk, (b"b", None))
     await say(talk, (b"a", b"2"))
     await clean(node)
     assert [offset for offset, _, _ in await read(talk, 1)] == [3, 4]
+
+
+async def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(talk: Conversation) -> None:
+    await say(talk, (b"a", b"1"))
+    request = DeleteRecordsRequest(
+        topics=(DeleteRecordsTopic(name="state", partitions=(DeleteRecordsPartition(partition_index=0, offset=1),)),),
+        timeout_ms=1000,
+    )
+    reply = await talk.ask(request, DeleteRecordsResponse, 2)
+    assert reply.topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
 
 
 async def test_policy_may_change(node: TalkingNode, talk: Conversation) -> None:
