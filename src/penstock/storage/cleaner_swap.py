@@ -199,6 +199,8 @@ class SettledSwaps(msgspec.Struct, frozen=True):
     state: CompactionState
     # The small file is bad: which segments were replaced must be seen by reading all of the log.
     is_lost: bool = False
+    # Files were renamed or removed.
+    has_changed: bool = False
 
 
 def settle_swaps(files: Files, directory: str, sizes: dict[str, int]) -> SettledSwaps:
@@ -229,7 +231,7 @@ def settle_swaps(files: Files, directory: str, sizes: dict[str, int]) -> Settled
             # Renames become durable in any order: the index may be the new one already. It is made anew from the log.
             _remove_index(files, f"{directory}/{name[:20]}")
         files.remove(f"{directory}/{name}")
-    return SettledSwaps(state, is_lost)
+    return SettledSwaps(state, is_lost, bool(leftovers or removed))
 
 
 def _is_possible(swap: SegmentSwap, sizes: dict[str, int]) -> bool:

@@ -149,8 +149,7 @@ class LogRecovery:
 
     def _list_segments(self) -> None:
         directory = self._home.directory
-        self._settle_swaps()
-        sizes = self._files.file_sizes(directory)
+        sizes = self._settle_swaps()
         for name, size in sizes.items():
             base_offset = base_offset_of(name)
             if base_offset is not None:
@@ -183,15 +182,18 @@ class LogRecovery:
         first_offset = min(self._sizes.keys() | self._facts.keys(), default=self._log_start)
         self._next_offset = min(first_offset, self._log_start)
 
-    def _settle_swaps(self) -> None:
+    def _settle_swaps(self) -> dict[str, int]:
         """Before anything is believed: a crash may have come while a cleaned segment took the place of others."""
         directory = self._home.directory
-        self._cleaned = settle_swaps(self._files, directory, self._files.file_sizes(directory))
+        sizes = self._files.file_sizes(directory)
+        self._cleaned = settle_swaps(self._files, directory, sizes)
         facts = corrected(self._facts.values(), self._cleaned.state.swaps)
         self._facts = {fact.base_offset: fact for fact in facts}
         if self._cleaned.is_lost:
             _log.warning("compaction state lost", topic=self._home.topic, partition=self._home.partition)
             self._facts, self._checkpoint, self._saved_end, self._is_clean = {}, None, 0, False
+        # Nearly always there was nothing to settle, and one look at the directory is enough.
+        return self._files.file_sizes(directory) if self._cleaned.has_changed else sizes
 
     def _is_held(self, facts: SegmentCheckpoint) -> bool:
         return facts.base_offset in self._sizes or facts.next_offset > self._log_start
