@@ -4,9 +4,9 @@
     more               one syncfs
     more, and syncfs was slow the last time      fdatasync on up to `threads` threads, for a while
 
-Measured with `make bench-sync` (docs/decisions/0004): 64 files take 1.3 ms by syncfs and 3.5 ms on 16 threads, which
+Measured with `make bench-sync` (docs/decisions/0004): 64 files take 1.1 ms by syncfs and 4.7 ms on 16 threads, which
 also fight the event loop for the interpreter. But syncfs waits for everything that anybody has written to the disk:
-beside a neighbour that copies a large file it takes 600 ms, and threads take 4 ms.
+beside a neighbour that copies a large file it takes 600 ms, and threads take 4.5 ms.
 """
 
 from __future__ import annotations
