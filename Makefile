@@ -8,10 +8,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench bench-quick bench-start bench-sync chaos conformance serve clean
+.PHONY: help setup demo test check format bench bench-quick bench-start bench-offsets bench-sync bench-rebalance chaos conformance conformance-clients \
+	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## a virtual environment in .venv with everything in it
 
@@ -53,8 +54,17 @@ format: $(READY)  ## put every file into the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-conformance: $(READY)  ## real third-party clients against a real node, the slow cases too
+conformance: conformance-clients conformance-librdkafka  ## other people's clients, broker and tests: everything below
+
+# Apache Kafka itself is started beside the node where Maven Central is in reach (tests/conformance/differential).
+conformance-clients: $(READY)  ## real clients against a real node, the slow cases too, and Kafka's answers beside ours
 	$(BIN)/python -m pytest tests/conformance -v
+
+conformance-librdkafka: $(READY)  ## librdkafka's own C tests, fetched and built once (ARGUMENTS='--only 0081')
+	PYTHONPATH=tests $(BIN)/python -m conformance.librdkafka $(ARGUMENTS)
+
+conformance-list: $(READY)  ## write docs/conformance/librdkafka.md from the list of tests that do not pass
+	PYTHONPATH=tests $(BIN)/python -m conformance.librdkafka --write-list
 
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
 	PENSTOCK_KILL_CYCLES=200 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
@@ -68,8 +78,14 @@ bench-quick: $(READY)  ## the same with fewer rounds, for a first look; writes n
 bench-start: $(READY)  ## an unclean start on 10 GB over 200 partitions
 	$(BIN)/python -m bench.unclean_start
 
+bench-offsets: $(READY)  ## a start after kill -9 with a million positions of groups, from the log and from snapshots
+	$(BIN)/python -m bench.offsets_start
+
 bench-sync: $(READY)  ## fdatasync of each file against one syncfs, alone and beside a noisy neighbour
 	$(BIN)/python -m bench.sync_ways
+
+bench-rebalance: $(READY)  ## a member leaves, a member is killed: what 98 others over 300 partitions notice
+	$(BIN)/python -m bench.rebalance
 
 serve: $(READY)  ## a node on 127.0.0.1:9092, its data in build/data
 	@mkdir -p build/data

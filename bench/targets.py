@@ -24,18 +24,23 @@ LOAD_SECONDS_MAX: Final = 300.0
 class Target:
     """A context in which the broker runs."""
 
-    def __init__(self, name: str, command: list[str], *, log_path: Path) -> None:
+    def __init__(
+        self, name: str, command: list[str], *, log_path: Path, environment: dict[str, str] | None = None
+    ) -> None:
         self.name = name
         self.bootstrap = ""
         self.metrics = ""
         self.ready_seconds = 0.0
         self._command = command
         self._log_path = log_path
+        self._environment = {**os.environ, **(environment or {})}
 
     def __enter__(self) -> Self:
         began = time.monotonic()
         with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         found = re.match(r"ready kafka=(\S+)(?: metrics=(\S+))?", line)
@@ -83,12 +88,12 @@ def mock_cluster(directory: Path) -> Target:
     return Target("mock cluster", command, log_path=directory / "mock-cluster.log")
 
 
-def penstock(directory: Path) -> Target:
+def penstock(directory: Path, *, environment: dict[str, str] | None = None) -> Target:
     data_directory = directory / "data"
     command = [sys.executable, "-m", "penstock.main", "serve", "--data-dir", str(data_directory)]
-    command += ["--kafka", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+    command += ["--kafka", "127.0.0.1:0", "--http", "off", "--metrics", "127.0.0.1:0"]
     data_directory.mkdir(parents=True, exist_ok=True)
-    return Target("penstock", command, log_path=directory / "penstock.log")
+    return Target("penstock", command, log_path=directory / "penstock.log", environment=environment)
 
 
 def run_load(load: Load) -> Achieved:

@@ -36,13 +36,13 @@ console = Console()
 def running_node(directory: str) -> Iterator[str]:
     """A node in a process of its own; gives its Kafka address, and ends it gracefully."""
     command = [sys.executable, "-m", "penstock.main", "serve", "--data-dir", directory]
-    command += ["--kafka", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+    command += ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
     with (Path(directory) / "node.log").open("w") as log:
         node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)  # noqa: S603  our own program
     try:
         assert node.stdout is not None
         line = node.stdout.readline()
-        found = re.match(r"ready kafka=(\S+)", line)
+        found = re.match(r"ready .*\bkafka=(\S+)", line)
         if found is None:
             raise SystemExit(f"the node did not start:\n{(Path(directory) / 'node.log').read_text()}")
         console.print(f"[bold]node[/bold]     {line.strip()}")

@@ -18,6 +18,8 @@ import msgspec
 from penstock.base.log_events import LogFormat, LogLevel
 from penstock.broker.broker_config import BrokerConfig
 from penstock.domain.group_values import GroupConfig
+from penstock.domain.transaction_rules import TransactionSettings
+from penstock.gateways.http_server import HttpServerConfig
 from penstock.gateways.kafka_server import KafkaServerConfig
 from penstock.gateways.metrics_page import MetricsConfig
 from penstock.storage.storage_config import StorageConfig
@@ -48,9 +50,11 @@ class LogEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node: NodeConfig = NodeConfig()
     kafka: KafkaServerConfig = KafkaServerConfig()
+    http: HttpServerConfig = HttpServerConfig()
     metrics: MetricsConfig = MetricsConfig()
     broker: BrokerConfig = BrokerConfig()
     groups: GroupConfig = GroupConfig()
+    transactions: TransactionSettings = TransactionSettings()
     storage: StorageConfig = StorageConfig()
     log: LogEventsConfig = LogEventsConfig()
 

@@ -25,6 +25,7 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="A TOML or YAML file.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the logs lie.  [default: penstock-data]")] = None,
     kafka: Annotated[str | None, typer.Option(help="HOST:PORT or off.  [default: 127.0.0.1:9092]")] = None,
+    http: Annotated[str | None, typer.Option(help="HOST:PORT or off.  [default: 127.0.0.1:8080]")] = None,
     metrics: Annotated[str | None, typer.Option(help="HOST:PORT or off.  [default: off]")] = None,
     metadata: Annotated[str | None, typer.Option(help="sqlite:PATH.  [default: in the data directory]")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Keep everything in memory; nothing survives.")] = False,
@@ -33,12 +34,13 @@ def serve(
     from penstock.base import log_events
     from penstock.config import Settings, load_config
 
-    flags: Settings = {"node": {}, "kafka": {}, "metrics": {}}
+    flags: Settings = {"node": {}, "kafka": {}, "http": {}, "metrics": {}}
     for section, key, value in (
         ("node", "data_dir", None if data_dir is None else str(data_dir)),
         ("node", "metadata", metadata),
         ("node", "memory", memory or None),
         ("kafka", "listen", kafka),
+        ("http", "listen", http),
         ("metrics", "listen", metrics),
     ):
         if value is not None:

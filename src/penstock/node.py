@@ -12,7 +12,7 @@ import asyncio
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -26,16 +26,26 @@ from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.broker.marker_writer import MarkerWriter
+from penstock.broker.node_queues import NodeQueues
+from penstock.broker.publisher import Publisher
+from penstock.broker.queue_delivery import QueueDelivery
+from penstock.broker.transaction_coordinators import TransactionCoordinators
+from penstock.broker.transaction_metrics import TransactionCollector
+from penstock.cluster.access_catalog import AccessCatalog, AccessChange, AclsChanged
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.metadata_store import MetadataStore
 from penstock.cluster.node_registry import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.queue_catalog import QueueCatalog
 from penstock.cluster.sqlite_store import SqliteStore
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.config import Config, ConfigError, split_address
-from penstock.domain.access import AllowAll
+from penstock.domain.acl import AclAuthorizer
 from penstock.domain.config_change import ConfigEntry, node_entry
+from penstock.domain.config_definition import ConfigType
 from penstock.domain.topic_config import validate
+from penstock.gateways.http_server import HttpServer
 from penstock.gateways.kafka_apis import make_handlers
 from penstock.gateways.kafka_metadata import NodeAddress
 from penstock.gateways.kafka_metrics import KafkaDoorCollector
@@ -92,15 +102,52 @@ class Node:
             clock=self._clock,
             tasks=self._tasks,
             metrics=self._registry,
+            node_id=self._config.node.id,
         )
         groups = GroupCoordinator(broker, catalog, self._config.groups, clock=self._clock, tasks=self._tasks)
+        producer_ids, markers = ProducerIds(metadata, keys), MarkerWriter(broker, groups)
+        transactions = self._make_transactions(broker, catalog, producer_ids, markers)
         self._undo.push_async_callback(broker.stop)
         self._undo.push_async_callback(self._tasks.stop)
         await broker.start()
         await groups.start()
+        await transactions.start()
         await self._open_metrics_page(broker)
-        await self._open_kafka_door(broker, catalog, ProducerIds(metadata, keys), groups)
+        readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
+        self._undo.callback(readers.shutdown, wait=False)
+        queues = NodeQueues(
+            broker,
+            catalog,
+            QueueCatalog(metadata, keys, clock=self._clock),
+            producer_ids,
+            readers=readers,
+            clock=self._clock,
+            tasks=self._tasks,
+        )
+        self._undo.push_async_callback(queues.stop)
+        await queues.start()
+        access = AccessCatalog(metadata, keys)
+        authorizer = await self._follow_access(access, broker)
+        await self._open_http_door(broker, catalog, queues, authorizer)
+        await self._open_kafka_door(
+            broker, catalog, producer_ids, groups, transactions, markers, access, authorizer, readers
+        )
         await self._register(NodeRegistry(metadata, keys))
+
+    def _make_transactions(
+        self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds, markers: MarkerWriter
+    ) -> TransactionCoordinators:
+        transactions = TransactionCoordinators(
+            broker,
+            catalog,
+            self._config.transactions,
+            producer_ids=producer_ids,
+            markers=markers,
+            clock=self._clock,
+            tasks=self._tasks,
+        )
+        self._registry.register(TransactionCollector(transactions))
+        return transactions
 
     def _check_settings(self) -> None:
         problems = validate(self._config.broker.topic_defaults)
@@ -147,20 +194,62 @@ class Node:
         self._undo.push_async_callback(page.stop)
         self.addresses["metrics"] = f"{page.host}:{page.port}"
 
+    async def _follow_access(self, access: AccessCatalog, broker: Broker) -> AclAuthorizer:
+        authorizer = AclAuthorizer()
+        access.on_change(partial(_follow_rules, authorizer, broker))
+        await access.start()
+        self._undo.push_async_callback(access.stop)
+        return authorizer
+
+    async def _open_http_door(
+        self, broker: Broker, catalog: TopicCatalog, queues: NodeQueues, authorizer: AclAuthorizer
+    ) -> None:
+        config = self._config.http
+        if config.listen in ("", OFF):
+            return
+        # Not before somebody wants it: Starlette takes a while to import.
+        from penstock.gateways.http_app import make_http_app
+
+        application = make_http_app(
+            broker=broker,
+            topics=catalog,
+            queues=queues,
+            delivery=QueueDelivery(queues),
+            publisher=Publisher(),
+            authorizer=authorizer,
+            request_bytes_max=config.request_bytes_max,
+        )
+        server = HttpServer(config, application, self._tasks)
+        # In reverse: whoever waits for a message is woken, then what is at hand is answered.
+        self._undo.push_async_callback(server.stop)
+        self._undo.callback(broker.wake_waiting)
+        await _listen(server.start, config.listen, "http")
+        self.addresses["http"] = f"{server.host}:{server.port}"
+
     async def _open_kafka_door(
-        self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds, groups: GroupCoordinator
+        self,
+        broker: Broker,
+        catalog: TopicCatalog,
+        producer_ids: ProducerIds,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinators,
+        markers: MarkerWriter,
+        access: AccessCatalog,
+        authorizer: AclAuthorizer,
+        readers: Executor,
     ) -> None:
         config = self._config.kafka
         if config.listen in ("", OFF):
             return
-        readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
-        self._undo.callback(readers.shutdown, wait=False)
         handlers = make_handlers(
             broker=broker,
             catalog=catalog,
             producer_ids=producer_ids,
             groups=groups,
-            authorizer=AllowAll(),
+            transactions=transactions,
+            markers=markers,
+            access=access,
+            authorizer=authorizer,
             clock=self._clock,
             readers=readers,
             address=lambda: self._address,
@@ -171,6 +260,7 @@ class Node:
         # In reverse: stop listening, wake the parked readers, send waiting members away, answer, close.
         self._undo.push_async_callback(server.drain)
         self._undo.push_async_callback(groups.stop)
+        self._undo.push_async_callback(transactions.stop)
         self._undo.callback(broker.wake_waiting)
         self._undo.push_async_callback(server.stop_listening)
         await _listen(server.start, config.listen, "kafka")
@@ -205,20 +295,42 @@ class Node:
     def _node_entries(self) -> list[ConfigEntry]:
         """What DescribeConfigs tells of this node, by the names that Kafka's tools know."""
         broker, kafka = self._config.broker, self._config.kafka
+        whole, long, truth = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
         settings = {
-            "broker.id": (str(self._config.node.id), "The id of this node."),
-            "listeners": (f"PLAINTEXT://{kafka.listen}", "Where the Kafka door listens."),
-            "log.dirs": (self._config.node.data_dir, "Where the logs lie."),
+            "broker.id": (str(self._config.node.id), whole, "The id of this node."),
+            "listeners": (f"PLAINTEXT://{kafka.listen}", ConfigType.STRING, "Where the Kafka door listens."),
+            "log.dirs": (self._config.node.data_dir, ConfigType.STRING, "Where the logs lie."),
             "auto.create.topics.enable": (
                 str(broker.auto_create_topics).lower(),
+                truth,
                 "Metadata creates unknown topics.",
             ),
-            "num.partitions": (str(broker.default_partitions), "Partitions of a topic that does not say."),
-            "socket.request.max.bytes": (str(kafka.frame_bytes_max), "The largest request."),
-            "connections.max.idle.ms": (str(kafka.idle_ms_max), "After this a silent connection is closed."),
-            "fetch.max.bytes": (str(broker.fetch_bytes_max), "The largest Fetch reply."),
+            "num.partitions": (str(broker.default_partitions), whole, "Partitions of a topic that does not say."),
+            "socket.request.max.bytes": (str(kafka.frame_bytes_max), whole, "The largest request."),
+            "connections.max.idle.ms": (str(kafka.idle_ms_max), long, "After this a silent connection is closed."),
+            "fetch.max.bytes": (str(broker.fetch_bytes_max), whole, "The largest Fetch reply."),
+            "transaction.max.timeout.ms": (
+                str(self._config.transactions.timeout_ms_max),
+                whole,
+                "The longest time that a producer may ask for its transactions.",
+            ),
+            "transactional.id.expiration.ms": (
+                str(self._config.transactions.id_expiration_ms),
+                whole,
+                "After this a transactional id that nobody uses is forgotten.",
+            ),
         }
-        return [node_entry(name, value, documentation=text) for name, (value, text) in settings.items()]
+        return [
+            node_entry(name, value, documentation=text, config_type=kind)
+            for name, (value, kind, text) in settings.items()
+        ]
+
+
+def _follow_rules(authorizer: AclAuthorizer, broker: Broker, change: AccessChange) -> None:
+    if isinstance(change, AclsChanged):
+        authorizer.replace(change.bindings)
+        # What connections have remembered about who may write where holds no longer.
+        broker.generation += 1
 
 
 async def _listen(start: Callable[[str, int], Awaitable[None]], address: str, what: str) -> None:

@@ -23,11 +23,14 @@ WORLD: Final = "support.compaction_world"
 ANEW: Final = (
     "penstock.storage",
     "penstock.domain.compaction",
+    "penstock.domain.aborted_index",
+    "penstock.domain.transaction_partition",
     "penstock.codec.batch_rewrite",
     "support.compaction_",
 )
 
 _SWAP: Final = "penstock.storage.cleaner_swap"
+_RECOVERY: Final = "penstock.storage.producer_recovery"
 _WORK: Final = "penstock.storage.cleaner_work"
 _RULES: Final = "penstock.domain.compaction"
 
@@ -63,7 +66,7 @@ BUGS: Final = (
     Bug(
         "transactions that are under way are cleaned",
         "penstock.storage.log_cleaner",
-        "offset_limit = min(log.readable_end, log.durable_end, stable_end)",
+        "offset_limit = min(log.last_stable_offset, log.durable_end)",
         "offset_limit = min(log.readable_end, log.durable_end)",
         "the last value of each key is there",
     ),
@@ -96,6 +99,62 @@ BUGS: Final = (
         "a reader of committed records sees them and no others",
     ),
     Bug(
+        "a swap leaves the aborted index as it was",
+        _SWAP,
+        "        log.transactions.forget_aborts(self._swap.empty_aborts)\n",
+        "",
+        "what left the aborted index stays out",
+    ),
+    Bug(
+        "after a crash the saved aborted index is believed whole",
+        _RECOVERY,
+        "gone = set(empty_aborts)",
+        "gone: set[int] = set()",
+        "what left the aborted index stays out",
+    ),
+    Bug(
+        "a truncation forgets what the swaps before it left empty",
+        "penstock.storage.log_store",
+        "        save_forgotten_aborts(self.context.files, log)\n",
+        "",
+        "what left the aborted index stays out",
+    ),
+    Bug(
+        "what a swap took out of the aborted index is not saved",
+        "penstock.domain.transaction_partition",
+        "self.change_count += bool(self.aborted.remove(marker_offsets))",
+        "self.aborted.remove(marker_offsets)",
+        "what left the aborted index stays out",
+    ),
+    Bug(
+        "without the swaps' file the saved aborted index is believed whole",
+        _RECOVERY,
+        "            gone |= {",
+        "            _ = {",
+        "what left the aborted index stays out",
+    ),
+    Bug(
+        "the last batches are those of now, not those that were saved",
+        _WORK,
+        "return self._producers if saved is None else KnownProducers.of(saved[1])",
+        "return self._producers",
+        "the last batch of a producer stays",
+    ),
+    Bug(
+        "producers with a transaction under way are forgotten",
+        "penstock.storage.log_producers",
+        "sequences.is_spared = transactions.is_ongoing",
+        "pass",
+        "no open transaction is forgotten",
+    ),
+    Bug(
+        "a marker is taken for a producer's last batch",
+        "penstock.storage.partition_log",
+        "if header.attributes & IN_TRANSACTION:",
+        "if header.attributes & IN_TRANSACTION and not header.is_control:",
+        "the last stable offset is below what is undecided",
+    ),
+    Bug(
         "times stay relative to a base that has moved",
         "penstock.codec.batch_rewrite",
         "payload = _shift_times(payload",
@@ -121,7 +180,7 @@ BUGS: Final = (
         _SWAP,
         "        files.sync_directory(self.log.home.directory)\n        for gone",
         "        for gone",
-        "verify finds no damage where there is none",
+        "no damage where there is none",
     ),
     Bug(
         "a swap happens that nothing on disk knows of",
@@ -163,11 +222,15 @@ BUGS: Final = (
 
 # Few stories bring these out: where the search for one begins. It goes round from there.
 FIRST_SEEDS: Final = {
-    "a marker goes before its transaction": 106,
-    "readers are told of aborted transactions whose marker is gone": 69,
-    "old files go before the new names are durable": 85,
-    "half of the names are swapped after a crash": 49,
-    "a later swap forgets the one before it": 27,
+    "a marker goes before its transaction": 52,
+    "the last marker of a producer goes": 19,
+    "readers are told of aborted transactions whose marker is gone": 175,
+    "after a crash the saved aborted index is believed whole": 44,
+    "a truncation forgets what the swaps before it left empty": 98,
+    "what a swap took out of the aborted index is not saved": 81,
+    "without the swaps' file the saved aborted index is believed whole": 42,
+    "the last batches are those of now, not those that were saved": 96,
+    "producers with a transaction under way are forgotten": 26,
 }
 
 
@@ -197,6 +260,7 @@ def test_stories_bring_out_what_they_are_about() -> None:
     assert counts["swap"] > 50
     assert counts["crash inside a cleaning"] > 15
     assert counts["crash inside recovery"] > 5
+    assert counts["aborted transaction with nothing left of it"] > 10
     assert {"swap refused", "swap unknown", "cleaning failed", "compaction file lost"} <= set(counts)
 
 

@@ -37,14 +37,16 @@ def test_the_same_seed_tells_the_same_story() -> None:
 def test_stories_bring_out_what_they_are_about() -> None:
     """Fences, restarts and rebalances must happen, or nothing is proved by surviving them."""
     refusals: dict[str, int] = {}
-    restarts = 0
+    restarts = late_commits = 0
     for kind in KINDS:
         for seed in range(20):
             world = run_story(seed, kind)
             restarts += world.restarts
+            late_commits += world.transactions.late_count
             for name, count in world.refusals.items():
                 refusals[name] = refusals.get(name, 0) + count
     assert restarts > 100
+    assert late_commits > 0
     assert {"STALE_MEMBER_EPOCH", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"} <= set(refusals)
     assert {"UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID"} <= set(refusals)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from penstock.codec.control_batch import EndMarker, read_marker
 from penstock.codec.record_batch import BatchHeader, check_batch
 from penstock.codec.records import Record, StoredRecord, read_records
@@ -185,20 +187,21 @@ class CompactionCheck:
             marker = held.get(marker_offset)
             is_there = marker is not None and isinstance(read_marker(marker.data), EndMarker) if marker else False
             expect(is_there or not is_left, "a marker stays while its transaction does", transaction.batch_offsets)
-        last = [
-            batch.header.base_offset
-            for batch in self._world.model.batches
-            if batch.is_marker and batch.header.producer_id == self._world.known_producer
-        ]
-        readable = range(self._world.log.log_start, self._world.log.readable_end)
-        expect(not last or last[-1] not in readable or last[-1] in held, "the last marker of a producer stays", last)
+        log = self._world.log
+        for producer, state in log.transactions.producers.items():
+            if log.log_start <= state.marker_offset < log.readable_end:
+                marker = held.get(state.marker_offset)
+                stays = marker is not None and isinstance(read_marker(marker.data), EndMarker)
+                expect(stays, "the last marker of a producer stays", (producer, state))
 
     def _committed_reader(self, batches: list[ReadBatch]) -> None:
         """As clients do it: told of aborted transactions by their first offsets, they wait for the markers."""
         log, model = self._world.log, self._world.model
         stable_end = model.stable_end(log.readable_end)
-        told = sorted(model.aborted(), key=lambda entry: entry.first_offset)
-        told = [entry for entry in told if entry.last_offset >= log.log_start]
+        place = (log.last_stable_offset, stable_end)
+        expect(log.last_stable_offset == stable_end, "the last stable offset is below what is undecided", place)
+        self._aborted_index()
+        told = log.transactions.aborted.between(log.log_start, stable_end)
         left_out: set[int] = set()
         seen: set[int] = set()
         held: set[int] = set()
@@ -219,15 +222,33 @@ class CompactionCheck:
                 held |= offsets
         expect(seen == held, "a reader of committed records sees them and no others", seen ^ held)
 
-    def empty_aborts(self) -> set[int]:
-        """Markers of aborted transactions of which the log holds no batch."""
-        held = {(batch.header.base_offset, batch.header.producer_id) for batch in self._read_all()}
-        return {
-            each.marker_offset
-            for each in self._world.model.transactions()
-            if each.marker_offset is not None
-            and not any((offset, each.producer) in held for offset in each.batch_offsets)
+    def _aborted_index(self) -> None:
+        model = self._world.model
+        aborted = {
+            (each.producer, each.marker_offset): each for each in model.transactions() if each.is_commit is False
         }
+        for entry in self._world.log.transactions.aborted.entries():
+            transaction = aborted.get((entry.producer_id, entry.last_offset))
+            is_one = transaction is not None and transaction.first_offset <= entry.first_offset < entry.last_offset
+            expect(is_one, "an entry of the aborted index is an aborted transaction", entry)
+            is_out = entry.last_offset not in model.dropped_aborts
+            expect(is_out, "what left the aborted index stays out", entry)
+
+    def transactions(self) -> None:
+        """After a start: by what was saved, or by what is left of the log, it must come to the same."""
+        log, model = self._world.log, self._world.model
+        first_offset = log.segments[0].base_offset if log.segments else log.log_end
+        known = log.transactions.producers
+        for producer, expected in model.producers().items():
+            last_offset = max(expected.first_offset, expected.marker_offset)
+            if last_offset < max(first_offset, model.sequences_from, model.forgotten_end):
+                continue
+            found = known.get(producer)
+            if found is not None and expected.marker_offset < max(first_offset, model.forgotten_end):
+                found = msgspec.structs.replace(
+                    found, coordinator_epoch=expected.coordinator_epoch, marker_offset=expected.marker_offset
+                )
+            expect(found == expected, "what is known of a transaction survives", (producer, found, expected))
 
     # --- producers -----------------------------------------------------------------------------------------------
 
@@ -249,12 +270,12 @@ class CompactionCheck:
         expected: dict[int, tuple[int, int, int]] = {}
         for batch in model.batches:
             header = batch.header
-            if header.producer_id >= 0 and header.base_offset >= first_offset:
+            if header.producer_id >= 0 and not batch.is_marker and header.base_offset >= first_offset:
                 last = (header.base_sequence + header.last_offset_delta) & (2**31 - 1)
                 expected[header.producer_id] = (header.base_sequence, last, header.base_offset)
         known = log.producers.as_dict()
         for producer, entry in expected.items():
-            if entry[2] < model.sequences_from:
+            if entry[2] < max(model.sequences_from, model.forgotten_end):
                 continue
             found = known[producer][1][-1][:3] if producer in known else None
             expect(found == entry, "a producer's last sequence is known", (producer, found, entry))

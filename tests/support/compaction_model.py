@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.codec.control_batch import EndMarker, read_marker
 from penstock.codec.record_batch import BatchHeader
 from penstock.codec.records import Record
-from penstock.domain.aborted_index import AbortedTransaction
+from penstock.domain.transaction_partition import PartitionTransactions, ProducerTransaction
 from penstock.storage.cleaner_work import LogCleaning
 
 
@@ -48,9 +49,10 @@ class ModelLog:
         # When a cleaning first had the offset before it, and when the last one began.
         self.first_cleaned_ms: dict[int, int] = {}
         self.last_cleaning_ms = 0
-        # Abort markers that readers are not told of any more.
+        # Abort markers of which nothing is left, by a swap that is durable.
         self.dropped_aborts: set[int] = set()
-        self.saved_dropped_aborts: set[int] = set()
+        # Producers that were silent since may have been forgotten.
+        self.forgotten_end = 0
         # The last batch of a producer below may have gone because a later one was there, which was cut off then.
         self.sequences_from = 0
 
@@ -68,16 +70,22 @@ class ModelLog:
         self.batches = [batch for batch in self.batches if batch.header.next_offset <= end]
         self.acked_end = min(self.acked_end, end)
         self.cleaned_max = min(self.cleaned_max, end)
-        self.first_cleaned_ms = {offset: ms for offset, ms in self.first_cleaned_ms.items() if offset < end}
         self.dropped_aborts = {offset for offset in self.dropped_aborts if offset < end}
-        self.saved_dropped_aborts = {offset for offset in self.saved_dropped_aborts if offset < end}
+        self.first_cleaned_ms = {offset: ms for offset, ms in self.first_cleaned_ms.items() if offset < end}
 
-    def next_sequence(self, producer: int) -> int:
-        sequence = 0
+    def next_sequence(self, producer: int) -> tuple[int, int]:
+        """And the epoch that it is of."""
+        if producer < 0:
+            return -1, -1
+        epoch = sequence = 0
         for batch in self.batches:
-            if batch.header.producer_id == producer and not batch.is_marker:
-                sequence = batch.header.base_sequence + batch.header.last_offset_delta + 1
-        return sequence
+            header = batch.header
+            if header.producer_id == producer:
+                if header.producer_epoch != epoch:
+                    epoch, sequence = header.producer_epoch, 0
+                if not batch.is_marker:
+                    sequence = header.base_sequence + header.last_offset_delta + 1
+        return epoch, sequence
 
     def transactions(self) -> list[ModelTransaction]:
         found: list[ModelTransaction] = []
@@ -107,14 +115,19 @@ class ModelLog:
         ]
         return min([readable_end, *undecided])
 
-    def aborted(self) -> list[AbortedTransaction]:
-        return [
-            AbortedTransaction(each.producer, each.first_offset, each.marker_offset, 0)
-            for each in self.transactions()
-            if each.is_commit is False
-            and each.marker_offset is not None
-            and each.marker_offset not in self.dropped_aborts
-        ]
+    def producers(self) -> dict[int, ProducerTransaction]:
+        """What all that was ever appended says of transactional producers."""
+        replayed = PartitionTransactions()
+        for batch in self.batches:
+            if batch.is_commit is None:
+                replayed.apply(batch.header)
+            else:
+                marker = read_marker(batch.data)
+                assert isinstance(marker, EndMarker)
+                replayed.apply_marker(
+                    batch.header, is_commit=marker.is_commit, coordinator_epoch=marker.coordinator_epoch
+                )
+        return replayed.producers
 
     def aborted_offsets(self) -> set[int]:
         """Base offsets of batches of transactions that were aborted."""

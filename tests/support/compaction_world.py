@@ -20,9 +20,10 @@ from penstock.codec.record_batch import BatchHeader, read_header
 from penstock.codec.records import Record, build_batch
 from penstock.domain.compaction import CompactionRules
 from penstock.storage.checkpoint_work import CheckpointWork
-from penstock.storage.cleaner_swap import SwapUnknownError
+from penstock.storage.cleaner_chunks import LogDamagedError
+from penstock.storage.cleaner_swap import SegmentReplacement, SwapUnknownError
 from penstock.storage.cleaner_throttle import CleaningStopped
-from penstock.storage.cleaner_work import LogCleaning, TransactionFacts
+from penstock.storage.cleaner_work import LogCleaning
 from penstock.storage.log_check import verify
 from penstock.storage.log_cleaner import LogCleaner
 from penstock.storage.log_store import LogStore
@@ -30,7 +31,7 @@ from penstock.storage.partition_log import PartitionLog
 from penstock.storage.storage_config import LogConfig, StorageConfig
 from penstock.storage.storage_errors import StorageError
 from penstock.storage.time_lookup import TimeLookup
-from support.compaction_check import CompactionCheck, expect
+from support.compaction_check import CompactionCheck, InvariantBroken, expect
 from support.compaction_model import ModelBatch, ModelLog
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 
@@ -38,9 +39,8 @@ ROOT: Final = "/data"
 TOPIC_ID: Final = bytes(range(16))
 PLAIN_PRODUCERS: Final = (-1, -1, 7, 8)
 TRANSACTIONAL_PRODUCERS: Final = (20, 21)
-# The coordinator has forgotten the other one.
-KNOWN_TRANSACTIONAL: Final = 20
 CODECS: Final = (Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD)
+EXPIRATION_MS: Final = 1_000
 # Operations of one cleaning, about: a crash may come at any of them.
 CLEANING_OPERATIONS_MAX: Final = 90
 
@@ -57,10 +57,10 @@ class CompactionWorld:
         self.cleaner: LogCleaner
         self.retention_ms = self.random.choice((0, 5_000, 60_000))
         self.keys = [b"key-%d" % number for number in range(self.random.choice((2, 5, 12)))]
-        self.known_producer = KNOWN_TRANSACTIONAL
         self.check = CompactionCheck(self)
         self.counts: dict[str, int] = {}
         self._leader_epoch = 0
+        self._coordinator_epoch = 0
         self._dies_after_swap = False
         # Until the next cleaning writes it anew, every start reads all of the log.
         self._is_state_lost = False
@@ -100,6 +100,7 @@ class CompactionWorld:
             (8, self._sync),
             (10, self._save),
             (4, self._pass_time),
+            (1, self._expire),
             (18, self._clean),
             (6, self.check.content),
             (2, self._delete),
@@ -139,21 +140,25 @@ class CompactionWorld:
         open_producers = sorted(self.model.open_transactions())
         if open_producers and self.random.random() < 0.4:
             return self._make_marker(self.random.choice(open_producers))
-        is_transactional = self.random.random() < 0.3
+        chance = self.random.random()
+        if chance < 0.07:
+            # Of a transaction that was to write here, and never did.
+            return self._make_marker(self.random.choice(TRANSACTIONAL_PRODUCERS))
+        is_transactional = chance < 0.37
         producer = self.random.choice(TRANSACTIONAL_PRODUCERS if is_transactional else PLAIN_PRODUCERS)
         base = self.log.log_end
         records = [self._make_record() for _ in range(self.random.choice((1, 1, 3, 6)))]
         if self.random.random() < 0.05:
             self._leader_epoch += 1
-        sequence = self.model.next_sequence(producer)
+        epoch, sequence = self.model.next_sequence(producer)
         data = build_batch(
             records,
             codec=self.random.choice(CODECS),
             base_offset=base,
             leader_epoch=self._leader_epoch,
             producer_id=producer,
-            producer_epoch=0 if producer >= 0 else -1,
-            base_sequence=sequence if producer >= 0 else -1,
+            producer_epoch=epoch,
+            base_sequence=sequence,
             is_transactional=is_transactional,
         )
         return ModelBatch(_header(data), bytes(data), list(enumerate(records, base)))
@@ -168,10 +173,14 @@ class CompactionWorld:
 
     def _make_marker(self, producer: int) -> ModelBatch:
         is_commit = self.random.random() < 0.5
+        epoch, _ = self.model.next_sequence(producer)
+        if self.random.random() < 0.1:
+            self._coordinator_epoch += 1
         data = build_marker(
-            EndMarker(is_commit, 0),
+            EndMarker(is_commit, self._coordinator_epoch),
             producer_id=producer,
-            producer_epoch=0,
+            # The second version of the protocol: each transaction has an epoch of its own.
+            producer_epoch=epoch + self.random.choice((0, 1)),
             timestamp_ms=self.clock.now_ms(),
             base_offset=self.log.log_end,
             leader_epoch=self._leader_epoch,
@@ -195,8 +204,6 @@ class CompactionWorld:
 
     def _checkpoint(self) -> None:
         self.store.checkpoint_now(every_log=True)
-        if not self.log.swaps:
-            self.model.saved_dropped_aborts = set(self.model.dropped_aborts)
 
     def _run_checkpoint(self, work: CheckpointWork) -> None:
         """One that was begun earlier: what it saves is of that moment."""
@@ -207,6 +214,18 @@ class CompactionWorld:
 
     def _pass_time(self) -> None:
         self.clock.advance_ms(self.random.choice((1, 6_000, 70_000)))
+
+    def _expire(self) -> None:
+        """Silent producers are forgotten, and may come back as if they were new ones."""
+        log = self.log
+        ongoing, sequences = set(log.transactions.ongoing), set(log.producers.as_dict())
+        for _ in range(2):
+            # By the first sweep they are seen to be silent.
+            log.expire_producers(self.clock.now_ms(), expiration_ms=EXPIRATION_MS)
+            self.clock.advance_ms(EXPIRATION_MS)
+        are_known = set(log.transactions.ongoing) == ongoing and ongoing & sequences <= set(log.producers.as_dict())
+        expect(are_known, "no open transaction is forgotten", ongoing)
+        self.model.forgotten_end = log.log_end
 
     # --- cleaning ------------------------------------------------------------------------------------------------
 
@@ -232,11 +251,11 @@ class CompactionWorld:
                     swap.abandon()
                     return
                 self._count("swap")
-                self.model.dropped_aborts.update(swap.empty_aborts)
                 self.check.held_read(held)
                 self.check.old_lookup(lookup)
                 self._between()
                 swap.finish()
+                self._note_aborts(swap)
                 if self._dies_after_swap:
                     self.files.crash_after(self.random.randint(0, 3))
                 self._between()
@@ -245,12 +264,17 @@ class CompactionWorld:
         except (CleaningStopped, OSError):
             self._count("cleaning ended early")
             return
+        except LogDamagedError as error:
+            raise InvariantBroken("no damage where there is none", str(error)) from error
         except SwapUnknownError as error:
             self.log.fail(str(error))
             return
         self.log.clean_end = max(self.log.clean_end, report.end_offset)
         self.check.content()
         self._clean_again(cleaning)
+        if self.random.random() < 0.2:
+            # While the swaps are known by their own file alone.
+            self._truncate()
 
     def _clean_again(self, cleaning: LogCleaning) -> None:
         """At the same moment, all of it: nothing more may go."""
@@ -270,11 +294,16 @@ class CompactionWorld:
         again.index()
         while (swap := again.write_next()) is not None:
             expect(swap.apply(), "a swap that nothing disturbs is applied")
-            self.model.dropped_aborts.update(swap.empty_aborts)
             swap.finish()
+            self._note_aborts(swap)
         report = again.finish()
         if report.end_offset == part.end_offset and self.retention_ms > 0:
             expect(self.check.content() == before, "a second cleaning changes nothing", report)
+
+    def _note_aborts(self, swap: SegmentReplacement) -> None:
+        if swap.empty_aborts:
+            self._count("aborted transaction with nothing left of it")
+            self.model.dropped_aborts.update(swap.empty_aborts)
 
     def _between(self) -> None:
         if self._dies_after_swap or self.random.random() < 0.7:
@@ -303,11 +332,11 @@ class CompactionWorld:
                 if not swap.apply():
                     swap.abandon()
                     return
-                self.model.dropped_aborts.update(swap.empty_aborts)
                 try:
                     swap.finish()
                 except OSError as error:
                     raise SwapUnknownError(str(error)) from error
+                self._note_aborts(swap)
             report = cleaning.finish()
             self.log.clean_end = max(self.log.clean_end, report.end_offset)
         except (CleaningStopped, OSError):
@@ -404,6 +433,7 @@ class CompactionWorld:
                 self.files.crash(self.random.choice((CrashMode.KILL, CrashMode.LOST, CrashMode.ORDERED)))
         self.check.content()
         self.check.producers()
+        self.check.transactions()
 
     def _open(self) -> None:
         if not self._is_state_lost and self.random.random() < 0.2 and self.files.exists(f"{ROOT}/logs"):
@@ -413,9 +443,7 @@ class CompactionWorld:
         self.store = LogStore.open(self.files, ROOT, self._settings, self.clock)
         self.log = self.store.open_log("topic", TOPIC_ID, 0, self._config)
         self.files.steps_left = -1
-        self.cleaner = LogCleaner(
-            self.store, self.clock, seeds=(1, 2), transactions_of=self._transactions_of, sleep=lambda _: None
-        )
+        self.cleaner = LogCleaner(self.store, self.clock, seeds=(1, 2), sleep=lambda _: None)
         self._take_over()
 
     def _bring_back(self) -> None:
@@ -436,23 +464,6 @@ class CompactionWorld:
         model.start_min = model.start_max = log.log_start
         model.cut_end(log.log_end)
         model.acked_end = log.log_end
-        # What is told of aborted transactions comes from the checkpoint, and from the swaps since.
-        model.dropped_aborts = set(model.saved_dropped_aborts)
-        model.dropped_aborts.update(offset for swap in log.swaps for offset in swap.empty_aborts)
-        if self._is_state_lost:
-            # Or from the log itself, read anew.
-            model.dropped_aborts = self.check.empty_aborts()
-
-    def _transactions_of(self, log: PartitionLog) -> TransactionFacts | None:
-        markers = {
-            batch.header.producer_id: batch.header.base_offset
-            for batch in self.model.batches
-            if batch.is_marker
-            and batch.header.producer_id == KNOWN_TRANSACTIONAL
-            and batch.header.base_offset < log.saved_end
-        }
-        stable_end = self.model.stable_end(log.readable_end)
-        return TransactionFacts(stable_end, tuple(self.model.aborted()), markers)
 
 
 def _header(data: bytes | bytearray) -> BatchHeader:

@@ -23,11 +23,14 @@ import penstock.node
 from penstock.base.clock import Clock
 from penstock.broker.broker import Broker
 from penstock.broker.broker_config import BrokerConfig
+from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.cluster.topic_catalog import Created, TopicCatalog
 from penstock.codec import wire
 from penstock.config import Config, NodeConfig
 from penstock.domain.access import Authorizer
+from penstock.gateways.http_server import HttpServerConfig
 from penstock.gateways.kafka_server import KafkaServer, KafkaServerConfig
 from penstock.node import Node
 from penstock.storage.file_protocols import Files
@@ -126,11 +129,15 @@ class TalkingNode(Node):
 
     broker: Broker
     catalog: TopicCatalog
+    transactions: TransactionCoordinators
+    markers: MarkerWriter
     server: KafkaServer
 
     async def _open_kafka_door(self, broker: Broker, catalog: TopicCatalog, *others: Any) -> None:
         self.broker = broker
         self.catalog = catalog
+        self.transactions = next(part for part in others if isinstance(part, TransactionCoordinators))
+        self.markers = next(part for part in others if isinstance(part, MarkerWriter))
 
         def remember(*arguments: Any) -> KafkaServer:
             self.server = KafkaServer(*arguments)
@@ -168,6 +175,7 @@ async def running_node(
     authorizer: Authorizer | None = None,
     clock: Clock | None = None,
     kafka: KafkaServerConfig | None = None,
+    http: HttpServerConfig | None = None,
     broker: BrokerConfig | None = None,
     storage: StorageConfig | None = None,
 ) -> AsyncIterator[TalkingNode]:
@@ -175,6 +183,7 @@ async def running_node(
     config = Config(
         node=NodeConfig(data_dir=data_dir or "memory", memory=not data_dir),
         kafka=kafka or KafkaServerConfig(listen=ANY_PORT),
+        http=http or HttpServerConfig(listen="off"),
         broker=broker or BrokerConfig(),
         storage=storage or StorageConfig(),
     )
@@ -184,7 +193,7 @@ async def running_node(
             stand_ins.enter_context(patch.object(penstock.node, "MemoryFiles", lambda **_: files()))
             stand_ins.enter_context(patch.object(penstock.node, "DirectoryFiles", files))
         if authorizer is not None:
-            stand_ins.enter_context(patch.object(penstock.node, "AllowAll", lambda: authorizer))
+            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda: authorizer))
         await node.start()
     try:
         yield node

@@ -24,6 +24,7 @@ from penstock.config import Config, NodeConfig
 from penstock.domain.access import Authorizer
 from penstock.domain.group_subscription import write_assignment, write_subscription
 from penstock.domain.group_values import GroupConfig
+from penstock.gateways.http_server import HttpServerConfig
 from penstock.gateways.kafka_server import KafkaServerConfig
 from support.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode
 
@@ -41,12 +42,13 @@ async def node_with_groups(
         Config(
             node=NodeConfig(data_dir=data_dir or "memory", memory=not data_dir),
             kafka=KafkaServerConfig(listen=ANY_PORT),
+            http=HttpServerConfig(listen="off"),
             groups=groups,
         )
     )
     with ExitStack() as stand_ins:
         if authorizer is not None:
-            stand_ins.enter_context(patch.object(penstock.node, "AllowAll", lambda: authorizer))
+            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda: authorizer))
         await node.start()
     try:
         yield node

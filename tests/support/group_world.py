@@ -13,6 +13,8 @@ where they can be broken, and a broken one raises `ViolationError` with its name
     taken needlessly    a member is not asked to give up what it shall keep
     offset went back    a committed offset only grows
     commit lost         what was acknowledged is there after a restart
+    wrong transaction   an offset of a transaction counts only if that one has committed (group_world_transactions)
+    left behind         nothing waits for a transaction that has ended (group_world_transactions)
     unstable read       a stable read does not show an offset that an open transaction may change
     restart differs     after a replay all that is kept is as before, compacted or not
     unanswered          nobody waits for ever
@@ -29,7 +31,17 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.group_commands import Decision, FetchOffsets, GroupCommand, GroupReply, Join, Sync
+from penstock.domain.group_commands import (
+    DONE,
+    CommitTransactionOffsets,
+    Decision,
+    EndTransaction,
+    FetchOffsets,
+    GroupCommand,
+    GroupReply,
+    Join,
+    Sync,
+)
 from penstock.domain.group_description import describe
 from penstock.domain.group_machine import Group
 from penstock.domain.group_records import (
@@ -38,10 +50,10 @@ from penstock.domain.group_records import (
     OffsetStored,
     RecordKey,
     Removed,
-    TransactionEnded,
 )
 from penstock.domain.group_table import GroupTable
 from penstock.domain.group_values import GroupConfig, Partition, TopicFact
+from support.group_world_transactions import Transactions
 
 GROUP: Final = "payments"
 CONFIG: Final = GroupConfig(
@@ -55,7 +67,7 @@ CONFIG: Final = GroupConfig(
 WAIT_MS_MAX: Final = 10_000
 
 OnReply = Callable[[GroupReply | None], None]
-State = dict[RecordKey | tuple[str, int, str, int], GroupRecord]
+State = dict[RecordKey, GroupRecord]
 
 
 class ViolationError(AssertionError):
@@ -81,7 +93,7 @@ class SimTopics:
     def name_of(self, topic_id: bytes) -> str | None:
         return next((name for name, fact in self._facts.items() if fact.topic_id == topic_id), None)
 
-    def matching(self, expression: str) -> tuple[str, ...] | None:
+    def matching(self, expression: str, principal: str) -> tuple[str, ...] | None:
         return tuple(name for name in sorted(self._facts) if name.startswith(expression))
 
     def names(self) -> list[str]:
@@ -120,7 +132,7 @@ class World:
         self._ends: list[int] = [0]
         self._synced_ms = 0
         self.is_up = True
-        self._life = 0
+        self.life = 0
         self.table = GroupTable(CONFIG, self.topics)
         self._tickets = 0
         self._waiting: dict[int, tuple[int, OnReply]] = {}
@@ -128,6 +140,7 @@ class World:
         self._acknowledged: dict[tuple[str, int], int] = {}
         self.refusals: dict[str, int] = {}
         self.restarts = 0
+        self.transactions = Transactions(self)
 
     # ------------------------------------------------------------------ time
 
@@ -151,7 +164,12 @@ class World:
         """A request has arrived. The reply is None if the connection is lost before there is one."""
         if not self.is_up:
             on_reply(None)
-            return
+        elif isinstance(command, CommitTransactionOffsets):
+            self.transactions.submit(command, on_reply)
+        else:
+            self.decide(command, on_reply)
+
+    def decide(self, command: GroupCommand, on_reply: OnReply) -> None:
         if isinstance(command, Join | Sync):
             self._tickets += 1
             command = msgspec.structs.replace(command, ticket=self._tickets)
@@ -175,6 +193,7 @@ class World:
             self.table.apply(GROUP, record)
             self.log.append(record)
             self._check_record(record, before)
+            self.transactions.check_record(record)
         if decision.records:
             self._ends.append(len(self.log))
         for answer in decision.answers:
@@ -186,10 +205,10 @@ class World:
     def _say(self, on_reply: OnReply, reply: GroupReply) -> None:
         """Once everything that the reply has seen is on disk, and unless the coordinator stops before."""
         self._synced_ms = max(self._synced_ms, self.now_ms + self.random.randint(0, 6))
-        seen, life = len(self.log), self._life
+        seen, life = len(self.log), self.life
 
         def durable() -> None:
-            if life == self._life:
+            if life == self.life:
                 self._durable = max(self._durable, seen)
                 on_reply(reply)
 
@@ -199,28 +218,21 @@ class World:
         deadline_ms = self.table.next_deadline_ms()
         if deadline_ms is not None and (self._alarm_ms is None or deadline_ms < self._alarm_ms):
             self._alarm_ms = deadline_ms
-            life = self._life
+            life = self.life
             self.at(max(deadline_ms - self.now_ms, 0), lambda: self._ring(life))
 
     def _ring(self, life: int) -> None:
-        if life == self._life and self.is_up:
+        if life == self.life and self.is_up:
             self._alarm_ms = None
             for _group_id, decision in self.table.tick(self.now_ms):
                 self._carry_out(decision)
             self._arm()
 
-    def end_transaction(self, producer_id: int, *, is_committed: bool) -> bool:
-        """The transaction coordinator writes a marker. False if it has to try again."""
-        if not self.is_up:
-            return False
-        record = TransactionEnded(producer_id, is_committed)
-        before = self._committed()
-        self.table.end_transaction(producer_id, is_committed=is_committed)
-        self.log.append(record)
-        self._ends.append(len(self.log))
-        for place, offset in self._committed().items():
-            self._check_growth(place, before.get(place, -1), offset)
-        return True
+    def end_transaction(self, command: EndTransaction, on_reply: OnReply) -> None:
+        """The transaction coordinator says that a transaction has ended."""
+        for _group_id, decision in self.table.end_transaction(command, self.now_ms):
+            self._carry_out(decision)
+        self._say(on_reply, DONE)
 
     # ------------------------------------------------------------------ stop and start
 
@@ -229,7 +241,7 @@ class World:
             return
         self._check_replay("live", self.table, self.log)
         self.is_up = False
-        self._life += 1
+        self.life += 1
         self._alarm_ms = None
         cut = self.random.choice([end for end in self._possible_ends() if end >= self._durable])
         del self.log[cut:]
@@ -269,10 +281,7 @@ class World:
     def _replayed(self, records: list[GroupRecord]) -> GroupTable:
         table = GroupTable(CONFIG, self.topics)
         for record in records:
-            if isinstance(record, TransactionEnded):
-                table.end_transaction(record.producer_id, is_committed=record.is_committed)
-            else:
-                table.apply(GROUP, record)
+            table.apply(GROUP, record)
         return table
 
     def _check_replay(self, how: str, table: GroupTable, records: list[GroupRecord]) -> None:
@@ -288,15 +297,7 @@ class World:
 
     def _state(self, table: GroupTable) -> State:
         group = table.get(GROUP)
-        state: State = {}
-        for record in [] if group is None else group.snapshot():
-            assert not isinstance(record, TransactionEnded)
-            is_pending = isinstance(record, OffsetStored) and record.producer_id >= 0
-            if is_pending and isinstance(record, OffsetStored):
-                state["pending", record.producer_id, record.topic, record.partition] = record
-            else:
-                state[record.key] = record
-        return state
+        return {record.key: record for record in ([] if group is None else group.snapshot())}
 
     def _committed(self) -> dict[tuple[str, int], int]:
         group = self.group
@@ -330,6 +331,9 @@ class World:
     def _check_growth(self, place: tuple[str, int], before: int, after: int) -> None:
         if after < before:
             raise ViolationError("offset went back", f"{place} from {before} to {after}")
+
+    def violated(self, invariant: str, detail: str) -> None:
+        raise ViolationError(invariant, detail)
 
     def acknowledged(self, topic: str, partition: int, offset: int) -> None:
         place = (topic, partition)
@@ -376,30 +380,9 @@ class World:
 
 
 def _compacted(log: list[GroupRecord]) -> list[GroupRecord]:
-    """The last record of every key, up to the first open transaction; aborted offsets go, markers stay."""
-    outcomes: dict[int, bool] = {}
-    is_open_at = len(log)
-    # From the end: the first marker after a transactional record is its own.
-    fates: list[bool | None] = [None] * len(log)
-    for index in range(len(log) - 1, -1, -1):
-        record = log[index]
-        if isinstance(record, TransactionEnded):
-            outcomes[record.producer_id] = record.is_committed
-        elif isinstance(record, OffsetStored) and record.producer_id >= 0:
-            fates[index] = outcomes.get(record.producer_id)
-            is_open_at = index if fates[index] is None else is_open_at
-        else:
-            fates[index] = True
-    last: dict[RecordKey, int] = {}
-    for index, record in enumerate(log[:is_open_at]):
-        if not isinstance(record, TransactionEnded) and fates[index]:
-            last[record.key] = index
-    kept = [
-        record
-        for index, record in enumerate(log[:is_open_at])
-        if isinstance(record, TransactionEnded) or last.get(record.key) == index
-    ]
-    return kept + log[is_open_at:]
+    """The last record of every key, where it stands. Tombstones have outlived their use."""
+    last = {record.key: index for index, record in enumerate(log)}
+    return [record for index, record in enumerate(log) if last[record.key] == index and not isinstance(record, Removed)]
 
 
 def _belongs_together(records: list[GroupRecord]) -> bool:

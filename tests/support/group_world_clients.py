@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
+
 from penstock.domain.group_commands import (
     CommitOffsets,
     CommitTransactionOffsets,
@@ -24,6 +26,7 @@ from penstock.domain.group_commands import (
 )
 from penstock.domain.group_values import Partition
 from support.group_world import Believer, OnReply, ViolationError, World
+from support.group_world_transactions import Transaction
 
 REQUEST_TIMEOUT_MS: Final = 1_500
 REBALANCE_TIMEOUT_MS: Final = 8_000
@@ -43,6 +46,7 @@ _HARMLESS: Final = frozenset(
         "STALE_MEMBER_EPOCH",
         "FENCED_INSTANCE_ID",
         "GROUP_ID_NOT_FOUND",
+        "INVALID_TXN_STATE",
     }
 )
 
@@ -74,7 +78,9 @@ class Client:
         self._takings: dict[Partition, int] = {}
         self._takings_count = 0
         self._producer_id = len(world.believers)
-        self._transaction_is_open = False
+        self._transaction: Transaction | None = None
+        # Until its offsets are answered for: what is sent meanwhile waits behind them, on the same connection.
+        self._transaction_is_busy = False
         self.member_id_count = 0
         self.every(COMMIT_EVERY_MS, self._work)
 
@@ -110,8 +116,8 @@ class Client:
     def kill(self) -> None:
         self.belief.is_gone = True
         self.belief.held.clear()
-        if self._transaction_is_open:
-            self.world.at(3_000, self._abort_for_it)
+        # The transaction coordinator does, after a while, for one that is gone.
+        self.world.at(3_000, lambda: self.world.transactions.abort(self._producer_id))
 
     def new_member_id(self) -> str:
         self.member_id_count += 1
@@ -222,9 +228,9 @@ class Client:
             OffsetToCommit(self.world.topics.name_of(partition[0]) or "", partition[1], position)
             for partition, position in sorted(self.positions.items())
         )
-        if not offsets or self.belief.epoch <= 0:
+        if not offsets or self.belief.epoch <= 0 or self._transaction_is_busy:
             then()
-        elif self.is_transactional and not self._transaction_is_open:
+        elif self.is_transactional and self._transaction is None:
             self._commit_in_transaction(offsets, then)
         else:
             self._commit(offsets, then)
@@ -242,31 +248,39 @@ class Client:
         self.send(command, committed, timeout_ms=COMMIT_TIMEOUT_MS)
 
     def _commit_in_transaction(self, offsets: tuple[OffsetToCommit, ...], then: Callable[[], None]) -> None:
-        self._transaction_is_open = True
+        transaction = self._transaction = self.world.transactions.begin(self._producer_id)
+        self._transaction_is_busy = True
+        offsets = tuple(msgspec.structs.replace(given, metadata=transaction.name) for given in offsets)
 
         def written(reply: GroupReply | None) -> None:
+            self._transaction_is_busy = False
             if isinstance(reply, Refused):
                 self.note_refusal(reply, _HARMLESS)
             # A producer that is not sure aborts.
             is_good = isinstance(reply, OffsetsWritten) and self.world.random.random() < 0.8
-            self.at(self.world.random.randint(1, 4_000), lambda: self._end_transaction(is_good, then))
+            self.at(self.world.random.randint(1, 4_000), lambda: end(is_committed=is_good))
+
+        def end(*, is_committed: bool) -> None:
+            self.world.transactions.end(
+                transaction, is_committed=is_committed, then=lambda: self.at(0, lambda: ended(is_committed))
+            )
+
+        def ended(is_committed: bool) -> None:
+            self._transaction = None
+            if is_committed:
+                for given in offsets:
+                    self.world.acknowledged(given.topic, given.partition, given.offset)
+            then()
 
         command = CommitTransactionOffsets(
-            self._producer_id, offsets, self.belief.member_id, self.belief.epoch, self.instance_id
+            transaction.producer_id,
+            transaction.producer_epoch,
+            offsets,
+            self.belief.member_id,
+            self.belief.epoch,
+            self.instance_id,
         )
         self.send(command, written, timeout_ms=COMMIT_TIMEOUT_MS)
-
-    def _end_transaction(self, is_committed: bool, then: Callable[[], None]) -> None:
-        if self.world.end_transaction(self._producer_id, is_committed=is_committed):
-            self._transaction_is_open = False
-            then()
-        else:
-            self.at(RETRY_MS, lambda: self._end_transaction(is_committed, then))
-
-    def _abort_for_it(self) -> None:
-        """The transaction coordinator does, after a while, for one that is gone."""
-        if not self.world.end_transaction(self._producer_id, is_committed=False):
-            self.world.at(RETRY_MS, self._abort_for_it)
 
     # ------------------------------------------------------------------ what the story asks
 

@@ -51,6 +51,7 @@ class Story:
         self.world.run_until(self.world.now_ms + CALM_MS)
         self.world.check_nobody_waits()
         self._check_shares()
+        self.world.transactions.check_nothing_is_left()
         self.world.stop()
         self.world.start()
         return self.world

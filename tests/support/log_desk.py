@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.base.clock import ManualClock
 from penstock.base.metrics import CollectorRegistry
+from penstock.codec.control_batch import EndMarker, build_marker
 from penstock.codec.record_batch import BatchHeader, read_header, walk_headers
 from penstock.codec.records import Record, build_batch
 from penstock.storage.files import Files
@@ -64,6 +65,34 @@ class LogDesk:
         assert isinstance(header, BatchHeader)
         log.append(memoryview(data), (header,))
         return bytes(data)
+
+    def append_in_transaction(self, producer_id: int, *values: bytes, epoch: int = 0, sequence: int = 0) -> int:
+        """One batch of the producer's transaction; its offset."""
+        offset = self.log.log_end
+        self.append(
+            *(values or (b"value",)),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        return offset
+
+    def append_marker(self, producer_id: int, *, is_commit: bool, epoch: int = 0, coordinator_epoch: int = 0) -> int:
+        """The end of the producer's transaction; its offset."""
+        offset = self.log.log_end
+        data = build_marker(
+            EndMarker(is_commit, coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            timestamp_ms=self.clock.now_ms(),
+            base_offset=offset,
+            leader_epoch=0,
+        )
+        header = read_header(data)
+        assert isinstance(header, BatchHeader)
+        self.log.append(memoryview(data), (header,))
+        return offset
 
     def batch(self, *values: bytes, base_offset: int = 0, timestamp_ms: int | None = None, **fields: int) -> bytearray:
         stamp = self.clock.now_ms() if timestamp_ms is None else timestamp_ms

@@ -28,7 +28,8 @@ READY_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 30.0
 LOG_BYTES_SHOWN_MAX: Final = 8_000
 
-_READY = re.compile(r"^ready\b.*\bkafka=(?P<kafka>\S+)(?:.*\bmetrics=(?P<metrics>\S+))?")
+_READY = re.compile(r"^ready\b.*\bkafka=")
+_DOOR = re.compile(r"\b(\w+)=(\S+)")
 
 
 _libc = ctypes.CDLL(None)
@@ -54,6 +55,7 @@ class NodeProcess:
         environment: dict[str, str] | None = None,
         memory: bool = False,
         wrapper: tuple[str, ...] = (),
+        has_http: bool = False,
     ) -> None:
         """`wrapper` is put before the node's command line, e.g. `("strace", "-f", …)`."""
         self.directory = directory
@@ -61,11 +63,13 @@ class NodeProcess:
         self.log_path = directory / "node.log"
         self.kafka = ""
         self.metrics = ""
+        self.http = ""
         self.ready_seconds = 0.0
         self._arguments = arguments
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._memory = memory
         self._wrapper = wrapper
+        self._has_http = has_http
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -93,6 +97,7 @@ class NodeProcess:
     def command(self) -> list[str]:
         command = [*self._wrapper, sys.executable, "-m", "penstock.main", "serve"]
         command += ["--kafka", self.kafka or "127.0.0.1:0", "--metrics", self.metrics or "127.0.0.1:0"]
+        command += ["--http", (self.http or "127.0.0.1:0") if self._has_http else "off"]
         command += ["--memory"] if self._memory else ["--data-dir", str(self.data_directory)]
         return [*command, *self._arguments]
 
@@ -200,9 +205,9 @@ class NodeProcess:
                 self._give_up(f"the node ended with code {process.wait()} before it was ready")
             text += chunk
             for line in text.decode(errors="replace").splitlines():
-                found = _READY.match(line)
-                if found is not None and text.endswith(b"\n"):
-                    self.kafka, self.metrics = found["kafka"], found["metrics"] or ""
+                if _READY.match(line) is not None and text.endswith(b"\n"):
+                    doors = dict(_DOOR.findall(line))
+                    self.kafka, self.metrics, self.http = (doors.get(name, "") for name in ("kafka", "metrics", "http"))
                     return
 
     def _give_up(self, reason: str) -> None:

@@ -17,7 +17,12 @@ from support.storage_model import Storage
 
 SOURCE = Path(penstock.__file__).parent
 # What is copied: everything else is shared with the real package.
-COPIED = ("penstock.storage", "penstock.domain.producer_sequence")
+COPIED = (
+    "penstock.storage",
+    "penstock.domain.producer_sequence",
+    "penstock.domain.transaction_partition",
+    "penstock.domain.aborted_index",
+)
 
 
 class PlantedBug(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ class Storage:
 
 
 class ModelBatch:
-    __slots__ = ("base", "data", "header", "next", "records")
+    __slots__ = ("base", "coordinator_epoch", "data", "header", "is_commit", "next", "records")
 
     def __init__(self, data: bytes, records: list[tuple[int, int]]) -> None:
         header = read_header(data)
@@ -46,6 +46,9 @@ class ModelBatch:
         self.next = header.next_offset
         # Offset and timestamp of each.
         self.records = records
+        # None: not a marker.
+        self.is_commit: bool | None = None
+        self.coordinator_epoch = -1
 
 
 class ModelLog:
@@ -65,6 +68,9 @@ class ModelLog:
         self.epochs_from = 0
         self.flipped: int | None = None
         self.sequences: dict[int, int] = {}
+        # The last stable offset that was seen; forgotten where what was readable may be lost.
+        self.stable_end = 0
+        self.stable_moment: tuple[int, ...] = ()
         # What was deleted from here on had not been promised.
         self.lost_from = 0
         # Batches of appends that failed.

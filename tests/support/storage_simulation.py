@@ -1,9 +1,9 @@
 """A node's logs on a disk that fails, driven by a seed, next to a plain list of what was appended.
 
-Every step is random: appends (idempotent or not, one or several batches), turns of group commit with appends in
-between, checkpoints, rolls, retention, deletion, truncation, clean restarts, crashes of every kind at any operation,
-failed and short writes, failed syncs, flipped bits. After each of them the log must be what the list says it may be. A
-broken promise raises `InvariantBroken` with the name of the promise.
+Every step is random: appends (idempotent or not, in transactions, markers, one or several batches), turns of group
+commit with appends in between, checkpoints, rolls, retention, deletion, truncation, clean restarts, crashes of every
+kind at any operation, failed and short writes, failed syncs, flipped bits. After each of them the log must be what the
+list says it may be. A broken promise raises `InvariantBroken` with the name of the promise.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final
 from penstock.base.clock import ManualClock
 from penstock.codec.record_batch import walk_headers
 from penstock.codec.records import Record, build_batch
+from support import storage_transactions as transactions
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 from support.storage_model import InvariantBroken, ModelBatch, ModelLog, Storage, expect
 
@@ -43,6 +44,8 @@ class Simulation:
         self.may_look_damaged = False
         # A small file of ours was hit: what it said may be rebuilt from what is left.
         self.lost_small_file = ""
+        # A repair that leaves damage is followed by another.
+        self._repair_depth = 0
         self._epoch = 0
         self._settings = self.storage.config.StorageConfig(
             handles_max=self.random.choice((2, 3, 16)),
@@ -84,6 +87,7 @@ class Simulation:
             (14, self._turn),
             (8, self._checkpoint),
             (12, self._read),
+            (4, self._read_committed),
             (3, self._look_up_time),
             (3, self._roll),
             (4, self._retain),
@@ -98,6 +102,9 @@ class Simulation:
         action = self.random.choices([act for _, act in actions], [weight for weight, _ in actions])[0]
         action()
         self._bring_back()
+        for log, model in zip(self.logs, self.models, strict=True):
+            if log.damage is None and model.flipped is None:
+                transactions.check_stable_end(log, model)
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -113,15 +120,14 @@ class Simulation:
             self.files.shorten_next_write(self.random.randint(1, 200))
             if self.random.random() < 0.7:
                 self.files.fail_next("write", errno.ENOSPC)
-        before = (log.log_end, log.size_bytes, log.producers.as_dict(), log.epochs.entries())
+        before = self._facts_of(log)
         # In the list before it is written: a crash in between may leave it in the log.
         model.batches.extend(batches)
         data = memoryview(bytearray(b"".join(batch.data for batch in batches)))
         try:
             log.append(data, [batch.header for batch in batches])
         except self.storage.errors.StorageError:
-            after = (log.log_end, log.size_bytes, log.producers.as_dict(), log.epochs.entries())
-            expect(before == after, "a failed append changes nothing", (before, after))
+            expect(before == self._facts_of(log), "a failed append changes nothing", (before, self._facts_of(log)))
             del model.batches[-len(batches) :]
             # Cut back in the cache. Only a crash that loses the cut, and keeps what was cut off, brings it back.
             model.refused.extend(batches)
@@ -132,7 +138,15 @@ class Simulation:
         if partition == INTERVAL_PARTITION:
             log.advance_readable(log.log_end)
 
+    def _facts_of(self, log: Any) -> tuple[object, ...]:
+        known = log.known_producers.to_bytes()
+        return log.log_end, log.size_bytes, log.producers.as_dict(), known, log.epochs.entries()
+
     def _make_batches(self, model: ModelLog, base: int) -> list[ModelBatch]:
+        if self.random.random() < 0.4:
+            return transactions.make_batches(
+                self.random, model.batches, base=base, leader_epoch=self._epoch, now_ms=self.clock.now_ms()
+            )
         batches = []
         producer = self.random.choice((-1, -1, 7, 8, 9))
         if self.random.random() < 0.03:
@@ -243,6 +257,7 @@ class Simulation:
         offset = self.random.choice(bounds[-4:])
         model.acked_end = min(model.acked_end, offset)
         model.may_forget_producers = True
+        model.stable_end = 0
         try:
             self.store.truncate_log(log, offset)
         except self.storage.errors.LogFailedError:
@@ -259,6 +274,20 @@ class Simulation:
         bytes_max = self.random.choice((1, 300, 3_000, 1 << 20))
         up_to = self.random.choice((None, None, self.random.randint(0, log.log_end + 1)))
         self._check_read(place, offset, bytes_max, up_to)
+
+    def _read_committed(self) -> None:
+        """From the start on, answer by answer."""
+        place = self.random.randrange(PARTITIONS)
+        log, model = self.logs[place], self.models[place]
+        offset = log.log_start
+        while log.is_healthy and model.flipped is None and offset < log.last_stable_offset:
+            bytes_max = self.random.choice((1, 600, 1 << 20))
+            after = self._check_read(place, offset, bytes_max, log.last_stable_offset)
+            expect(after is not None, "what is readable is served", (place, offset, log.last_stable_offset))
+            assert after is not None
+            data = b"".join(batch.data for batch in model.batches if batch.next > offset and batch.next <= after)
+            transactions.check_answer(log, model, data)
+            offset = after
 
     def _check_read(self, place: int, offset: int, bytes_max: int, up_to: int | None) -> int | None:
         """The offset after what was read, or None if nothing was."""
@@ -401,6 +430,9 @@ class Simulation:
         start_min = 0 if self.lost_small_file.endswith("log_start") else model.start_min
         expect(start_min <= log.log_start <= model.start_max, "log start moves by request only", (
             place, log.log_start, model.start_min, model.start_max))  # fmt: skip
+        if place == INTERVAL_PARTITION or log.log_start < model.start_max:
+            # What was read is lost, or a deletion that was not answered, and it was what had decided.
+            model.stable_end = 0
         model.start_min = model.start_max = log.log_start
         expect(
             log.log_end == log.log_start or any(batch.next == log.log_end for batch in model.batches),
@@ -410,6 +442,7 @@ class Simulation:
         model.lost_from = min(model.acked_end, log.log_start)
         model.cut_end(log.log_end)
         model.acked_end = log.log_end
+        model.stable_moment = ()
         self._check_content(place)
         self._check_state(place)
 
@@ -445,18 +478,19 @@ class Simulation:
         first = log.segments[0].base_offset if log.segments else log.log_end
         may_forget = model.may_forget_producers or self.lost_small_file.endswith("producers")
         self._drop_lost(place)
-        replayed = self._replay(model.batches, model.producers_from)
-        if may_forget and log.producers.as_dict() != replayed.as_dict():
+        if may_forget and not self._is_replay(log, model.batches, model.producers_from):
             model.producers_from = first
-            replayed = self._replay(model.batches, first)
+        replayed = self._replay(model.batches, model.producers_from)
         model.may_forget_producers = False
         model.sequences = {}
         for batch in model.batches:
-            if batch.header.producer_id >= 0:
+            if batch.header.base_sequence >= 0:
                 sequence = batch.header.base_sequence + batch.header.last_offset_delta + 1
                 model.sequences[batch.header.producer_id] = sequence
         expect(log.producers.as_dict() == replayed.as_dict(), "producers are as replayed from the log", (
             place, log.producers.as_dict(), replayed.as_dict()))  # fmt: skip
+        different = transactions.differences(log, model.batches, model.producers_from)
+        expect(different is None, "transactions are as replayed from the log", (place, different))
         if log.log_start > model.lost_from:
             return  # what was lost of the records below the start, nobody can say
         held = [batch for batch in model.batches if batch.base >= first]
@@ -480,14 +514,18 @@ class Simulation:
         for count in range(len(unsynced) + 1):
             for lost in combinations(unsynced, count):
                 kept = [batch for batch in model.batches if batch not in lost]
-                if self._replay(kept, model.producers_from).as_dict() == log.producers.as_dict():
+                if self._is_replay(log, kept, model.producers_from):
                     model.batches = kept
                     return
+
+    def _is_replay(self, log: Any, batches: list[ModelBatch], offset: int) -> bool:
+        is_same = self._replay(batches, offset).as_dict() == log.producers.as_dict()
+        return bool(is_same and transactions.differences(log, batches, offset) is None)
 
     def _replay(self, batches: list[ModelBatch], offset: int) -> Any:
         replayed = self.storage.sequence.ProducerSequences()
         for batch in batches:
-            if batch.base >= offset:
+            if batch.base >= offset and batch.is_commit is None:
                 replayed.apply(batch.header)
         return replayed
 
@@ -548,6 +586,8 @@ class Simulation:
 
     def _repair(self) -> None:
         """The operator's word: only what was damaged is lost, and the log goes on."""
+        self._repair_depth += 1
+        expect(self._repair_depth <= PARTITIONS, "no damage where there is none", "after a repair")
         self.store.close(clean=self.random.random() < 0.5)
         self.files.crash(CrashMode.KILL)
         for report in self.storage.check.repair(ROOT, files=self.files):
@@ -556,6 +596,7 @@ class Simulation:
                 self._replace_lost(model, repair.problem)
             model.flipped = None
             model.producers_from = -1
+            model.stable_end = 0
         for report in self.storage.check.verify(ROOT, files=self.files):
             expect(not report.problems, "repair leaves nothing damaged", report)
             model = self.models[report.place.partition]
@@ -564,6 +605,7 @@ class Simulation:
                 names = self.files.file_sizes(report.place.directory)
                 model.producers_from = min(int(name[:20]) for name in names if name.endswith(".log"))
         self._reopen()
+        self._repair_depth -= 1
 
     def _replace_lost(self, model: ModelLog, problem: Any) -> None:
         if problem.is_before_first_segment:

@@ -1,4 +1,4 @@
-"""How an append ended: where the batch lies, or why it was refused.
+"""How an append ended: where the batch lies, why it was refused, or who must be asked first.
 
 Expected outcomes are values. A door maps each `Refusal` to its own protocol's error, in one table.
 """
@@ -9,6 +9,7 @@ import enum
 
 import msgspec
 
+from penstock.codec.record_batch import BatchHeader
 from penstock.storage.group_commit import Turn
 
 
@@ -16,7 +17,6 @@ class Refusal(enum.Enum):
     CORRUPT = "corrupt"
     INVALID = "invalid"
     UNSUPPORTED_CODEC = "unsupported codec"
-    NOT_TRANSACTIONAL = "not transactional"
     TOO_LARGE = "too large"
     BAD_TIMESTAMP = "bad timestamp"
     OUT_OF_ORDER_SEQUENCE = "out of order sequence"
@@ -24,6 +24,16 @@ class Refusal(enum.Enum):
     PRODUCER_FENCED = "producer fenced"
     DISK_FULL = "disk full"
     OFFLINE = "offline"
+    # Transactions: what the partition says,
+    NOT_TRANSACTIONAL = "not transactional"
+    NOT_VERIFIED = "not verified"
+    TRANSACTION_OPEN = "transaction open"
+    COORDINATOR_FENCED = "coordinator fenced"
+    # and what the coordinator says of a batch that wants to begin one.
+    NOT_IN_TRANSACTION = "not in transaction"
+    NO_TRANSACTION = "no transaction"
+    WRONG_PRODUCER = "wrong producer"
+    COORDINATOR_AWAY = "coordinator away"
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -39,3 +49,18 @@ class AppendRefused(msgspec.Struct, frozen=True):
     refusal: Refusal
     # What, which and how much: shown to the client where its protocol has a field for it.
     reason: str
+    # The records that are to blame, by their place in the batch; none named: the batch as a whole.
+    records: tuple[int, ...] = ()
+
+
+class VerificationNeeded(msgspec.Struct, frozen=True):
+    """Nothing was written: the batch would begin a transaction here, and its coordinator must be asked first.
+
+    `begin_verification` with this header, before asking, gives the guard with which the batch is appended when the
+    coordinator has agreed.
+    """
+
+    header: BatchHeader
+
+
+AppendOutcome = Appended | AppendRefused | VerificationNeeded

@@ -9,7 +9,7 @@ another node, the logs are opened by `_on_change`. Doors look topics up here and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -21,13 +21,16 @@ from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.broker_metrics import BrokerCollector
-from penstock.broker.partition_shell import PartitionShell, log_config
+from penstock.broker.companion import CompanionKind, companion_id, open_companion
+from penstock.broker.partition_config import log_config
+from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.served_topic import ServedTopic
 from penstock.broker.upkeep import Upkeep
 from penstock.broker.waiting import WaitingRoom
 from penstock.cluster.topic_catalog import CreateResult, TopicCatalog
 from penstock.cluster.topic_image import (
     Change,
+    GroupConfigChanged,
     NodeConfigChanged,
     PartitionsGrown,
     Topic,
@@ -35,6 +38,7 @@ from penstock.cluster.topic_image import (
     TopicConfigChanged,
     TopicRemoved,
 )
+from penstock.domain import node_config
 from penstock.domain.topic_config import TopicConfig, make_topic_config
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
@@ -62,17 +66,23 @@ class Broker:
         clock: Clock,
         tasks: TaskSupervisor,
         metrics: CollectorRegistry,
+        node_id: int = 1,
     ) -> None:
         self.config = config
+        self.node_id = node_id
+        # What a topic's settings are unless it says otherwise: as configured, and as changed while running.
+        self.topic_defaults: Mapping[str, str] = config.topic_defaults
         self._catalog = catalog
         self._store = store
-        self._clock = clock
+        self.clock = clock
         self._tasks = tasks
         self._topics: dict[str, ServedTopic] = {}
         self._topics_by_id: dict[bytes, ServedTopic] = {}
+        # Beside partitions, opened when they are asked for.
+        self._companions: dict[tuple[bytes, int, CompanionKind], PartitionShell] = {}
         # Topics found while starting: opened together, in threads, before anybody is served.
         self._found: list[Topic] | None = []
-        self._upkeep = Upkeep(self.shells, store, clock=clock, tasks=tasks, config=config)
+        self._upkeep = Upkeep(self.all_shells, store, clock=clock, tasks=tasks, config=config)
         metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
         self.generation = 0
@@ -89,7 +99,7 @@ class Broker:
 
     async def stop(self) -> None:
         self.wake_waiting()
-        for shell in self.shells():
+        for shell in self.all_shells():
             shell.close()
         await self._catalog.stop()
 
@@ -131,6 +141,18 @@ class Broker:
         for topic in list(self._topics.values()):
             yield from topic.partitions
 
+    def all_shells(self) -> Iterator[PartitionShell]:
+        """Those of companion logs too."""
+        yield from self.shells()
+        yield from list(self._companions.values())
+
+    async def companion(self, partition: PartitionShell, kind: CompanionKind) -> PartitionShell:
+        key = (partition.log.home.topic_id, partition.index, kind)
+        if key not in self._companions:
+            opened = await asyncio.to_thread(open_companion, partition, kind, store=self._store, clock=self.clock)
+            self._companions[key] = opened
+        return self._companions[key]
+
     @property
     def is_healthy(self) -> bool:
         return not self._store.is_full and not any(shell.is_offline for shell in self.shells())
@@ -165,7 +187,17 @@ class Broker:
             case PartitionsGrown(_, topic) | TopicConfigChanged(_, topic):
                 self._alter(topic)
             case NodeConfigChanged():
-                pass  # a node's settings are read at its start
+                self._settle_defaults()
+            case GroupConfigChanged():
+                pass  # asked for by whoever serves the group
+
+    def _settle_defaults(self) -> None:
+        """A changed default reaches every topic that does not say otherwise."""
+        stored = self._catalog.node_config(None), self._catalog.node_config(self.node_id)
+        self.topic_defaults = node_config.topic_defaults(self.config.topic_defaults, *stored)
+        # While starting nothing is open yet, and what will be is opened by these.
+        for served in self.topics():
+            self._alter(served.description)
 
     def _add(self, topic: Topic) -> None:
         config = self._config_of(topic)
@@ -191,7 +223,15 @@ class Broker:
         for shell in served.partitions if served is not None else ():
             shell.close()
         self._upkeep.remove_topic(topic.topic_id)
+        for kind in CompanionKind:
+            self._remove_companions(topic.topic_id, kind)
         log.info("topic removed", topic=topic.name, partitions=topic.partition_count)
+
+    def _remove_companions(self, topic_id: bytes, kind: CompanionKind) -> None:
+        """Also those that nobody has opened since the start."""
+        for key in [key for key in self._companions if (key[0], key[2]) == (topic_id, kind)]:
+            self._companions.pop(key).close()
+        self._upkeep.remove_topic(companion_id(topic_id, kind))
 
     def _serve(self, topic: ServedTopic) -> None:
         self._topics[topic.name] = topic
@@ -204,7 +244,7 @@ class Broker:
         return self._store.open_log(topic.name, topic.topic_id, index, log_config(config))
 
     def _shell(self, topic: Topic, index: int, opened: PartitionLog, config: TopicConfig) -> PartitionShell:
-        return PartitionShell(topic.name, index, opened, store=self._store, clock=self._clock, config=config)
+        return PartitionShell(topic.name, index, opened, store=self._store, clock=self.clock, config=config)
 
     def _config_of(self, topic: Topic) -> TopicConfig:
-        return make_topic_config(topic.overrides, self.config.topic_defaults)
+        return make_topic_config(topic.overrides, self.topic_defaults)

@@ -28,17 +28,25 @@ class BrokerCollector(Collector):
         written = GaugeMetricFamily(
             "penstock_topic_end_offsets", "The sum of the end offsets of a topic's partitions.", labels=["topic"]
         )
+        unstable = GaugeMetricFamily(
+            "penstock_topic_unstable_offsets",
+            "Offsets that readers of committed records must wait for: a transaction is open below them.",
+            labels=["topic"],
+        )
         offline = 0
         damaged = 0
         for topic in self._broker.topics():
             size.add_metric([topic.name], sum(shell.size_bytes for shell in topic.partitions))
             count.add_metric([topic.name], len(topic.partitions))
             written.add_metric([topic.name], sum(shell.log.log_end for shell in topic.partitions))
+            held_back = sum(shell.readable_end - shell.last_stable_offset for shell in topic.partitions)
+            unstable.add_metric([topic.name], held_back)
             offline += sum(shell.is_offline for shell in topic.partitions)
             damaged += sum(shell.log.damage is not None for shell in topic.partitions)
         yield size
         yield count
         yield written
+        yield unstable
         yield _gauge("penstock_offline_partitions", "Partitions that a failed disk took offline.", offline)
         yield _gauge("penstock_damaged_partitions", "Partitions that refuse to serve past damage.", damaged)
 

@@ -1,69 +1,66 @@
 """Consumer groups of this node: which partition of `__consumer_offsets` a group belongs to, and its shell there.
 
 The internal topic is created when the first client asks for a group. Each of its partitions is replayed once, before
-the first answer; one whose journal was lost is replayed again as soon as its log is back.
+the first answer; one whose journal was lost is replayed again as soon as its log is back. It is compacted, and nothing
+younger than the node's trace horizon goes: until then it tells when a group passed a message.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import zlib
-from functools import lru_cache
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import msgspec
 
 from penstock.base.clock import Clock, SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
 from penstock.broker.group_shell import GroupShell
+from penstock.broker.group_topics import BrokerTopics
 from penstock.broker.journal import JournalLostError
 from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
-from penstock.cluster.topic_image import Change, TopicRemoved
-from penstock.domain.group_commands import ExpireOffsets, ForgetTopics, GroupCommand, GroupReply, Refused
+from penstock.cluster.topic_image import Change, Topic, TopicRemoved
+from penstock.domain.access import Authorizer
+from penstock.domain.config_change import ConfigChange, ConfigOperation
+from penstock.domain.group_commands import (
+    CommitTransactionOffsets,
+    EndTransaction,
+    ExpireOffsets,
+    ForgetTopics,
+    GroupCommand,
+    GroupReply,
+    Refused,
+)
 from penstock.domain.group_description import NO_GROUP, GroupDescription
-from penstock.domain.group_values import GroupConfig, GroupError, TopicFact
-from penstock.domain.topic_rules import CONSUMER_OFFSETS, is_internal
+from penstock.domain.group_values import GroupConfig, GroupError
+from penstock.domain.topic_rules import CONSUMER_OFFSETS
+from penstock.domain.transaction_state import TopicPartition
 
 log = get_logger("groups")
 
+Problem = TypeVar("Problem")
+
 # Enough to spread groups over the nodes of a cluster; Kafka's 50 would be 50 files to sync on one node.
 PARTITION_COUNT: Final = 8
+# A transaction that ends while it is asked about, so many times in a row, is not worth another question.
+VERIFICATIONS_MAX: Final = 3
 EXPIRY_CHECK_MS: Final = 600_000
 RELOAD_MS: Final = 2_000
-# A group of thousands of members is one record, and one decision is one batch.
-OVERRIDES: Final = {"retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(16 * 1024 * 1024)}
-
-
-class BrokerTopics:
-    """What groups need to know of topics, as the broker knows it now."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._matching = lru_cache(maxsize=256)(self._match)
-
-    @property
-    def revision(self) -> int:
-        return self._broker.generation
-
-    def find(self, name: str) -> TopicFact | None:
-        topic = self._broker.topic(name)
-        return None if topic is None else TopicFact(topic.topic_id, len(topic.partitions))
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        topic = self._broker.topic_by_id(topic_id)
-        return None if topic is None else topic.name
-
-    def matching(self, expression: str) -> tuple[str, ...] | None:
-        return self._matching(expression, self._broker.generation)
-
-    def _match(self, expression: str, _generation: int) -> tuple[str, ...] | None:
-        try:
-            pattern = re.compile(expression)
-        except re.error:
-            return None
-        names = (topic.name for topic in self._broker.topics())
-        return tuple(name for name in names if not is_internal(name) and pattern.fullmatch(name))
+SNAPSHOT_CHECK_MS: Final = 30_000
+MINIMUM_LAG: Final = "min.compaction.lag.ms"
+OVERRIDES: Final = {
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    # A group of thousands of members is one record, and one decision is one batch.
+    "max.message.bytes": str(16 * 1024 * 1024),
+    # Only sealed segments are compacted: one of 64 MiB would be half a million commits, and days old where few commit.
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": str(6 * 3_600_000),
+}
 
 
 class GroupCoordinator:
@@ -90,10 +87,13 @@ class GroupCoordinator:
             await self._load()
         self._tasks.every(EXPIRY_CHECK_MS, "offset expiry", self._expire)
         self._tasks.every(RELOAD_MS, "group reload", self._reload_lost)
+        self._tasks.every(SNAPSHOT_CHECK_MS, "group snapshots", self._save_snapshots)
 
     async def stop(self) -> None:
+        """Everything that was accepted is stored: what waited for company is written first."""
         for shell in self._shells:
             shell.close()
+        await asyncio.gather(*(shell.flush() for shell in self._shells))
 
     async def ready(self) -> bool:
         """The internal topic exists and has been replayed; False if it could not be created."""
@@ -105,26 +105,61 @@ class GroupCoordinator:
 
     async def _create_and_load(self) -> None:
         if self._broker.topic(CONSUMER_OFFSETS) is None:
-            outcome = await self._catalog.create_topic(CONSUMER_OFFSETS, PARTITION_COUNT, OVERRIDES)
+            outcome = await self._catalog.create_topic(CONSUMER_OFFSETS, PARTITION_COUNT, self._overrides())
             assert isinstance(outcome, Created | AlreadyExists), outcome
         await self._load()
 
+    def _overrides(self) -> dict[str, str]:
+        return {**OVERRIDES, MINIMUM_LAG: str(self._broker.config.trace_horizon_ms)}
+
+    async def _settle_overrides(self, stored: Topic) -> None:
+        """Of a topic that an earlier version created, or that another horizon was set for since. What somebody else
+        has set stays as it is.
+        """
+        changes = [
+            ConfigChange(name, ConfigOperation.SET, text)
+            for name, text in self._overrides().items()
+            if name not in stored.overrides or (name == MINIMUM_LAG and stored.overrides[name] != text)
+        ]
+        if changes:
+            outcome = await self._catalog.change_config(CONSUMER_OFFSETS, changes)
+            log.info("settings of the internal topic settled", topic=CONSUMER_OFFSETS, outcome=type(outcome).__name__)
+
     async def _load(self) -> None:
+        stored = self._catalog.by_name(CONSUMER_OFFSETS)
+        if stored is not None:
+            await self._settle_overrides(stored)
         topic = self._broker.topic(CONSUMER_OFFSETS)
         assert topic is not None
         shells = [
             GroupShell(partition, config=self._config, topics=self._topics, clock=self._clock, steady=self._steady)
             for partition in topic.partitions
         ]
+        began_ms = self._clock.monotonic_ms()
         for shell in shells:
             await self._load_one(shell)
         self._shells = shells
+        log.info(
+            "groups loaded",
+            groups=sum(len(shell.group_ids()) for shell in shells),
+            records=sum(shell.replayed_records for shell in shells),
+            milliseconds=self._clock.monotonic_ms() - began_ms,
+        )
 
     async def _load_one(self, shell: GroupShell) -> None:
         try:
             await shell.load()
         except JournalLostError as error:
             log.error("groups not available", error=str(error))
+        else:
+            # Deleted while nobody was here to hear of it, or a moment before a crash.
+            gone = [name for name in shell.topic_names() if self._catalog.by_name(name) is None]
+            if gone:
+                shell.submit_to_all(ForgetTopics(tuple(gone)))
+
+    async def _save_snapshots(self) -> None:
+        for shell in self._shells:
+            await shell.save_snapshot_if_due()
 
     async def _reload_lost(self) -> None:
         for shell in [] if self._broker.is_stopping else self._shells:
@@ -132,6 +167,10 @@ class GroupCoordinator:
                 shell.close()
             if not shell.is_loaded:
                 await self._load_one(shell)
+
+    def obey(self, authorizer: Authorizer) -> None:
+        """Whoever subscribes by a regular expression is given only what it may see (KIP-848)."""
+        self._topics.authorizer = authorizer
 
     # Commands
 
@@ -144,15 +183,83 @@ class GroupCoordinator:
             return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
         return await self._shell_of(group_id).submit(group_id, command)
 
-    async def describe(self, group_id: str) -> GroupDescription:
-        if not self._has_any() or not await self.ready():
+    # Transactions
+
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        command: CommitTransactionOffsets,
+        verify: Callable[[], Awaitable[Problem | None]],
+    ) -> GroupReply | Problem:
+        """TxnOffsetCommit. `verify` asks the transaction's coordinator whether the transaction is under way, or adds
+        the partition to it; what it answers, unless it is None, is the reply.
+
+        A transaction that ends between its answer and the commit makes the answer worthless, so it is asked again:
+        what it says then is the truth, be it that the transaction is over or that the producer's next one has begun.
+        """
+        if not await self.ready() or self._broker.is_stopping:
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        shell = self._shell_of(group_id)
+        for _attempt in range(VERIFICATIONS_MAX):
+            with shell.guard(command.producer_id) as guard:
+                problem = await verify()
+                if problem is not None:
+                    return problem
+                reply = await shell.submit(group_id, msgspec.structs.replace(command, guard=guard))
+            if reply != Refused(GroupError.INVALID_TXN_STATE):
+                break
+        return reply
+
+    async def end_transaction(
+        self,
+        partition: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        version: int,
+    ) -> bool:
+        """What a marker in this partition of `__consumer_offsets` would say; True once it is durable. It may be said
+        any number of times. False: not now, say it again.
+        """
+        if not self._has_any():
+            # Without the internal topic no offset waits, here or anywhere.
+            return True
+        if not await self.ready() or self._broker.is_stopping:
+            return False
+        if not 0 <= partition < len(self._shells):
+            return True
+        log.debug("transaction ends", partition=partition, producer=producer_id, coordinator_epoch=coordinator_epoch)
+        return await self._shells[partition].end_transaction(
+            EndTransaction(producer_id, producer_epoch, is_commit, version)
+        )
+
+    def offsets_partition_of(self, group_id: str) -> TopicPartition:
+        """Where the group's offsets are, or will be: what AddOffsetsToTxn adds to a transaction."""
+        return TopicPartition(CONSUMER_OFFSETS, self.partition_of(group_id))
+
+    # Looking
+
+    async def describe(self, group_id: str) -> GroupDescription | Refused:
+        if not self._has_any():
             return NO_GROUP
+        if not await self.ready():
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
         return await self._shell_of(group_id).describe(group_id)
 
-    async def list_groups(self) -> list[tuple[str, GroupDescription]]:
-        if not self._has_any() or not await self.ready():
+    async def list_groups(self) -> list[tuple[str, GroupDescription]] | Refused:
+        if not self._has_any():
             return []
-        return [(group_id, await shell.describe(group_id)) for shell in self._shells for group_id in shell.group_ids()]
+        if not await self.ready():
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        found: list[tuple[str, GroupDescription]] = []
+        for shell in self._shells:
+            listed = await shell.describe_all()
+            if isinstance(listed, Refused):
+                return listed
+            found += listed
+        return found
 
     def _has_any(self) -> bool:
         """False: no group was ever asked for. Looking must not create the internal topic."""
@@ -160,14 +267,19 @@ class GroupCoordinator:
 
     def partition_of(self, group_id: str) -> int:
         # Not Python's hash, which differs from process to process.
-        return zlib.crc32(group_id.encode()) % len(self._shells)
+        return zlib.crc32(group_id.encode()) % (len(self._shells) or self._partition_count())
+
+    def _partition_count(self) -> int:
+        """Before they are loaded."""
+        topic = self._broker.topic(CONSUMER_OFFSETS)
+        return PARTITION_COUNT if topic is None else len(topic.partitions)
 
     def _shell_of(self, group_id: str) -> GroupShell:
         return self._shells[self.partition_of(group_id)]
 
     async def _expire(self) -> None:
         for shell in self._shells:
-            shell.submit_to_all(ExpireOffsets())
+            await shell.sweep(ExpireOffsets())
 
     def _on_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved):

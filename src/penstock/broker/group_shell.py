@@ -5,36 +5,59 @@
 There is no `await` between deciding and applying, so commands never interleave. A reply waits for everything that it
 may have seen, also when it has nothing to store itself: otherwise a repeated commit would be confirmed before the first
 one is durable.
+
+While the disk is full nothing is decided that would have to be stored, so the table stays true and positions can be
+read. When there is room again everything is replayed: heartbeats were refused meanwhile, and nobody is to be missed for
+that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from operator import or_
-from typing import cast, get_args
+from typing import Final, get_args
 
 import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.journal import Journal, JournalLostError
+from penstock.broker.journal_snapshot import Entry
 from penstock.broker.partition_shell import PartitionShell
-from penstock.codec.records import StoredRecord
-from penstock.domain.group_commands import Answer, Decision, GroupCommand, GroupReply, Join, Refused, Sync
+from penstock.domain.group_commands import (
+    Answer,
+    CommitOffsets,
+    Decision,
+    EndTransaction,
+    FetchOffsets,
+    GroupCommand,
+    GroupReply,
+    Heartbeat,
+    Join,
+    Refused,
+    Sync,
+)
 from penstock.domain.group_description import GroupDescription, describe
-from penstock.domain.group_records import GroupRecord, RecordKey, Removed, TransactionEnded
+from penstock.domain.group_records import GroupRecord, Removed
 from penstock.domain.group_table import GroupTable
 from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
 
 log = get_logger("groups")
 
+# What is answered also while nothing can be stored.
+READING: Final = (FetchOffsets, Heartbeat)
+# What a sweep takes of the loop at a time.
+SWEEP_MS_MAX: Final = 2
+
 _encode = msgspec.msgpack.Encoder().encode
-# The group, then the record's own key; a decoder cannot choose between tuples, so the key is made one afterwards.
-_decode_key = msgspec.msgpack.Decoder(tuple[str, list[str | int]]).decode
-# A tombstone and a control batch stand for the two that are never stored as values.
-_stored_kinds = [kind for kind in get_args(GroupRecord) if kind not in (Removed, TransactionEnded)]
+# The group, then the record's own key, which is needed of tombstones only: the others say it in their value.
+_decode_key = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
+_decode_record_key = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
+# A tombstone stands for the one that is never stored as a value.
+_stored_kinds = [kind for kind in get_args(GroupRecord) if kind is not Removed]
 _decode_value: Callable[[bytes], GroupRecord] = msgspec.msgpack.Decoder(reduce(or_, _stored_kinds)).decode
 
 
@@ -50,10 +73,11 @@ class GroupShell:
         self._steady = steady
         self._loop = asyncio.get_running_loop()
         self._table = GroupTable(config, topics)
-        self._journal = Journal(partition, clock)
+        self._journal = self._new_journal()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
         self._tickets: dict[int, asyncio.Future[GroupReply]] = {}
+        self._is_held = False
         self.is_loaded = False
         self.replayed_records = 0
 
@@ -62,24 +86,40 @@ class GroupShell:
     async def load(self) -> None:
         """Rebuilds the table from the journal. What fails leaves the shell unloaded, to be tried again."""
         table = GroupTable(self._config, self._topics)
-        journal = Journal(self._partition, self._clock)
+        journal = self._new_journal()
         count = 0
-        async for records in journal.replay():
-            count += len(records)
-            for record in records:
-                _replay(table, record)
+        async for entries in journal.replay_entries():
+            count += len(entries)
+            _replay(table, entries)
         self._table, self._journal = table, journal
         self.replayed_records = count
         self.is_loaded = True
+        self._is_held = False
         for group_id, decision in table.load(self._steady.now_ms()):
             self._carry_out(group_id, decision)
         self._arm()
+
+    def _new_journal(self) -> Journal:
+        return Journal(self._partition, self._clock, flush_ms=self._config.offsets_flush_ms)
+
+    async def flush(self) -> None:
+        """Returns when nothing is left that could be lost."""
+        self._journal.flush()
+        await self._is_durable()
+
+    async def save_snapshot_if_due(self) -> None:
+        if self.is_loaded and self._journal.is_snapshot_due:
+            try:
+                await self._journal.save_snapshot()
+            except JournalLostError as error:
+                log.warning("snapshot not made", error=str(error))
 
     def close(self) -> None:
         """The node stops: whoever waits is told to look for the coordinator."""
         self.is_loaded = False
         if self._alarm is not None:
             self._alarm.cancel()
+            self._alarm = None
         for _, decision in self._table.unload(self._steady.now_ms()):
             self._release(decision.answers, is_durable=True)
         for future in self._tickets.values():
@@ -89,48 +129,110 @@ class GroupShell:
 
     @property
     def is_lost(self) -> bool:
-        return self.is_loaded and self._journal.is_lost
+        """It is to be replayed, and can be."""
+        is_over = self._is_held and not self._partition.log.context.is_full
+        return self.is_loaded and (self._journal.is_lost or is_over)
+
+    def _holds_writes(self) -> bool:
+        if self._partition.log.context.is_full:
+            self._is_held = True
+        return self._is_held
 
     # Commands
 
     async def submit(self, group_id: str, command: GroupCommand) -> GroupReply:
         if not self.is_loaded or self._journal.is_lost:
             return _unavailable()
+        if self._holds_writes() and type(command) not in READING:
+            return _unavailable()
         decision = self._table.decide(group_id, command, self._steady.now_ms())
         waiting: asyncio.Future[GroupReply] | None = None
         if decision.reply is None:
             assert isinstance(command, Join | Sync), "only joins and syncs are answered later"
             waiting = self._tickets[command.ticket] = self._loop.create_future()
-        self._carry_out(group_id, decision)
+        # Positions may wait for company; what others wait for may not.
+        may_wait = type(command) is CommitOffsets
+        self._carry_out(group_id, decision, may_wait=may_wait)
         self._arm()
         if waiting is not None:
             return await waiting
         assert decision.reply is not None
-        return decision.reply if await self._is_durable() else _unavailable()
+        return decision.reply if await self._is_durable(may_wait=may_wait) else _unavailable()
 
-    async def describe(self, group_id: str) -> GroupDescription:
-        await self._is_durable()
+    async def end_transaction(self, command: EndTransaction) -> bool:
+        """True once what follows from it is durable, also if nothing does. False: it is to be said again."""
+        if not self.is_loaded or self._journal.is_lost or self._holds_writes():
+            return False
+        for group_id, decision in self._table.end_transaction(command, self._steady.now_ms()):
+            self._carry_out(group_id, decision)
+        return await self._is_durable()
+
+    @contextmanager
+    def guard(self, producer_id: int) -> Iterator[int]:
+        """Held while the transaction's coordinator is asked. A table that is rebuilt meanwhile knows nothing of it."""
+        guards = self._table.guards
+        guard = guards.begin(producer_id)
+        try:
+            yield guard
+        finally:
+            guards.finish(producer_id, guard)
+
+    async def describe(self, group_id: str) -> GroupDescription | Refused:
+        """As it is once everything that it may show is durable: what may still be lost is not told to anybody."""
+        if not await self._is_settled():
+            return _unavailable()
         return describe(self._table.get(group_id))
+
+    async def describe_all(self) -> list[tuple[str, GroupDescription]] | Refused:
+        if not await self._is_settled():
+            return _unavailable()
+        return [(group_id, describe(self._table.get(group_id))) for group_id in self._table]
+
+    async def _is_settled(self) -> bool:
+        # What was decided while this waited need not be durable yet. That a reader sees it a moment early is the same
+        # as if it had asked a moment later, unless it is lost, which the journal knows then.
+        return self.is_loaded and await self._is_durable() and not self._journal.is_lost
 
     def group_ids(self) -> list[str]:
         return list(self._table)
 
+    def snapshot_of(self, group_id: str) -> list[GroupRecord]:
+        """Records that rebuild the group as it is now."""
+        group = self._table.get(group_id)
+        return [] if group is None else group.snapshot()
+
+    def topic_names(self) -> list[str]:
+        """The topics of which offsets are kept."""
+        return self._table.topic_names()
+
     def submit_to_all(self, command: GroupCommand) -> None:
-        """A sweep over every group of the partition; nobody waits for it."""
-        if self.is_loaded and not self._journal.is_lost:
-            for group_id in self.group_ids():
-                self._carry_out(group_id, self._table.decide(group_id, command, self._steady.now_ms()))
+        """To every group of the partition, in one step; nobody waits for it."""
+        for group_id in self.group_ids():
+            self._submit_alone(group_id, command)
+
+    async def sweep(self, command: GroupCommand) -> None:
+        """The same in no hurry: others get their turn while thousands of groups are looked at."""
+        began_ms = self._clock.monotonic_ms()
+        for group_id in self.group_ids():
+            self._submit_alone(group_id, command)
+            if self._clock.monotonic_ms() - began_ms >= SWEEP_MS_MAX:
+                await asyncio.sleep(0)
+                began_ms = self._clock.monotonic_ms()
+
+    def _submit_alone(self, group_id: str, command: GroupCommand) -> None:
+        is_ready = self.is_loaded and not self._journal.is_lost and not self._holds_writes()
+        if is_ready and self._table.get(group_id) is not None:
+            self._carry_out(group_id, self._table.decide(group_id, command, self._steady.now_ms()))
 
     # Inside
 
-    def _carry_out(self, group_id: str, decision: Decision) -> None:
+    def _carry_out(self, group_id: str, decision: Decision, *, may_wait: bool = False) -> None:
         entries: list[tuple[bytes, bytes | None]] = []
         for record in decision.records:
             self._table.apply(group_id, record)
-            assert not isinstance(record, TransactionEnded), "a control batch stands for it"
             value = None if isinstance(record, Removed) else _encode(record)
             entries.append((_encode((group_id, record.key)), value))
-        self._journal.append(entries)
+        self._journal.append(entries, may_wait=may_wait)
         if decision.answers:
             answers = decision.answers
             self._journal.when_durable(lambda is_durable: self._release(answers, is_durable=is_durable))
@@ -141,9 +243,9 @@ class GroupShell:
             if future is not None and not future.done():
                 future.set_result(answer.reply if is_durable else _unavailable())
 
-    async def _is_durable(self) -> bool:
+    async def _is_durable(self, *, may_wait: bool = False) -> bool:
         future: asyncio.Future[bool] = self._loop.create_future()
-        self._journal.when_durable(partial(_resolve, future))
+        self._journal.when_durable(partial(_resolve, future), may_wait=may_wait)
         return await future
 
     def _arm(self) -> None:
@@ -159,7 +261,7 @@ class GroupShell:
 
     def _on_alarm(self) -> None:
         self._alarm = None
-        if self.is_loaded and not self._journal.is_lost:
+        if self.is_loaded and not self._journal.is_lost and not self._holds_writes():
             for group_id, decision in self._table.tick(self._steady.now_ms()):
                 self._carry_out(group_id, decision)
             self._arm()
@@ -174,11 +276,16 @@ def _unavailable() -> Refused:
     return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
 
 
-def _replay(table: GroupTable, stored: StoredRecord) -> None:
+def _replay(table: GroupTable, entries: Sequence[Entry]) -> None:
+    """A loop that a start may go through a million times."""
+    decode_key, decode_value, apply = _decode_key, _decode_value, table.apply
+    key = b""
     try:
-        group_id, parts = _decode_key(stored.key or b"")
-        key = cast(RecordKey, tuple(parts))
-        record: GroupRecord = Removed(key) if stored.value is None else _decode_value(stored.value)
+        for key, value in entries:
+            group_id, record_key = decode_key(key)
+            if value is None:
+                apply(group_id, Removed(_decode_record_key(record_key)))
+            else:
+                apply(group_id, decode_value(value))
     except msgspec.DecodeError as error:
-        raise JournalLostError(f"record at offset {stored.offset} is not a group's: {error}") from error
-    table.apply(group_id, record)
+        raise JournalLostError(f"the record of key {key!r} is not a group's: {error}") from error

@@ -12,23 +12,34 @@ No lock anywhere: there is no `await` between checking a batch and having writte
 from __future__ import annotations
 
 import asyncio
-import enum
 from typing import Final
-
-import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.broker.append_outcome import Appended, AppendRefused, Refusal
+from penstock.broker.append_outcome import Appended, AppendOutcome, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.batch_refusals import (
+    CODEC_LAST,
+    refuse_batch,
+    refuse_keyless,
+    refuse_producer,
+    refuse_unreadable,
+    refuse_unsequenced,
+)
+from penstock.broker.partition_config import log_config
+from penstock.broker.partition_read import (
+    EMPTY_READ,
+    PartitionRead,
+    ReadProblem,
+    first_offset_of,
+    next_offset_of,
+    problem_of,
+)
 from penstock.broker.waiting import WaitingRoom
-from penstock.codec.batch_rewrite import begins_without_records, skip_empty_batches
-from penstock.codec.columns_keys import holds_null_key
+from penstock.codec.batch_rewrite import begins_without_records, header_of, skip_empty_batches
+from penstock.codec.control_batch import EndMarker, build_marker
 from penstock.codec.record_batch import (
-    ATTRIBUTE_CODEC_MASK,
-    ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     LENGTH_PREFIX_BYTES,
-    MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     BatchProblem,
@@ -36,55 +47,24 @@ from penstock.codec.record_batch import (
     patch,
     patch_log_append_time,
 )
-from penstock.codec.records import read_payload
-from penstock.domain.compaction import CompactionRules
-from penstock.domain.producer_sequence import Accept, Duplicate, InvalidProducerEpoch, OutOfOrderSequence
+from penstock.domain.aborted_index import AbortedTransaction
+from penstock.domain.producer_sequence import Accept, Duplicate
 from penstock.domain.topic_config import TopicConfig
+from penstock.domain.transaction_partition import Admitted, MarkerStored, WriteMarker
+from penstock.domain.transaction_partition import VerificationNeeded as MustVerify
+from penstock.domain.transaction_verification import NO_GUARD
 from penstock.storage.group_commit import Turn
 from penstock.storage.log_recovery import RecoveredLog
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_config import UNLIMITED, Durability, LogConfig
-from penstock.storage.storage_errors import Damage, Damaged, DiskFullError, Offline, OutOfRange, StorageError
+from penstock.storage.storage_errors import Damage, Damaged, DiskFullError, Offline, StorageError
 from penstock.storage.time_lookup import TimestampOffset
 
 log_events = get_logger("partition")
 
 # One node leads every partition until the cluster hands out epochs.
 LEADER_EPOCH: Final = 0
-CODEC_LAST: Final = 4
-# In every format that ever was, so that the format can be told.
-MAGIC_AT: Final = 16
-# A client whose broken disk or bug sends one bad batch after another must not fill our log with them.
-_UNUSUAL: Final = ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL
-
-
-class ReadProblem(enum.Enum):
-    UNKNOWN_PARTITION = "unknown partition"
-    UNKNOWN_TOPIC_ID = "unknown topic id"
-    FORBIDDEN = "forbidden"
-    OUT_OF_RANGE = "out of range"
-    FENCED_EPOCH = "fenced epoch"
-    UNKNOWN_EPOCH = "unknown epoch"
-    DAMAGED = "damaged"
-    OFFLINE = "offline"
-    POLICY = "policy"
-
-
-class PartitionRead(msgspec.Struct, frozen=True):
-    """What one read found: whole batches, a problem, or a plan for the disk whose bytes are not in memory."""
-
-    records: bytes | bytearray | memoryview = b""
-    problem: ReadProblem | None = None
-    cold: ReadPlan | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.records)
-
-
-_EMPTY: Final = PartitionRead()
 
 
 class PartitionShell:
@@ -94,6 +74,7 @@ class PartitionShell:
         "_clock",
         "_config",
         "_dates_records",
+        "_has_transactions",
         "_is_compacted",
         "_is_synced",
         "_store",
@@ -124,6 +105,8 @@ class PartitionShell:
         # Recovery found less than was acknowledged: a person has to look at it.
         self.has_lost = False
         self.is_closed = False
+        # Whether the log may know of any.
+        self._has_transactions = len(log.transactions) > 0
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -145,35 +128,50 @@ class PartitionShell:
         return self.log.readable_end
 
     @property
+    def last_stable_offset(self) -> int:
+        """As far as readers of committed records may read."""
+        return self.log.last_stable_offset
+
+    @property
     def size_bytes(self) -> int:
         return self.log.size_bytes
 
     # Append
 
-    def append(self, records: memoryview | None) -> Appended | AppendRefused:
+    def append(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome:
         """One batch, as a client sent it. It is patched in place and written before this returns."""
         if records is None:
             return AppendRefused(Refusal.INVALID, "the request holds no batch")
         header = check_batch(records)
         if isinstance(header, BatchProblem):
-            return _refuse_unreadable(records, header)
+            return refuse_unreadable(records, header)
         if not self._is_ordinary(header, len(records)):
-            refused = self._refuse(header, len(records))
+            refused = refuse_batch(header, len(records), self._config, self._clock.now_ms())
             if refused is not None:
                 return refused
         if self._is_compacted:
-            refused = _refuse_keyless(records, header)
+            refused = refuse_keyless(records, header)
             if refused is not None:
                 return refused
         log = self.log
         if header.producer_id >= 0:
             if header.base_sequence < 0 or header.producer_epoch < 0:
-                return _refuse_unsequenced(header)
+                return refuse_unsequenced(header)
+            must_verify = False
+            # Where no transaction ever was, an ordinary batch has nothing to ask about them.
+            if header.attributes & ATTRIBUTE_TRANSACTIONAL or self._has_transactions:
+                self._has_transactions = True
+                admission = log.transactions.check(header, guard=guard)
+                must_verify = isinstance(admission, MustVerify)
+                if not isinstance(admission, Admitted | MustVerify):
+                    return refuse_producer(admission)
             verdict = log.producers.check(header)
             if isinstance(verdict, Duplicate):
                 return self._repeat(verdict)
             if not isinstance(verdict, Accept):
-                return _sequence_refused(verdict)
+                return refuse_producer(verdict)
+            if must_verify:
+                return VerificationNeeded(header)
         base_offset = log.log_end
         header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self.leader_epoch)
         append_time_ms = NO_TIMESTAMP
@@ -182,14 +180,12 @@ class PartitionShell:
             header = patch_log_append_time(records, 0, header, append_time_ms)
         try:
             log.append(records, (header,))
-        except DiskFullError as error:
-            return AppendRefused(Refusal.DISK_FULL, str(error))
         except StorageError as error:
-            return AppendRefused(Refusal.OFFLINE, str(error))
+            return _not_written(error)
         return Appended(base_offset, append_time_ms, log.log_start, self._promise())
 
     def _is_ordinary(self, header: BatchHeader, size_bytes: int) -> bool:
-        """One look for the batch that is as it should be, which is nearly every one; else `_refuse` says why not."""
+        """One look for the batch that is as it should be, which is nearly every one; else `refuse_batch` says why."""
         return (
             header.length + LENGTH_PREFIX_BYTES == size_bytes <= self._config.max_message_bytes
             and header.record_count == header.last_offset_delta + 1 > 0
@@ -197,55 +193,61 @@ class PartitionShell:
             and -self._before_ms_max <= header.max_timestamp - self._clock.now_ms() <= self._after_ms_max
         )
 
-    def _refuse(self, header: BatchHeader, size_bytes: int) -> AppendRefused | None:
-        """Everything that a batch must be, apart from its checksum and its sequence."""
-        if header.size_bytes != size_bytes:
-            return AppendRefused(Refusal.INVALID, f"one batch is expected, {size_bytes} bytes hold {header.size_bytes}")
-        if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
-            return AppendRefused(
-                Refusal.INVALID,
-                f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
-            )
-        config = self._config
-        if size_bytes > config.max_message_bytes:
-            return AppendRefused(
-                Refusal.TOO_LARGE,
-                f"batch of {size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
-            )
-        if header.attributes & _UNUSUAL:
-            return _refuse_unusual(header)
-        if header.attributes & ATTRIBUTE_CODEC_MASK > CODEC_LAST:
-            return AppendRefused(Refusal.UNSUPPORTED_CODEC, f"compression codec {header.codec} is not known")
-        if not self._dates_records:
-            return self._refuse_timestamp(header)
-        return None
+    def begin_verification(self, header: BatchHeader, *, version: int) -> int:
+        """After VerificationNeeded, and before the coordinator is asked: the guard for the append that follows."""
+        return self.log.transactions.begin_verification(header, version=version, now_ms=self._clock.now_ms())
 
-    def _refuse_timestamp(self, header: BatchHeader) -> AppendRefused | None:
-        if header.max_timestamp < 0:
-            return None
-        ahead_ms = header.max_timestamp - self._clock.now_ms()
-        if ahead_ms > self._config.message_timestamp_after_max_ms:
-            return AppendRefused(
-                Refusal.BAD_TIMESTAMP,
-                f"timestamp {header.max_timestamp} lies {ahead_ms} ms ahead, "
-                f"message.timestamp.after.max.ms is {self._config.message_timestamp_after_max_ms}",
-            )
-        if -ahead_ms > self._config.message_timestamp_before_max_ms:
-            return AppendRefused(
-                Refusal.BAD_TIMESTAMP,
-                f"timestamp {header.max_timestamp} lies {-ahead_ms} ms back, "
-                f"message.timestamp.before.max.ms is {self._config.message_timestamp_before_max_ms}",
-            )
-        return None
+    def withdraw_verification(self, header: BatchHeader, guard: int) -> None:
+        """The coordinator refused."""
+        self.log.transactions.withdraw_verification(header, guard)
+
+    def write_marker(
+        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, version: int
+    ) -> Appended | AppendRefused:
+        """The end of a producer's transaction. Its turn is to be waited for wherever the topic promises less, too: a
+        marker that its coordinator takes for written is never written again."""
+        log = self.log
+        if log.failure is not None:
+            return self._offline()
+        verdict = log.transactions.check_marker(
+            producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, version=version
+        )
+        if isinstance(verdict, MarkerStored):
+            turn = None if verdict.offset < log.durable_end else self._store.group_commit.join(log)
+            return Appended(verdict.offset, NO_TIMESTAMP, log.log_start, turn)
+        if not isinstance(verdict, WriteMarker):
+            return refuse_producer(verdict)
+        base_offset = log.log_end
+        batch = build_marker(
+            EndMarker(is_commit, coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=self._clock.now_ms(),
+            base_offset=base_offset,
+            leader_epoch=self.leader_epoch,
+        )
+        try:
+            log.append(memoryview(batch), (header_of(batch),))
+        except StorageError as error:
+            return _not_written(error)
+        turn = self._promise() or self._store.group_commit.join(log)
+        return Appended(base_offset, NO_TIMESTAMP, log.log_start, turn)
+
+    def _offline(self) -> AppendRefused:
+        return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {self.log.failure}")
 
     def _repeat(self, duplicate: Duplicate) -> Appended | AppendRefused:
         """A batch that is in the log already: its first offset again, and not before it is durable."""
         log = self.log
         if log.failure is not None:
-            return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {log.failure}")
+            return self._offline()
         turn = None if duplicate.base_offset < log.readable_end else self._store.group_commit.join(log)
         append_time_ms = duplicate.timestamp_ms if self._dates_records else NO_TIMESTAMP
         return Appended(duplicate.base_offset, append_time_ms, log.log_start, turn)
+
+    def join_turn(self) -> Turn:
+        """A turn of the disk that covers everything written so far."""
+        return self._store.group_commit.join(self.log)
 
     def _promise(self) -> Turn | None:
         """What the acknowledgement of the batch just written waits for."""
@@ -281,51 +283,98 @@ class PartitionShell:
 
     # Read
 
-    def read(self, offset: int, *, bytes_max: int, must_fit: bool = False, leader_epoch: int = -1) -> PartitionRead:
-        """Whole batches from `offset` on. `must_fit`: nothing at all rather than a first batch over `bytes_max`."""
+    def read(
+        self,
+        offset: int,
+        *,
+        bytes_max: int,
+        must_fit: bool = False,
+        leader_epoch: int = -1,
+        is_committed_only: bool = False,
+    ) -> PartitionRead:
+        """Whole batches from `offset` on. `must_fit`: nothing at all rather than a first batch over `bytes_max`.
+        `is_committed_only`: below the last stable offset, and with the aborted transactions that the reader leaves out.
+        """
         if leader_epoch >= 0:
             problem = self.check_epoch(leader_epoch)
             if problem is not None:
                 return PartitionRead(problem=problem)
-        read = self._read_at(offset, bytes_max, must_fit)
-        return self._past_empty(read, bytes_max, must_fit) if begins_without_records(read.records) else read
+        if is_committed_only:
+            return self._read_committed(offset, bytes_max, must_fit)
+        read = self._read_at(offset, bytes_max, must_fit, self.log.readable_end)
+        return self._past_empty(read, bytes_max, must_fit, None) if begins_without_records(read.records) else read
 
-    def _read_at(self, offset: int, bytes_max: int, must_fit: bool) -> PartitionRead:
+    def _read_at(self, offset: int, bytes_max: int, must_fit: bool, up_to: int) -> PartitionRead:
         log = self.log
-        if offset == log.readable_end and log.failure is None:
-            return _EMPTY
-        plan = log.plan_read(offset, bytes_max=bytes_max)
+        # Whoever waits at the end of a damaged log waits for nothing: he is told, as those are who come before it.
+        if offset == log.readable_end and log.failure is None and log.damage is None:
+            return EMPTY_READ
+        plan = log.plan_read(offset, bytes_max=bytes_max, up_to=up_to)
         if plan is None:
-            return _EMPTY
+            return EMPTY_READ
         if not isinstance(plan, ReadPlan):
-            return PartitionRead(problem=_problem_of(plan))
+            return PartitionRead(problem=problem_of(plan))
         plan.must_fit = must_fit
         loaded = plan.load_cached()
         if loaded is None:
-            return PartitionRead(cold=plan)
+            return PartitionRead(cold=plan, offset=offset, segment=log.segment_of(offset))
         if must_fit and len(loaded) > bytes_max:
-            return _EMPTY
+            return EMPTY_READ
         return PartitionRead(records=loaded)
 
-    def _past_empty(self, read: PartitionRead, bytes_max: int, must_fit: bool) -> PartitionRead:
+    def _past_empty(self, read: PartitionRead, bytes_max: int, must_fit: bool, up_to: int | None) -> PartitionRead:
         """Compaction leaves batches without records. A client that was given nothing else would ask for it again, at
         once and for ever (kafkajs does): it is given what follows, or has to wait."""
         while begins_without_records(read.records):
             rest, next_offset = skip_empty_batches(read.records)
             if len(rest):
                 return PartitionRead(records=rest)
-            read = self._read_at(next_offset, bytes_max, must_fit)
+            read = self._read_at(next_offset, bytes_max, must_fit, self.log.readable_end if up_to is None else up_to)
         return read
 
-    def has_later_segment(self, offset: int) -> bool:
-        """There is more to read than the segment of `offset` holds."""
-        return self.log.segment_of(offset).next_offset < self.log.readable_end
+    # Committed records
 
-    def take_loaded(self, loaded: memoryview | Damage, *, bytes_max: int, must_fit: bool) -> PartitionRead:
+    def _read_committed(self, offset: int, bytes_max: int, must_fit: bool) -> PartitionRead:
+        up_to = self.log.last_stable_offset
+        read = self._read_at(offset, bytes_max, must_fit, up_to)
+        return self._committed(self._past_empty(read, bytes_max, must_fit, up_to))
+
+    def _committed(self, read: PartitionRead) -> PartitionRead:
+        if read.cold is not None:
+            return PartitionRead(cold=read.cold, offset=read.offset, segment=read.segment, is_committed_only=True)
+        if not read.size_bytes:
+            return read
+        return PartitionRead(records=read.records, aborted=self._aborted_in(read.records))
+
+    def _aborted_in(self, records: bytes | bytearray | memoryview) -> tuple[AbortedTransaction, ...]:
+        """Those with anything in the batches, and no other: who is told of one waits for its marker."""
+        aborted = self.log.transactions.aborted
+        first_offset = first_offset_of(records)
+        if aborted.last_offset < first_offset:
+            return ()
+        return tuple(aborted.between(first_offset, next_offset_of(records)))
+
+    def has_later_segment(self, offset: int, *, is_committed_only: bool = False) -> bool:
+        """There is more to read than the segment of `offset` holds."""
+        end = self.log.last_stable_offset if is_committed_only else self.log.readable_end
+        return self.log.segment_of(offset).next_offset < end
+
+    def take_loaded(self, read: PartitionRead, loaded: memoryview | Damage, *, bytes_max: int) -> PartitionRead:
         """What a cold read brought; it may be another one."""
+        assert read.cold is not None
         if isinstance(loaded, Damage):
             return PartitionRead(problem=ReadProblem.DAMAGED)
-        return self._past_empty(PartitionRead(records=loaded), bytes_max, must_fit)
+        must_fit = read.cold.must_fit
+        if not read.is_committed_only:
+            return self._past_empty(PartitionRead(records=loaded), bytes_max, must_fit, None)
+        log = self.log
+        # While it was loaded, retention or compaction may have taken those records away, and with them the knowledge
+        # of who had aborted: nobody could tell the reader what to leave out.
+        if read.offset < log.log_start or log.segment_of(read.offset) is not read.segment:
+            return self._read_committed(read.offset, bytes_max, must_fit)
+        up_to = log.last_stable_offset
+        fresh = self._past_empty(PartitionRead(records=loaded), bytes_max, must_fit, up_to)
+        return self._committed(fresh)
 
     def check_epoch(self, leader_epoch: int) -> ReadProblem | None:
         """What a client believes about the leader; -1: it does not say."""
@@ -336,6 +385,9 @@ class PartitionShell:
         return ReadProblem.UNKNOWN_EPOCH
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
+        if epoch == self.leader_epoch:
+            # Also before its first batch, when the log has no entry for it yet.
+            return epoch, self.log.readable_end
         return self.log.epochs.end_offset_for(epoch, self.log.readable_end)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | ReadProblem | None:
@@ -387,6 +439,7 @@ class PartitionShell:
             )
             return
         self.log.adopt(recovered)
+        self._has_transactions |= len(self.log.transactions) > 0
         log_events.info("log back online", topic=self.topic, partition=self.index, log_end=self.log.log_end)
         self.readers.wake_all()
 
@@ -399,85 +452,11 @@ class PartitionShell:
         self.readers.wake_all()
 
 
-def log_config(config: TopicConfig) -> LogConfig:
-    """What the disk needs to know of a topic's settings."""
-    common = LogConfig(
-        segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
-        retention_ms=config.retention_ms,
-        retention_bytes=config.retention_bytes,
-        durability=Durability(config.durability),
-    )
-    return _compacted(common, config) if config.is_compacted else common
-
-
-def _compacted(common: LogConfig, config: TopicConfig) -> LogConfig:
-    is_deleted = "delete" in config.cleanup_policy
-    return msgspec.structs.replace(
-        common,
-        # Only sealed segments are compacted, so none may stay open for longer than a record may wait for it.
-        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms),
-        retention_ms=config.retention_ms if is_deleted else UNLIMITED,
-        retention_bytes=config.retention_bytes if is_deleted else UNLIMITED,
-        compaction=CompactionRules(
-            min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
-            min_compaction_lag_ms=config.min_compaction_lag_ms,
-            max_compaction_lag_ms=config.max_compaction_lag_ms,
-            delete_retention_ms=config.delete_retention_ms,
-        ),
-    )
-
-
-def _refuse_keyless(records: memoryview, header: BatchHeader) -> AppendRefused | None:
-    """Without a key nothing says which record replaces which."""
-    payload = read_payload(records, 0, header)
-    if isinstance(payload, BatchProblem):
-        return AppendRefused(Refusal.INVALID, payload.reason)
-    match holds_null_key(header, payload):
-        case True:
-            return AppendRefused(Refusal.INVALID, "a compacted topic takes no record without a key")
-        case None:
-            return AppendRefused(Refusal.INVALID, "the records cannot be read")
-        case False:
-            return None
-
-
-def _sequence_refused(verdict: OutOfOrderSequence | InvalidProducerEpoch) -> AppendRefused:
-    if isinstance(verdict, OutOfOrderSequence):
-        reason = f"sequence {verdict.actual} where {verdict.expected} follows"
-        return AppendRefused(Refusal.OUT_OF_ORDER_SEQUENCE, reason)
-    reason = f"producer epoch {verdict.actual}, a newer producer wrote with epoch {verdict.current}"
-    return AppendRefused(Refusal.PRODUCER_FENCED, reason)
-
-
-def _refuse_unreadable(records: memoryview, problem: BatchProblem) -> AppendRefused:
-    # Not CORRUPT, which clients take for a fault on the way and answer by sending the same bytes again.
-    if len(records) > MAGIC_AT and records[MAGIC_AT] != MAGIC:
-        return AppendRefused(Refusal.INVALID, problem.reason)
-    return AppendRefused(Refusal.CORRUPT, problem.reason)
-
-
-def _refuse_unsequenced(header: BatchHeader) -> AppendRefused:
-    reason = (
-        f"producer {header.producer_id} without a place in its order: "
-        f"epoch {header.producer_epoch}, sequence {header.base_sequence}"
-    )
-    return AppendRefused(Refusal.INVALID, reason)
-
-
-def _refuse_unusual(header: BatchHeader) -> AppendRefused:
-    if header.is_control:
-        return AppendRefused(Refusal.INVALID, "control batches are written by the broker alone")
-    return AppendRefused(Refusal.NOT_TRANSACTIONAL, "transactions are not served yet")
-
-
-def _problem_of(plan: OutOfRange | Damaged | Offline) -> ReadProblem:
-    if isinstance(plan, OutOfRange):
-        return ReadProblem.OUT_OF_RANGE
-    return ReadProblem.DAMAGED if isinstance(plan, Damaged) else ReadProblem.OFFLINE
+def _not_written(error: StorageError) -> AppendRefused:
+    return AppendRefused(Refusal.DISK_FULL if isinstance(error, DiskFullError) else Refusal.OFFLINE, str(error))
 
 
 def _located(found: TimestampOffset | Damaged | Offline | None) -> TimestampOffset | ReadProblem | None:
     if found is None or isinstance(found, TimestampOffset):
         return found
-    return _problem_of(found)
+    return problem_of(found)

@@ -7,10 +7,11 @@ from penstock.cluster.topic_image import Topic
 from penstock.domain import access
 from penstock.domain.access import Resource
 from penstock.domain.topic_config import TopicConfig
+from penstock.domain.topic_rules import COORDINATOR_TOPICS
 
 
 class ServedTopic:
-    __slots__ = ("config", "description", "partitions", "resource")
+    __slots__ = ("config", "description", "is_coordinators", "partitions", "resource")
 
     def __init__(self, description: Topic, config: TopicConfig, partitions: list[PartitionShell]) -> None:
         self.description = description
@@ -18,6 +19,8 @@ class ServedTopic:
         self.partitions = partitions
         # Made once: every request asks about it.
         self.resource: Resource = access.topic(description.name)
+        # A coordinator's memory: a record of somebody else's would leave it without one.
+        self.is_coordinators = description.name in COORDINATOR_TOPICS
 
     @property
     def name(self) -> str:

@@ -59,7 +59,7 @@ class Upkeep:
         for count, shell in enumerate(list(self._shells())):
             if count % SHELLS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            shell.log.producers.expire(now_ms, expiration_ms=expiration_ms)
+            shell.log.expire_producers(now_ms, expiration_ms=expiration_ms)
             removal = shell.log.apply_retention(now_ms)
             if removal is None:
                 continue

@@ -13,7 +13,15 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import bench_commands, consume_command, group_commands, log_commands, produce_command, topic_commands
+from penstock.cli import (
+    bench_commands,
+    consume_command,
+    group_commands,
+    log_commands,
+    produce_command,
+    topic_commands,
+    transaction_commands,
+)
 from penstock.cli.failure import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -54,6 +62,7 @@ app.add_typer(topic_commands.app, name="topic")
 app.command("produce")(produce_command.produce)
 app.command("consume")(consume_command.consume)
 app.add_typer(group_commands.app, name="group")
+app.add_typer(transaction_commands.app, name="transaction")
 app.add_typer(log_commands.app, name="log")
 app.add_typer(bench_commands.app, name="bench")
 

@@ -1,4 +1,4 @@
-"""`penstock consume`: the declaration; the work is in consume_work."""
+"""`penstock consume`: the declaration; the work is in consume_work and, for snapshots, in consume_snapshot."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ class BytesFormat(StrEnum):
     BASE64 = "base64"
 
 
+class Isolation(StrEnum):
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     *,
@@ -29,6 +34,39 @@ def consume(
             metavar="START",
             help="earliest, latest, an offset, a time in ms, '2026-11-15 10:00' or '10 minutes ago'.",
         ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="From the first message at or after '2026-11-15 10:00', '10:00', 'yesterday 10:00' or '-2h'; "
+            "partitions are merged by time.",
+        ),
+    ] = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--between",
+            metavar="TIME TIME",
+            help="Only messages stamped at or after the first and before the second; reads on to the end to find all.",
+        ),
+    ] = None,
+    late_max: Annotated[
+        str | None,
+        typer.Option(
+            "--late-max",
+            metavar="DURATION",
+            help="With --between: no message is later than that ('10 minutes'), so stop reading where that is certain.",
+        ),
+    ] = None,
+    snapshot: Annotated[
+        bool,
+        typer.Option("--snapshot", help="The last value of each key; with --at TIME or --until-offset as of then."),
+    ] = False,
+    until_offset: Annotated[
+        int | None,
+        typer.Option("--until-offset", min=0, help="With --snapshot: as of this offset, itself not included."),
     ] = None,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may be repeated.")
@@ -53,27 +91,36 @@ def consume(
             help="%k key, %v value, %h headers, %o offset, %p partition, %t ms, %T ISO time, %n topic.",
         ),
     ] = None,
+    isolation: Annotated[
+        Isolation,
+        typer.Option("--isolation", help="read_committed leaves out messages of open and aborted transactions."),
+    ] = Isolation.READ_UNCOMMITTED,
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Leave out messages of open and aborted transactions.")
+        bool, typer.Option("--read-committed", help="Short for --isolation read_committed.")
     ] = False,
 ) -> None:
     """Read messages, by default from the earliest to the end as of now."""
-    from penstock.cli import consume_work
+    from penstock.cli.consume_request import ConsumeRequest, carry_out
+    from penstock.cli.record_format import RowShape
 
-    if sum((start is not None, last is not None, tail)) > 1:
-        raise CommandError("--from, --last and --tail exclude each other", exit_code=EXIT_USAGE)
     if template is not None and (as_json or print_key or print_headers):
         raise CommandError("--format excludes --json, --print-key and --print-headers", exit_code=EXIT_USAGE)
-    plan = consume_work.ConsumePlan(
+    request = ConsumeRequest(
         topic=topic,
-        start="latest" if tail else start or "earliest",
-        last=last,
+        start=start,
+        at=at,
+        between=between,
+        late_max=late_max,
+        is_snapshot=snapshot,
+        until_offset=until_offset,
         partitions=tuple(sorted(set(partition or ()))),
         count=count,
-        is_following=follow or tail,
-        is_read_committed=read_committed,
+        last=last,
+        is_following=follow,
+        is_tail=tail,
+        is_read_committed=read_committed or isolation is Isolation.READ_COMMITTED,
     )
-    shape = consume_work.RowShape(
+    shape = RowShape(
         key_format=key_format.value,
         value_format=value_format.value,
         is_json=as_json,
@@ -81,4 +128,4 @@ def consume(
         has_headers=print_headers,
         template=template,
     )
-    consume_work.consume(bootstrap, plan, shape)
+    carry_out(bootstrap, request, shape)

@@ -44,7 +44,17 @@ def verify(directory: Path, topic: str | None, partition: int | None, *, as_json
             for problem in report.problems:
                 place = report.place
                 sys.stdout.write(f"{place.topic} partition {place.partition}: {problem.describe()}\n")
+            _tell_open_transactions(report)
     return EXIT_FAILED if damaged else 0
+
+
+def _tell_open_transactions(report: LogReport) -> None:
+    place = report.place
+    for producer_id, first_offset in report.open_transactions:
+        sys.stdout.write(
+            f"{place.topic} partition {place.partition}: transaction of producer {producer_id} is under way "
+            f"since offset {first_offset}\n"
+        )
 
 
 def _is_damage(problem: LogProblem) -> bool:
@@ -81,6 +91,13 @@ def _report_document(report: LogReport) -> dict[str, object]:
         "end": report.log_end,
         "size_bytes": report.size_bytes,
         "problems": [_problem_document(problem) for problem in report.problems],
+        "transactional_batches": report.transactional_count,
+        "markers": report.marker_count,
+        "aborted_transactions": report.aborted_count,
+        "open_transactions": [
+            {"producer_id": producer_id, "first_offset": first_offset}
+            for producer_id, first_offset in report.open_transactions
+        ],
     }
 
 
@@ -114,6 +131,11 @@ def _batch_document(batch: DumpedBatch) -> dict[str, object]:
         "last_offset": batch.header.last_offset,
         **msgspec.to_builtins(batch.header),
     }
+    if batch.marker is not None:
+        document["marker"] = {
+            "type": "commit" if batch.marker.is_commit else "abort",
+            "coordinator_epoch": batch.marker.coordinator_epoch,
+        }
     if isinstance(batch.records, str):
         document["unreadable"] = batch.records
     elif batch.records:
@@ -134,6 +156,9 @@ def _batch_text(batch: DumpedBatch) -> str:
     header = batch.header
     codec = Codec(header.codec).name.lower() if header.codec in set(Codec) else f"codec {header.codec}"
     marks = [codec] + ["transactional"] * header.is_transactional + ["control"] * header.is_control
+    if batch.marker is not None:
+        kind = "commit" if batch.marker.is_commit else "abort"
+        marks.append(f"{kind} by coordinator epoch {batch.marker.coordinator_epoch}")
     if header.is_idempotent:
         marks.append(f"producer {header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}")
     lines = [

@@ -1,4 +1,5 @@
-"""Moments as people write them: `10 minutes ago`, `2026-11-15 10:00`, `1763200000000`, `earliest`, `@42`.
+"""Moments as people write them: `10 minutes ago`, `2026-11-15 10:00`, `yesterday 10:00`, `1763200000000`, `earliest`,
+`@42`.
 
 Pure but for one thing: a text without a time zone is read in the machine's own, unless a zone is passed in.
 The present is always passed in.
@@ -7,7 +8,7 @@ The present is always passed in.
 from __future__ import annotations
 
 import re
-from datetime import datetime, tzinfo
+from datetime import datetime, time, timedelta, tzinfo
 from typing import Final
 
 import msgspec
@@ -24,6 +25,8 @@ _UNIT_MS: Final = {
     "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
     "w": 604_800_000, "week": 604_800_000, "weeks": 604_800_000,
 }  # fmt: skip
+
+_DAYS_BACK: Final = {"today": 0, "yesterday": 1}
 
 _PART = re.compile(r"(\d+(?:\.\d+)?|an?)\s*([a-z]+)")
 _SEPARATOR = re.compile(r"(?:\s|,|and\b)*")
@@ -73,22 +76,48 @@ def parse_start(text: str, *, now_ms: int, zone: tzinfo | None = None) -> Start 
 
 
 def parse_moment_ms(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int | NotUnderstood:
-    """Milliseconds since the epoch: a number of them, an ISO date or time, or so long ago."""
+    """Milliseconds since the epoch: a number of them, an ISO date or time, a time of day, so long ago."""
     cleaned = text.strip().lower()
     if _is_digits(cleaned):
         return int(cleaned)
+    if cleaned == "now":
+        return now_ms
     if cleaned.endswith("ago"):
         duration = parse_duration_ms(cleaned.removesuffix("ago"))
         return duration if isinstance(duration, NotUnderstood) else now_ms - duration
     if cleaned.startswith("-") and not isinstance(duration := parse_duration_ms(cleaned[1:]), NotUnderstood):
         return now_ms - duration
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        return NotUnderstood(f"{text!r} is no moment in time")
+    moment = _calendar_moment(text.strip(), now=datetime.fromtimestamp(now_ms / 1000, zone))
+    if moment is None:
+        return NotUnderstood(
+            f"{text!r} is no moment in time: expected such as '2026-11-15 10:00', '10:00', 'yesterday 10:00' or '-2h'"
+        )
     if moment.tzinfo is None and zone is not None:
         moment = moment.replace(tzinfo=zone)
     return round(moment.timestamp() * 1000)
+
+
+def _calendar_moment(text: str, *, now: datetime) -> datetime | None:
+    """An ISO date with or without a time; or a time of day (none: midnight) of today, or of the named day."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    first, _, rest = text.partition(" ")
+    days_back = _DAYS_BACK.get(first.lower())
+    if days_back is not None:
+        text = rest.strip() or "00:00"
+    if ":" not in text:
+        # `time` alone would read "10" and "1030" as times of day; here they are more likely a mistake.
+        return None
+    try:
+        time_of_day = time.fromisoformat(text)
+    except ValueError:
+        return None
+    # "10:00Z" is ten o'clock there, on the day that it is there.
+    here = now if time_of_day.tzinfo is None else now.astimezone(time_of_day.tzinfo)
+    day = here.date() - timedelta(days=days_back or 0)
+    return datetime.combine(day, time_of_day)
 
 
 def parse_duration_ms(text: str) -> int | NotUnderstood:

@@ -21,12 +21,12 @@ from penstock.cli.output import run_async, say
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.errors import PartitionMissingError
-from penstock.client.partitioner import StickyPartitions, partition_for_key
 from penstock.client.producer import Acks, PartitionBatch, Producer, ProducerOptions, Refused
 from penstock.codec.columns import build_batches_from_columns
 from penstock.codec.compression import Codec
 from penstock.codec.record_batch import BatchHeader, read_header
 from penstock.codec.records import Headers
+from penstock.domain.partitioner import StickyPartitions, partition_for_key
 
 SENDS_UNDER_WAY_MAX: Final = 5
 

@@ -1,4 +1,4 @@
-"""`penstock topic …`: the declarations; the work is in topic_work."""
+"""`penstock topic …`: the declarations; the work is in topic_work and topic_describe."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def describe(
     as_json: AsJson = False,
     all_configs: Annotated[bool, typer.Option("--all-configs", help="Also configs at their default.")] = False,
 ) -> None:
-    """A topic's partitions, offsets, sizes and configs."""
-    from penstock.cli import topic_work
+    """A topic's partitions with their watermarks, sizes and health, and its configs."""
+    from penstock.cli import topic_describe
 
-    topic_work.describe(bootstrap, topic, all_configs=all_configs, as_json=as_json)
+    topic_describe.describe(bootstrap, topic, all_configs=all_configs, as_json=as_json)
 
 
 @app.command("alter")

@@ -1,30 +1,19 @@
-"""What the topic commands do."""
+"""What the topic commands do; `describe` is in topic_describe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import typer
 
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.output import human_bytes, print_json, print_table, run_async, say
+from penstock.cli.output import print_json, print_table, run_async, say
 from penstock.client import admin
 from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient, TopicInfo
+from penstock.client.cluster_client import ClusterClient
 from penstock.client.errors import BrokerError, TopicMissingError
 from penstock.client.offsets import offset_ranges
 from penstock.codec.wire import ErrorCode
-
-
-class PartitionRow(msgspec.Struct, frozen=True):
-    partition: int
-    leader: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    start: int
-    end: int
-    size_bytes: int | None
 
 
 def list_topics(bootstrap: str, *, with_internal: bool, as_json: bool) -> None:
@@ -67,55 +56,6 @@ def create(bootstrap: str, topic: str, *, partitions: int, configs: Mapping[str,
             return True
 
     say(f"topic {topic!r} " + ("created" if run_async(work()) else "exists already"))
-
-
-def describe(bootstrap: str, topic: str, *, all_configs: bool, as_json: bool) -> None:
-    info, partitions, configs = run_async(_describe(bootstrap, topic))
-    if as_json:
-        print_json({
-            "name": info.name,
-            "topic_id": info.topic_id.hex(),
-            "internal": info.is_internal,
-            "partitions": partitions,
-            "configs": [
-                {"name": config.name, "value": config.value, "source": config.source} for config in configs
-            ],
-        })  # fmt: skip
-        return
-    columns = ("partition", "leader", "replicas", "in sync", "start", "end", "size")
-    print_table(columns, [_partition_cells(row) for row in partitions], title=f"topic {topic}")
-    shown = configs if all_configs else [config for config in configs if not config.is_default]
-    if shown:
-        rows = [(config.name, config.value, config.source) for config in shown]
-        print_table(("config", "value", "source"), rows)
-
-
-def _partition_cells(row: PartitionRow) -> tuple[object, ...]:
-    size = None if row.size_bytes is None else human_bytes(row.size_bytes)
-    replicas, in_sync = (" ".join(map(str, nodes)) for nodes in (row.replicas, row.in_sync))
-    return (row.partition, row.leader, replicas, in_sync, row.start, row.end, size)
-
-
-async def _describe(bootstrap: str, topic: str) -> tuple[TopicInfo, list[PartitionRow], list[admin.TopicConfigValue]]:
-    async with ClusterClient(parse_addresses(bootstrap)) as client:
-        info = await client.topic(topic)
-        numbers = range(len(info.partitions))
-        ranges = await offset_ranges(client, topic, numbers)
-        sizes = await admin.partition_sizes(client, topic, numbers)
-        configs = await admin.describe_topic_configs(client, topic)
-    rows = [
-        PartitionRow(
-            partition=found.partition,
-            leader=found.leader,
-            replicas=found.replicas,
-            in_sync=found.in_sync,
-            start=ranges[found.partition].start,
-            end=ranges[found.partition].end,
-            size_bytes=sizes.get(found.partition),
-        )
-        for found in info.partitions
-    ]
-    return info, rows, configs
 
 
 def alter(

@@ -53,6 +53,8 @@ class PartitionInfo(msgspec.Struct, frozen=True):
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    # Replicas on nodes that are away, or whose log is.
+    offline: tuple[int, ...] = ()
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -240,6 +242,7 @@ def _topic_info(name: str, topic: MetadataResponseTopic) -> TopicInfo:
                 leader_epoch=partition.leader_epoch,
                 replicas=tuple(partition.replica_nodes),
                 in_sync=tuple(partition.isr_nodes),
+                offline=tuple(partition.offline_replicas),
             )
             for partition in partitions
         ),

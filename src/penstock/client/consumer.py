@@ -8,17 +8,20 @@ Rules:
   here.
 - A partition with an end is dropped when the end is reached, or when everything that is left was read and
   nothing came (trailing offsets may be holes).
+- A partition that is held is not asked for; what is under way already still comes, so that two replies of it may wait.
+- With `is_read_committed` a piece says which of its batches belong to aborted transactions: `rows_of` leaves them out.
 - A start that retention has overtaken moves to the log's start; one past the end is an error.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
+from penstock.client.aborted_batches import NOTHING, aborted_batches
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.errors import (
     BrokerError,
@@ -76,6 +79,8 @@ class Fetched(msgspec.Struct, frozen=True):
     position: int
     next_position: int
     high_watermark: int
+    # Base offsets of batches that belong to aborted transactions; nobody's messages for a reader of committed ones.
+    aborted: frozenset[int] = NOTHING
 
 
 class Consumer:
@@ -95,6 +100,7 @@ class Consumer:
         self._options = options or ConsumerOptions()
         self._ends = dict(ends) if ends is not None else None
         self._positions = dict(positions)
+        self._held: frozenset[int] = frozenset()
         self._under_way: dict[int, asyncio.Future[FetchResponse]] = {}
         self._retries = 0
         # Rotated, so that with a full reply the last partition gets its turn as well.
@@ -110,6 +116,10 @@ class Consumer:
     @property
     def is_done(self) -> bool:
         return not self._positions
+
+    def hold(self, partitions: Collection[int]) -> None:
+        """These are not asked for, until the next call names others: their reader has enough of them."""
+        self._held = frozenset(partitions)
 
     def close(self) -> None:
         for future in self._under_way.values():
@@ -146,6 +156,8 @@ class Consumer:
     async def _send_all(self) -> None:
         by_leader: dict[int, list[int]] = {}
         for partition in self._order:
+            if partition in self._held:
+                continue
             leader = self._client.known_leader_id(self._topic, partition)
             if leader is None:
                 leader = await self._client.leader_id(self._topic, partition)
@@ -216,7 +228,9 @@ class Consumer:
             return None
         self._positions[partition] = next_position
         self._drop_if_finished(partition)
-        return Fetched(self._topic, partition, records[:size], position, next_position, answer.high_watermark)
+        data = records[:size]
+        aborted = aborted_batches(data, answer.aborted_transactions) if self._options.is_read_committed else NOTHING
+        return Fetched(self._topic, partition, data, position, next_position, answer.high_watermark, aborted)
 
     async def _accept_error(self, answer: PartitionData) -> None:
         partition, code = answer.partition_index, answer.error_code

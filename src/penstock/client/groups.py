@@ -6,7 +6,6 @@ in one shape.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -16,6 +15,7 @@ import msgspec
 
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.connection import Connection
+from penstock.client.coordinators import CoordinatorKind, find_coordinator
 from penstock.client.errors import BrokerError, ClientError, TopicMissingError
 from penstock.codec.wire import NO_UUID, ErrorCode
 from penstock.codec.wire.messages import consumer_group_describe as consumer_wire
@@ -29,7 +29,6 @@ from penstock.codec.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.codec.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -44,14 +43,8 @@ from penstock.codec.wire.messages.offset_fetch import (
 )
 from penstock.domain.group_subscription import read_assignment
 
-# A coordinator that moves or starts is back within a second or two: 20 times 100 ms.
-COORDINATOR_ATTEMPTS_MAX: Final = 20
-COORDINATOR_RETRY_MS: Final = 100
-KEY_TYPE_GROUP: Final = 0
 DEAD: Final = "Dead"
 EMPTY: Final = "Empty"
-
-_NOT_YET: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 # A topic's name and a partition's number.
 Place = tuple[str, int]
@@ -219,17 +212,7 @@ async def delete_group(client: ClusterClient, group_id: str) -> None:
 
 
 async def _coordinator(client: ClusterClient, group_id: str) -> tuple[Connection, int]:
-    request = FindCoordinatorRequest(key=group_id, key_type=KEY_TYPE_GROUP, coordinator_keys=(group_id,))
-    for attempt in range(COORDINATOR_ATTEMPTS_MAX):
-        if attempt:
-            await asyncio.sleep(COORDINATOR_RETRY_MS / 1000)
-        reply = await client.call(request, FindCoordinatorResponse)
-        answer = reply.coordinators[0] if reply.coordinators else reply
-        if answer.error_code == ErrorCode.NONE:
-            return await client.connection_to(answer.node_id), answer.node_id
-        if answer.error_code not in _NOT_YET:
-            break
-    raise BrokerError(answer.error_code, f"coordinator of group {group_id!r}", answer.error_message)
+    return await find_coordinator(client, CoordinatorKind.GROUP, group_id)
 
 
 def _check(code: int, what: str) -> None:

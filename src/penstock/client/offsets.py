@@ -31,42 +31,68 @@ class OffsetRange(msgspec.Struct, frozen=True):
     end: int
 
 
-async def list_offsets(client: ClusterClient, topic: str, wanted: Mapping[int, int]) -> dict[int, int]:
+class OffsetAnswer(msgspec.Struct, frozen=True):
+    """One partition's answer; -1 with error code 0: no record is that young."""
+
+    offset: int
+    error_code: int = 0
+
+
+async def list_offsets(
+    client: ClusterClient, topic: str, wanted: Mapping[int, int], *, is_read_committed: bool = False
+) -> dict[int, int]:
     """By partition the offset for a timestamp in ms, EARLIEST or LATEST; -1: no record is that young."""
+    answers = await ask_offsets(client, topic, wanted, is_read_committed=is_read_committed)
+    for partition, answer in answers.items():
+        if answer.error_code != 0:
+            raise BrokerError(answer.error_code, f"offsets of partition {partition} of topic {topic!r}")
+    return {partition: answer.offset for partition, answer in answers.items()}
+
+
+async def ask_offsets(
+    client: ClusterClient, topic: str, wanted: Mapping[int, int], *, is_read_committed: bool = False
+) -> dict[int, OffsetAnswer]:
+    """The same, for those who want to know which partition failed. With `is_read_committed` LATEST is the last stable
+    offset, before the first record of a transaction that is still open.
+    """
+    answers: dict[int, OffsetAnswer] = {}
     for attempt in range(_ATTEMPTS_MAX):
-        found, stale_code = await _list_once(client, topic, wanted)
-        if stale_code is None:
-            return found
+        answers = await _ask_once(client, topic, wanted, is_read_committed=is_read_committed)
+        if attempt + 1 == _ATTEMPTS_MAX or not any(answer.error_code in _STALE_LEADER for answer in answers.values()):
+            break
         client.forget(topic)
-        if attempt + 1 == _ATTEMPTS_MAX:
-            raise BrokerError(stale_code, f"offsets of topic {topic!r}")
-    raise AssertionError("the loop above returns or raises")
+    return answers
 
 
-async def _list_once(client: ClusterClient, topic: str, wanted: Mapping[int, int]) -> tuple[dict[int, int], int | None]:
+async def _ask_once(
+    client: ClusterClient, topic: str, wanted: Mapping[int, int], *, is_read_committed: bool
+) -> dict[int, OffsetAnswer]:
     by_leader: dict[int, list[int]] = {}
     for partition in sorted(wanted):
         by_leader.setdefault(await client.leader_id(topic, partition), []).append(partition)
-    found: dict[int, int] = {}
+    answers: dict[int, OffsetAnswer] = {}
     for leader, partitions in by_leader.items():
         connection = await client.connection_to(leader)
         asked = [
             ListOffsetsPartition(partition_index=partition, timestamp=wanted[partition]) for partition in partitions
         ]
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)])
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1 if is_read_committed else 0,
+            topics=[ListOffsetsTopic(name=topic, partitions=asked)],
+        )
         reply = await connection.call(request, ListOffsetsResponse)
         for answer in (partition for answered in reply.topics for partition in answered.partitions):
-            if answer.error_code in _STALE_LEADER:
-                return {}, answer.error_code
-            if answer.error_code != 0:
-                what = f"offsets of partition {answer.partition_index} of topic {topic!r}"
-                raise BrokerError(answer.error_code, what)
-            found[answer.partition_index] = answer.offset
-    return found, None
+            answers[answer.partition_index] = OffsetAnswer(answer.offset, answer.error_code)
+    return answers
 
 
-async def offset_ranges(client: ClusterClient, topic: str, partitions: Iterable[int]) -> dict[int, OffsetRange]:
+async def offset_ranges(
+    client: ClusterClient, topic: str, partitions: Iterable[int], *, is_read_committed: bool = False
+) -> dict[int, OffsetRange]:
+    """What can be read; with `is_read_committed` it ends at the last stable offset."""
     partitions = sorted(partitions)
     starts = await list_offsets(client, topic, dict.fromkeys(partitions, EARLIEST))
-    ends = await list_offsets(client, topic, dict.fromkeys(partitions, LATEST))
+    latest = dict.fromkeys(partitions, LATEST)
+    ends = await list_offsets(client, topic, latest, is_read_committed=is_read_committed)
     return {partition: OffsetRange(starts[partition], ends[partition]) for partition in partitions}

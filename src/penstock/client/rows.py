@@ -1,7 +1,7 @@
 """The records of fetched batches, one by one, trimmed to what was asked for.
 
 A batch may begin before the position that was fetched and end after the last wanted offset. Control batches
-(the markers of transactions) are nobody's messages and are left out.
+(the markers of transactions) are nobody's messages and are left out, as are those that the consumer found aborted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rows_of(fetched: Fetched, *, end: int = NO_END) -> Iterator[StoredRecord]:
             where = f"partition {fetched.partition} of topic {fetched.topic!r} after offset {fetched.position}"
             raise UnreadableBatchError(f"{where}: {problem.reason}")
         position += header.size_bytes
-        if header.is_control:
+        if header.is_control or header.base_offset in fetched.aborted:
             continue
         if header.base_offset >= fetched.position and header.last_offset < end:
             yield from records

@@ -5,16 +5,24 @@
                            /nodes/{id}            leased: there while the node lives
                            /topics/{name}         id, partition count, overrides of settings
                            /configs/nodes/{id}    settings of one node; `default` for all of them
+                           /configs/groups/{name} settings of one group
+                           /queues/{topic}/{group} what the owner of a queue asked for
+                           /acls/{digest}         a rule about who may do what
+                           /users/{name}          what proves a user's passwords
 
 `generation` is the layout's: a later one may be written beside this one and switched to. Topic names hold no
-slash, so a prefix that ends in one never catches a neighbour.
+slash, so a prefix that ends in one never catches a neighbour. Names of groups and users may hold anything, so they
+stand there percent-encoded.
 """
 
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote, unquote
 
 import msgspec
+
+from penstock.domain.queue_definition import QueueName
 
 _ALL_NODES: Final = "default"
 
@@ -47,6 +55,22 @@ class KeySpace(msgspec.Struct, frozen=True):
     def node_configs(self) -> str:
         return f"{self.root}configs/nodes/"
 
+    @property
+    def group_configs(self) -> str:
+        return f"{self.root}configs/groups/"
+
+    @property
+    def queues(self) -> str:
+        return f"{self.root}queues/"
+
+    @property
+    def acls(self) -> str:
+        return f"{self.root}acls/"
+
+    @property
+    def users(self) -> str:
+        return f"{self.root}users/"
+
     def node(self, node_id: int) -> str:
         return f"{self.nodes}{node_id}"
 
@@ -59,3 +83,25 @@ class KeySpace(msgspec.Struct, frozen=True):
     def node_of_config(self, key: str) -> int | None:
         owner = key.removeprefix(self.node_configs)
         return None if owner == _ALL_NODES else int(owner)
+
+    def group_config(self, group: str) -> str:
+        return f"{self.group_configs}{quote(group, safe='')}"
+
+    def group_of_config(self, key: str) -> str:
+        return unquote(key.removeprefix(self.group_configs))
+
+    def queue(self, name: QueueName) -> str:
+        return f"{self.queues}{name.topic}/{quote(name.group, safe='')}"
+
+    def queue_of(self, key: str) -> QueueName:
+        topic, _, group = key.removeprefix(self.queues).partition("/")
+        return QueueName(topic, unquote(group))
+
+    def acl(self, digest: str) -> str:
+        return f"{self.acls}{digest}"
+
+    def user(self, name: str) -> str:
+        return f"{self.users}{quote(name, safe='')}"
+
+    def user_of(self, key: str) -> str:
+        return unquote(key.removeprefix(self.users))

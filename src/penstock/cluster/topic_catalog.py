@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.cluster.image_watch import ImageWatch
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.metadata_store import (
     Absent,
@@ -28,10 +29,9 @@ from penstock.cluster.metadata_store import (
     StoreUnavailableError,
 )
 from penstock.cluster.topic_image import Change, StoredTopic, Topic, TopicImage
-from penstock.cluster.topic_watch import TopicWatch
 from penstock.cluster.values import decode, encode
 from penstock.domain import topic_config, topic_rules
-from penstock.domain.config_change import ConfigChange, apply_changes
+from penstock.domain.config_change import ConfigChange, SettingsChange, apply_changes
 from penstock.domain.config_definition import ConfigProblem
 
 # Two writers meet by chance, not as a habit: who loses ten times in a row should hear about it.
@@ -88,6 +88,12 @@ class Altered(msgspec.Struct, frozen=True):
     topic: Topic
 
 
+class Settled(msgspec.Struct, frozen=True):
+    """What is stored of a node's or a group's settings now."""
+
+    overrides: dict[str, str]
+
+
 CreateRefusal = AlreadyExists | InvalidName | InvalidPartitions | InvalidConfig
 CreateResult = Created | CreateRefusal
 DeleteResult = Deleted | UnknownTopic
@@ -109,7 +115,7 @@ class TopicCatalog:
         self._clock = clock
         self._new_topic_id = new_topic_id
         self._image = TopicImage(keys)
-        self._watch = TopicWatch(store, keys, self._image)
+        self._watch: ImageWatch[Change] = ImageWatch(store, keys, self._image, what="topic")
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
         """Called on the loop when the image has changed. Added before `start`, it hears of every topic.
@@ -142,6 +148,10 @@ class TopicCatalog:
     def node_config(self, node_id: int | None) -> Mapping[str, str]:
         """The settings of one node, or with None those of all nodes, as stored."""
         return self._image.node_config(node_id)
+
+    def group_config(self, group: str) -> Mapping[str, str]:
+        """The settings of a group, as stored; it need not have members."""
+        return self._image.group_config(group)
 
     async def create_topic(
         self,
@@ -220,6 +230,7 @@ class TopicCatalog:
             # Only what was touched: an override that a newer version stored must not block every change.
             touched = {each.name for each in changes}
             problems = topic_config.validate({k: v for k, v in changed.items() if k in touched})
+            problems = problems or topic_config.contradictions(changed)
             if problems:
                 return InvalidConfig(tuple(problems))
             return msgspec.structs.replace(topic, overrides=changed)
@@ -234,6 +245,35 @@ class TopicCatalog:
         else:
             result = await self._store.txn(deletes=[key])
         await self._watch.wait_for(result.revision)
+
+    async def alter_node(
+        self, node_id: int | None, change: SettingsChange, *, validate_only: bool = False
+    ) -> Settled | InvalidConfig:
+        return await self._alter_settings(self._keys.node_config(node_id), change, validate_only=validate_only)
+
+    async def alter_group(
+        self, group: str, change: SettingsChange, *, validate_only: bool = False
+    ) -> Settled | InvalidConfig:
+        return await self._alter_settings(self._keys.group_config(group), change, validate_only=validate_only)
+
+    async def _alter_settings(
+        self, key: str, change: SettingsChange, *, validate_only: bool
+    ) -> Settled | InvalidConfig:
+        """Starts from what the store has now: the image may lag behind another node."""
+        for _ in range(_ATTEMPTS_MAX):
+            entry = await self._store.get(key)
+            before = {} if entry is None else decode(key, entry.value, dict[str, str])
+            after = change(before)
+            if isinstance(after, list):
+                return InvalidConfig(tuple(after))
+            if validate_only or after == before:
+                return Settled(after)
+            unchanged: Compare = Absent(key) if entry is None else ModRevisionIs(key, entry.mod_revision)
+            result = await self._store.txn([unchanged], {key: encode(after)} if after else {}, () if after else (key,))
+            if result.ok:
+                await self._watch.wait_for(result.revision)
+                return Settled(after)
+        raise self._contended(key)
 
     def _check_new(self, new: NewTopic) -> Topic | CreateRefusal:
         reason = topic_rules.check_name(new.name)

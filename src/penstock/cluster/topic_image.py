@@ -1,4 +1,4 @@
-"""What a node knows about topics and node settings, at one revision of the metadata store. In memory, pure.
+"""What a node knows about topics and settings, at one revision of the metadata store. In memory, pure.
 
 The image changes by `apply` alone, at start and live alike, and `apply` tells what has changed: from that the
 broker opens and closes logs. A range is applied as the events that lead from the image to it (`events_to`),
@@ -71,7 +71,12 @@ class NodeConfigChanged(msgspec.Struct, frozen=True):
     overrides: dict[str, str]
 
 
-Change = TopicAdded | TopicRemoved | PartitionsGrown | TopicConfigChanged | NodeConfigChanged
+class GroupConfigChanged(msgspec.Struct, frozen=True):
+    group: str
+    overrides: dict[str, str]
+
+
+Change = TopicAdded | TopicRemoved | PartitionsGrown | TopicConfigChanged | NodeConfigChanged | GroupConfigChanged
 
 
 class TopicImage:
@@ -80,6 +85,7 @@ class TopicImage:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._node_configs: dict[int | None, dict[str, str]] = {}
+        self._group_configs: dict[str, dict[str, str]] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -99,6 +105,9 @@ class TopicImage:
     def node_config(self, node_id: int | None) -> Mapping[str, str]:
         return self._node_configs.get(node_id, _NO_OVERRIDES)
 
+    def group_config(self, group: str) -> Mapping[str, str]:
+        return self._group_configs.get(group, _NO_OVERRIDES)
+
     def apply(self, events: Iterable[Event]) -> list[Change]:
         """Events of other keys are passed over: one watch serves everything under the root.
 
@@ -113,6 +122,7 @@ class TopicImage:
         present = {entry.key for entry in current.entries}
         known = [self._keys.topic(name) for name in self.names()]
         known += [self._keys.node_config(node_id) for node_id in self._node_configs]
+        known += [self._keys.group_config(group) for group in self._group_configs]
         gone = [Event(key, None, 0, current.revision) for key in known if key not in present]
         return gone + [
             Event(entry.key, entry.value, entry.create_revision, entry.mod_revision) for entry in current.entries
@@ -127,6 +137,10 @@ class TopicImage:
             node_id = self._keys.node_of_config(event.key)
             overrides = {} if event.value is None else decode(event.key, event.value, dict[str, str])
             return partial(self._put_node_config, node_id, overrides)
+        if event.key.startswith(self._keys.group_configs):
+            group = self._keys.group_of_config(event.key)
+            overrides = {} if event.value is None else decode(event.key, event.value, dict[str, str])
+            return partial(self._put_group_config, group, overrides)
         return None
 
     def _put_topic(self, name: str, after: Topic | None) -> list[Change]:
@@ -142,6 +156,12 @@ class TopicImage:
         if after:
             self._node_configs[node_id] = after
         return [] if before == after else [NodeConfigChanged(node_id, after)]
+
+    def _put_group_config(self, group: str, after: dict[str, str]) -> list[Change]:
+        before = self._group_configs.pop(group, {})
+        if after:
+            self._group_configs[group] = after
+        return [] if before == after else [GroupConfigChanged(group, after)]
 
 
 def _changes(before: Topic | None, after: Topic | None) -> list[Change]:

@@ -51,8 +51,8 @@ def read_keys(batches: list[Batch], *, vectored_rows_min: int = VECTORED_ROWS_MI
     return KeyColumns(frame, frozenset()) if not failed else _repair(batches, frame, failed)
 
 
-def holds_null_key(header: BatchHeader, payload: bytes | memoryview) -> bool | None:
-    """Whether a record of the batch has no key; None: the records cannot be read.
+def null_keys(header: BatchHeader, payload: bytes | memoryview) -> tuple[int, ...] | None:
+    """Which records of the batch have no key, by their place in it; None: the records cannot be read.
 
     This is asked on event loops, so Polars, which takes a tenth of a second to import, is used only if it is there.
     """
@@ -61,27 +61,28 @@ def holds_null_key(header: BatchHeader, payload: bytes | memoryview) -> bool | N
         if bodies is not None:
             _, _, key = read_front(bodies)
             if key.is_right.all():
-                return not key.is_present.all()
-    return _walk_for_null_key(header.record_count, bytes(payload))
+                return () if key.is_present.all() else tuple((~key.is_present).arg_true().to_list())
+    return _walk_for_null_keys(header.record_count, bytes(payload))
 
 
-def _walk_for_null_key(record_count: int, payload: bytes) -> bool | None:
+def _walk_for_null_keys(record_count: int, payload: bytes) -> tuple[int, ...] | None:
     position = 0
+    found: list[int] = []
     try:
-        for _ in range(record_count):
+        for place in range(record_count):
             size, position = _number(payload, position)
             end = position + size
             _, position = _number(payload, position + 1)
             _, position = _number(payload, position)
             key_size, position = _number(payload, position)
             if key_size < 0:
-                return True
-            if position + key_size > end or end > len(payload):
+                found.append(place)
+            if position + max(key_size, 0) > end or end > len(payload):
                 return None
             position = end
     except (IndexError, VarintError):
         return None
-    return False if position == len(payload) else None
+    return tuple(found) if position == len(payload) else None
 
 
 def _read_vectored(batches: list[Batch]) -> tuple[pl.DataFrame, frozenset[int]] | None:

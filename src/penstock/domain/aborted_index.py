@@ -13,6 +13,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -54,6 +55,11 @@ class AbortedIndex:
         self._last_offsets.append(entry.last_offset)
         self._stable_offsets.append(entry.last_stable_offset)
 
+    @property
+    def last_offset(self) -> int:
+        """Of the last marker; -1 if there is none. Who reads above it need not be told of anybody."""
+        return self._last_offsets[-1] if self._last_offsets else -1
+
     def between(self, start: int, end: int) -> list[AbortedTransaction]:
         """Those with anything in the offsets from `start` to below `end`, in the order of their first offsets.
 
@@ -68,12 +74,25 @@ class AbortedIndex:
         found.sort(key=_first_offset)
         return found
 
-    def drop_before(self, log_start: int) -> None:
+    def drop_before(self, log_start: int) -> int:
         """The log begins at `log_start` now. An entry stays while its marker is there: readers may still meet it."""
         count = bisect_left(self._last_offsets, log_start)
         if count:
             for column in self._columns():
                 del column[:count]
+        return count
+
+    def remove(self, marker_offsets: Collection[int]) -> int:
+        """Those with a marker at one of the offsets; how many there were."""
+        gone = []
+        for offset in sorted(set(marker_offsets)):
+            place = bisect_left(self._last_offsets, offset)
+            if place < len(self) and self._last_offsets[place] == offset:
+                gone.append(place)
+        if gone:
+            for column in self._columns():
+                column[:] = _without(column, gone)
+        return len(gone)
 
     def truncate_to(self, log_end: int) -> None:
         """The log ends before `log_end` now, and the markers from there on are gone."""
@@ -83,6 +102,12 @@ class AbortedIndex:
 
     def entries(self) -> list[AbortedTransaction]:
         return [self._entry(place) for place in range(len(self))]
+
+    def copy(self) -> AbortedIndex:
+        index = AbortedIndex()
+        for column, copied in zip(self._columns(), index._columns(), strict=True):
+            copied.extend(column)
+        return index
 
     def to_bytes(self) -> bytes:
         return _COUNT.pack(len(self)) + b"".join(_little_endian(column) for column in self._columns())
@@ -114,6 +139,17 @@ class AbortedIndex:
 
 def _first_offset(entry: AbortedTransaction) -> int:
     return entry.first_offset
+
+
+def _without(column: array[int], places: list[int]) -> array[int]:
+    """In runs, not item by item: this happens on the loop, and there may be a million."""
+    kept = array("q")
+    start = 0
+    for place in places:
+        kept.extend(column[start:place])
+        start = place + 1
+    kept.extend(column[start:])
+    return kept
 
 
 def _little_endian(column: array[int]) -> bytes:

@@ -77,6 +77,10 @@ def group(name: str) -> Resource:
     return Resource(ResourceType.GROUP, name)
 
 
+def transactional_id(name: str) -> Resource:
+    return Resource(ResourceType.TRANSACTIONAL_ID, name)
+
+
 class Authorizer(Protocol):
     def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         """Called for every resource of every request, so it answers from memory and at once."""

@@ -6,7 +6,7 @@ IncrementalAlterConfigs  SET and DELETE for all, APPEND and SUBTRACT for lists
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
 import msgspec
@@ -23,6 +23,7 @@ class ConfigSource(IntEnum):
     NODE_DYNAMIC_DEFAULT = 3
     NODE_STATIC = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
@@ -65,21 +66,30 @@ def describe(
     overrides: Mapping[str, str],
     node_defaults: Mapping[str, str] | None = None,
     names: Sequence[str] | None = None,
+    *,
+    override_source: ConfigSource = ConfigSource.TOPIC,
 ) -> list[ConfigEntry]:
     """All settings, or those of `names` that exist, each with the value in force and where it comes from."""
     wanted = definitions if names is None else [name for name in dict.fromkeys(names) if name in definitions]
-    return [_entry(definitions[name], overrides, node_defaults or {}) for name in sorted(wanted)]
+    return [_entry(definitions[name], overrides, node_defaults or {}, override_source) for name in sorted(wanted)]
 
 
-def _entry(definition: ConfigDefinition, overrides: Mapping[str, str], node_defaults: Mapping[str, str]) -> ConfigEntry:
+def _entry(
+    definition: ConfigDefinition,
+    overrides: Mapping[str, str],
+    node_defaults: Mapping[str, str],
+    override_source: ConfigSource,
+) -> ConfigEntry:
     name, node_name = definition.name, definition.node_name or definition.name
     layers: list[ConfigSynonym] = []
     if name in overrides:
-        layers.append(ConfigSynonym(name, overrides[name], ConfigSource.TOPIC))
+        layers.append(ConfigSynonym(name, overrides[name], override_source))
     if name in node_defaults:
         layers.append(ConfigSynonym(node_name, node_defaults[name], ConfigSource.NODE_STATIC))
-    layers.append(ConfigSynonym(node_name, definition.default, ConfigSource.DEFAULT))
-    in_force = layers[0]
+    default = ConfigSynonym(node_name, definition.default, ConfigSource.DEFAULT)
+    if definition.node_name is not None:
+        layers.append(default)
+    in_force = layers[0] if layers else default
     return ConfigEntry(
         name,
         in_force.value,
@@ -97,22 +107,6 @@ def node_entry(
     source = ConfigSource.NODE_STATIC
     synonyms = () if value is None else (ConfigSynonym(name, value, source),)
     return ConfigEntry(name, value, source, config_type, documentation, is_read_only=True, synonyms=synonyms)
-
-
-def node_entries_of_topic_defaults(
-    definitions: Mapping[str, ConfigDefinition], node_defaults: Mapping[str, str]
-) -> list[ConfigEntry]:
-    """The node-wide defaults of topic settings under the names that Kafka's brokers have for them."""
-    entries: list[ConfigEntry] = []
-    for definition in definitions.values():
-        if definition.node_name is None:
-            continue
-        value = node_defaults.get(definition.name, definition.default)
-        source = ConfigSource.NODE_STATIC if definition.name in node_defaults else ConfigSource.DEFAULT
-        entries.append(
-            ConfigEntry(definition.node_name, value, source, definition.type, definition.described, is_read_only=True)
-        )
-    return sorted(entries, key=lambda entry: entry.name)
 
 
 def apply_changes(
@@ -163,3 +157,34 @@ def _apply(definitions: Mapping[str, ConfigDefinition], overrides: dict[str, str
             else:
                 kept = tuple(word for word in words if word not in given)
             overrides[change.name] = ",".join(kept)
+
+
+# What is stored of a node or a group, and how a request changes it.
+
+Validate = Callable[[Mapping[str, str | None]], list[ConfigProblem]]
+SettingsChange = Callable[[Mapping[str, str]], dict[str, str] | list[ConfigProblem]]
+
+
+def replaced_by(overrides: Mapping[str, str | None], validate: Validate) -> SettingsChange:
+    """AlterConfigs: what is not named falls back to its default."""
+
+    def change(_: Mapping[str, str]) -> dict[str, str] | list[ConfigProblem]:
+        return validate(overrides) or {name: text for name, text in overrides.items() if text is not None}
+
+    return change
+
+
+def changed_by(
+    changes: Sequence[ConfigChange], definitions: Mapping[str, ConfigDefinition], validate: Validate
+) -> SettingsChange:
+    """IncrementalAlterConfigs: what is not named stays as it is."""
+
+    def change(overrides: Mapping[str, str]) -> dict[str, str] | list[ConfigProblem]:
+        after = apply_changes(definitions, overrides, changes)
+        if isinstance(after, list):
+            return after
+        # Only what was touched: an override that a newer version stored must not block every change.
+        touched = {each.name for each in changes}
+        return validate({name: text for name, text in after.items() if name in touched}) or after
+
+    return change

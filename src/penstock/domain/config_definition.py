@@ -74,7 +74,7 @@ class ConfigDefinition(msgspec.Struct, frozen=True):
             return self._refused(text)
         if self.allowed:
             words = value if isinstance(value, tuple) else (value,)
-            if not words or any(word not in self.allowed for word in words):
+            if any(word not in self.allowed for word in words):
                 return self._refused(text)
         return value
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.domain.group_guards import NO_GUARD
 from penstock.domain.group_records import NEVER_MS, GroupRecord, Protocols
 from penstock.domain.group_values import NO_TOPIC_ID, Assignment, GroupError
 
@@ -79,6 +80,7 @@ class ConsumerHeartbeat(msgspec.Struct, frozen=True):
     owned: Assignment | None = None
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""
 
 
 class OffsetToCommit(msgspec.Struct, frozen=True, gc=False):
@@ -102,13 +104,25 @@ class CommitOffsets(msgspec.Struct, frozen=True):
 
 
 class CommitTransactionOffsets(msgspec.Struct, frozen=True):
-    """Their batch must be transactional, of this producer: the log checks the producer's epoch."""
+    """The transaction's coordinator must have said that the transaction is under way: see `group_guards`."""
 
     producer_id: int
+    producer_epoch: int
     offsets: tuple[OffsetToCommit, ...]
     member_id: str = ""
     generation: int = NO_GENERATION
     instance_id: str | None = None
+    guard: int = NO_GUARD
+
+
+class EndTransaction(msgspec.Struct, frozen=True):
+    """A marker of the transaction's coordinator; one that says it again, or comes late, changes nothing."""
+
+    producer_id: int
+    # Of the marker: with version 2 of the protocol it is above the transaction's own.
+    producer_epoch: int
+    is_commit: bool
+    version: int = 1
 
 
 class PartitionName(msgspec.Struct, frozen=True, gc=False):
@@ -163,6 +177,7 @@ GroupCommand = (
     | ConsumerHeartbeat
     | CommitOffsets
     | CommitTransactionOffsets
+    | EndTransaction
     | FetchOffsets
     | DeleteOffsets
     | DeleteGroup

@@ -85,6 +85,7 @@ def _brings_no_news(group: ConsumerGroup, command: ConsumerHeartbeat, topics: To
         and member.instance_id == command.instance_id
         and member.client_id == command.client_id
         and member.client_host == command.client_host
+        and member.principal == command.principal
     )
 
 
@@ -98,7 +99,7 @@ def heartbeat_problem(group: ConsumerGroup, command: ConsumerHeartbeat, topics: 
         return Refused(GroupError.UNSUPPORTED_ASSIGNOR, command.member_id, f"{command.assignor}: there are {known}")
     if command.topic_regex:
         too_long = len(command.topic_regex) > group.config.regex_characters_max
-        if too_long or topics.matching(command.topic_regex) is None:
+        if too_long or topics.matching(command.topic_regex, command.principal) is None:
             return Refused(GroupError.INVALID_REGULAR_EXPRESSION, command.member_id)
     return None
 
@@ -190,6 +191,7 @@ def _updated(arrival: Arrival, command: ConsumerHeartbeat) -> MemberStored:
         names,
         known.topic_regex if command.topic_regex is None else command.topic_regex,
         known.assignor if command.assignor is None else command.assignor,
+        principal=command.principal,
     )
 
 
@@ -247,8 +249,8 @@ def _next_target(
     return epoch, targets[member.member_id]
 
 
-def _wish(member: MemberStored) -> tuple[tuple[str, ...], str, str | None]:
-    return (member.topic_names, member.topic_regex, member.assignor)
+def _wish(member: MemberStored) -> tuple[tuple[str, ...], str, str | None, str]:
+    return (member.topic_names, member.topic_regex, member.assignor, member.principal)
 
 
 def _owners(group: ConsumerGroup, arrival: Arrival) -> dict[tuple[bytes, int], str]:

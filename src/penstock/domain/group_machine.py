@@ -39,6 +39,7 @@ from penstock.domain.group_commands import (
     Decision,
     DeleteGroup,
     DeleteOffsets,
+    EndTransaction,
     ExpireOffsets,
     FetchOffsets,
     ForgetTopics,
@@ -75,6 +76,7 @@ from penstock.domain.group_offsets import (
     decide_expiry,
     decide_fetch,
     decide_transaction_commit,
+    decide_transaction_end,
 )
 from penstock.domain.group_records import (
     CLASSIC_KEY,
@@ -90,21 +92,32 @@ from penstock.domain.group_records import (
     Removed,
     TargetEpochStored,
     TargetStored,
-    TransactionEnded,
+    pending_producer,
 )
 from penstock.domain.group_values import GroupConfig, GroupError, GroupKind, TopicFacts
 from penstock.domain.offsets_store import OffsetStore
 
 
 class Group:
-    __slots__ = ("_config", "_topics", "classic", "consumer", "offsets")
+    __slots__ = ("_classic", "_config", "_topics", "consumer", "offsets")
 
     def __init__(self, config: GroupConfig, topics: TopicFacts) -> None:
         self._config = config
         self._topics = topics
-        self.classic = ClassicGroup(config)
+        # Made when it is asked for: a node may hold a million groups of which nothing is kept but offsets.
+        self._classic: ClassicGroup | None = None
         self.consumer: ConsumerGroup | None = None
         self.offsets = OffsetStore()
+
+    @property
+    def classic(self) -> ClassicGroup:
+        if self._classic is None:
+            self._classic = ClassicGroup(self._config)
+        return self._classic
+
+    @classic.setter
+    def classic(self, group: ClassicGroup) -> None:
+        self._classic = group
 
     # ------------------------------------------------------------------ decide
 
@@ -143,6 +156,7 @@ class Group:
         self,
         command: CommitOffsets
         | CommitTransactionOffsets
+        | EndTransaction
         | FetchOffsets
         | DeleteOffsets
         | DeleteGroup
@@ -158,6 +172,9 @@ class Group:
                 return decide_fetch(self, command)
             case CommitTransactionOffsets():
                 return decide_transaction_commit(self, command, self._config, now_ms, out)
+            case EndTransaction():
+                decide_transaction_end(self, command, out)
+                return DONE
             case DeleteOffsets():
                 return decide_delete(self, command, self._topics, out)
             case ForgetTopics(topics):
@@ -276,8 +293,6 @@ class Group:
                 self.classic.apply_generation(record)
             case Removed():
                 self._apply_removal(record)
-            case TransactionEnded():
-                self.offsets.apply_transaction_end(record)
             case _:
                 assert_never(record)
 
@@ -285,6 +300,8 @@ class Group:
         key = record.key
         if key[0] == "offset":
             self.offsets.apply_removal(key[1], key[2])
+        elif (producer_id := pending_producer(key)) is not None:
+            self.offsets.apply_pending_removal(producer_id, key[1], key[2])
         elif key in (CLASSIC_KEY, GENERATION_KEY):
             # Never one without the other.
             self.classic = ClassicGroup(self._config)
@@ -303,7 +320,7 @@ class Group:
     # ------------------------------------------------------------------ what others ask
 
     def next_deadline_ms(self) -> int | None:
-        own = self.classic.deadlines.next_ms
+        own = None if self._classic is None else self._classic.deadlines.next_ms
         if self.consumer is None:
             return own
         other = self.consumer.deadlines.next_ms
@@ -325,4 +342,9 @@ class Group:
     @property
     def exists(self) -> bool:
         """False: nothing of it is kept and nobody is here, so it may be forgotten."""
-        return self.consumer is not None or not self.offsets.is_empty or not self.classic.is_pristine
+        return self.has_more_than_offsets or not self.offsets.is_empty
+
+    @property
+    def has_more_than_offsets(self) -> bool:
+        """False: there are offsets at the most, and a restart is nothing to it."""
+        return self.consumer is not None or (self._classic is not None and not self._classic.is_pristine)

@@ -10,6 +10,7 @@ from penstock.domain.group_commands import (
     CommitOffsets,
     CommitTransactionOffsets,
     DeleteOffsets,
+    EndTransaction,
     FetchOffsets,
     GroupReply,
     OffsetsFetched,
@@ -18,9 +19,10 @@ from penstock.domain.group_commands import (
     Refused,
 )
 from penstock.domain.group_consumer import ConsumerGroup
-from penstock.domain.group_records import NEVER_MS, NO_PRODUCER
+from penstock.domain.group_records import NEVER_MS
 from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
 from penstock.domain.offsets_store import OffsetStore
+from penstock.domain.transaction_state import VERSION_TWO
 
 
 class GroupWithOffsets(Protocol):
@@ -30,6 +32,8 @@ class GroupWithOffsets(Protocol):
 
     @property
     def exists(self) -> bool: ...
+    @property
+    def has_more_than_offsets(self) -> bool: ...
 
 
 def decide_commit(
@@ -45,7 +49,6 @@ def decide_commit(
         command.offsets,
         metadata_bytes_max=config.offset_metadata_bytes_max,
         expires_ms=expires_ms,
-        producer_id=NO_PRODUCER,
         now_ms=now_ms,
         out=out,
     )
@@ -55,7 +58,9 @@ def decide_commit(
 def decide_transaction_commit(
     group: GroupWithOffsets, command: CommitTransactionOffsets, config: GroupConfig, now_ms: int, out: Outbox
 ) -> GroupReply:
-    problem = _commit_problem(group, command, is_transactional=True, knows_epochs=False)
+    problem = group.offsets.transaction_problem(command.producer_id, command.producer_epoch)
+    if problem is None:
+        problem = _commit_problem(group, command, is_transactional=True, knows_epochs=False)
     if problem is not None:
         return Refused(problem)
     outcomes = group.offsets.decide_commit(
@@ -63,10 +68,20 @@ def decide_transaction_commit(
         metadata_bytes_max=config.offset_metadata_bytes_max,
         expires_ms=NEVER_MS,
         producer_id=command.producer_id,
+        producer_epoch=command.producer_epoch,
         now_ms=now_ms,
         out=out,
     )
     return OffsetsWritten(tuple(outcomes))
+
+
+def decide_transaction_end(group: GroupWithOffsets, command: EndTransaction, out: Outbox) -> None:
+    # With version 2 every transaction has an epoch, and its marker the one after it: a marker of the same epoch has
+    # ended the transaction before, and comes late.
+    last_epoch = command.producer_epoch - 1 if command.version >= VERSION_TWO else command.producer_epoch
+    group.offsets.decide_transaction_end(
+        command.producer_id, last_epoch=last_epoch, is_commit=command.is_commit, out=out
+    )
 
 
 def _commit_problem(
@@ -136,6 +151,8 @@ def decide_expiry(group: GroupWithOffsets, config: GroupConfig, topics: TopicFac
 
 def read_topics(group: GroupWithOffsets, topics: TopicFacts) -> frozenset[str] | None:
     """The topics that members read; None if that is not known."""
+    if not group.has_more_than_offsets:
+        return frozenset()
     if group.consumer is None:
         if group.classic.state is ClassicState.EMPTY:
             return frozenset()
@@ -144,11 +161,13 @@ def read_topics(group: GroupWithOffsets, topics: TopicFacts) -> frozenset[str] |
     names: list[str] = []
     for member in group.consumer.members.values():
         names += member.topic_names
-        names += (topics.matching(member.topic_regex) or ()) if member.topic_regex else ()
+        names += (topics.matching(member.topic_regex, member.principal) or ()) if member.topic_regex else ()
     return frozenset(names)
 
 
 def _quiet_since_ms(group: GroupWithOffsets) -> int:
+    if not group.has_more_than_offsets:
+        return 0
     if group.consumer is not None:
         # A group's last epoch began when its last member went.
         return group.consumer.stored_epoch.since_ms if group.consumer.is_empty else 0

@@ -11,9 +11,13 @@ in the record: whoever stores it puts it into the stored key, before this one.
     ("target-epoch", "", -1)      TargetEpochStored    the epoch that the target assignment is for
     ("target", member id, -1)     TargetStored         what a member shall have
     ("current", member id, -1)    CurrentStored        what a member has
-    ("offset", topic, partition)  OffsetStored         a committed offset, or one that waits for its transaction
+    ("offset", topic, partition)  OffsetStored         a committed offset
+    ("pending 7", topic, …)       OffsetStored         one that waits for the transaction of producer 7
 
-`TransactionEnded` stands for the control batch of a transaction: no key, never compacted away while it matters.
+No record says that a transaction has ended. What follows from it is written out: the offsets that count now, and
+tombstones of those that waited. So the log holds plain keyed records only, and is compacted like any other.
+
+As bytes they are arrays: names of fields would be half of an offset's bytes. New fields go to the end, with a default.
 """
 
 from __future__ import annotations
@@ -37,7 +41,10 @@ TARGET_EPOCH_KEY: Final[RecordKey] = ("target-epoch", "", -1)
 Protocols = tuple[tuple[str, bytes], ...]
 
 NO_PRODUCER: Final = -1
+NO_EPOCH: Final = -1
 NEVER_MS: Final = -1
+
+_PENDING: Final = "pending "
 
 
 def member_key(member_id: str) -> RecordKey:
@@ -56,7 +63,17 @@ def offset_key(topic: str, partition: int) -> RecordKey:
     return ("offset", topic, partition)
 
 
-class ClassicMemberStored(msgspec.Struct, frozen=True):
+def pending_key(producer_id: int, topic: str, partition: int) -> RecordKey:
+    """A key of its own: compaction must not take the committed offset for one that this replaces."""
+    return (f"{_PENDING}{producer_id}", topic, partition)
+
+
+def pending_producer(key: RecordKey) -> int | None:
+    """Of a pending offset's key; None if it is another's."""
+    return int(key[0][len(_PENDING) :]) if key[0].startswith(_PENDING) else None
+
+
+class ClassicMemberStored(msgspec.Struct, frozen=True, array_like=True):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -68,7 +85,7 @@ class ClassicMemberStored(msgspec.Struct, frozen=True):
     is_behind: bool = False
 
 
-class ClassicGroupStored(msgspec.Struct, frozen=True, tag=True):
+class ClassicGroupStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
     generation: int
     protocol_type: str
     protocol: str
@@ -82,7 +99,7 @@ class ClassicGroupStored(msgspec.Struct, frozen=True, tag=True):
         return CLASSIC_KEY
 
 
-class GenerationStored(msgspec.Struct, frozen=True, tag=True):
+class GenerationStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Members hear of a generation before it is stable. It is kept that there was one, so that after a restart its
     number is not given to another: a member of the first could commit what a member of the second one holds.
     """
@@ -94,7 +111,7 @@ class GenerationStored(msgspec.Struct, frozen=True, tag=True):
         return GENERATION_KEY
 
 
-class EpochStored(msgspec.Struct, frozen=True, tag=True):
+class EpochStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
     epoch: int
     # A digest of the subscribed topics' ids and partition counts: after a restart it tells whether they changed.
     topics_digest: bytes
@@ -105,7 +122,7 @@ class EpochStored(msgspec.Struct, frozen=True, tag=True):
         return EPOCH_KEY
 
 
-class ClassicForm(msgspec.Struct, frozen=True):
+class ClassicForm(msgspec.Struct, frozen=True, array_like=True):
     """Of a member that speaks the classic protocol within a consumer group, while the group moves from one to the
     other.
     """
@@ -114,7 +131,7 @@ class ClassicForm(msgspec.Struct, frozen=True):
     protocols: Protocols
 
 
-class MemberStored(msgspec.Struct, frozen=True, tag=True):
+class MemberStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
     member_id: str
     instance_id: str | None
     rack_id: str | None
@@ -125,13 +142,15 @@ class MemberStored(msgspec.Struct, frozen=True, tag=True):
     topic_regex: str
     assignor: str | None
     classic: ClassicForm | None = None
+    # Who it is, as `kind:name`: a regular expression finds only what its member may see.
+    principal: str = ""
 
     @property
     def key(self) -> RecordKey:
         return member_key(self.member_id)
 
 
-class TargetEpochStored(msgspec.Struct, frozen=True, tag=True):
+class TargetEpochStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
     epoch: int
 
     @property
@@ -139,7 +158,7 @@ class TargetEpochStored(msgspec.Struct, frozen=True, tag=True):
         return TARGET_EPOCH_KEY
 
 
-class TargetStored(msgspec.Struct, frozen=True, tag=True):
+class TargetStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
     member_id: str
     partitions: Assignment
 
@@ -158,7 +177,7 @@ class MemberState(StrEnum):
     UNRELEASED = "unreleased"
 
 
-class CurrentStored(msgspec.Struct, frozen=True, tag=True):
+class CurrentStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
     member_id: str
     epoch: int
     previous_epoch: int
@@ -171,7 +190,7 @@ class CurrentStored(msgspec.Struct, frozen=True, tag=True):
         return current_key(self.member_id)
 
 
-class OffsetStored(msgspec.Struct, frozen=True, tag=True, gc=False):
+class OffsetStored(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     topic: str
     partition: int
     offset: int
@@ -184,20 +203,18 @@ class OffsetStored(msgspec.Struct, frozen=True, tag=True, gc=False):
     topic_id: bytes = NO_TOPIC_ID
     # With a producer it counts only once that producer's transaction has committed.
     producer_id: int = NO_PRODUCER
+    producer_epoch: int = NO_EPOCH
 
     @property
     def key(self) -> RecordKey:
+        if self.producer_id != NO_PRODUCER:
+            return pending_key(self.producer_id, self.topic, self.partition)
         return offset_key(self.topic, self.partition)
 
 
-class TransactionEnded(msgspec.Struct, frozen=True, tag=True):
-    producer_id: int
-    is_committed: bool
-
-
-class Removed(msgspec.Struct, frozen=True, tag=True):
+class Removed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     key: RecordKey
 
 
 ConsumerRecord = EpochStored | MemberStored | TargetEpochStored | TargetStored | CurrentStored
-GroupRecord = ClassicGroupStored | GenerationStored | ConsumerRecord | OffsetStored | TransactionEnded | Removed
+GroupRecord = ClassicGroupStored | GenerationStored | ConsumerRecord | OffsetStored | Removed

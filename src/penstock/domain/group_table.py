@@ -4,7 +4,9 @@ The same contract as `Group`, with the group's id in front, and for all groups t
 
     next_deadline_ms()   the earliest of all, or earlier: being woken in vain costs little, finding out costs more
     tick(now_ms)         the decisions of the groups that were due; their records are still to be applied and stored
-    end_transaction()    a control batch has been written or read: every group that waits for that producer learns of it
+    end_transaction()    the decisions of every group in which offsets wait for that transaction
+
+Offsets of a transaction are taken only with a guard that still holds: `guards`, see `group_guards`.
 """
 
 from __future__ import annotations
@@ -12,10 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from penstock.domain.group_commands import Decision, GroupCommand, Load, Tick, Unload
+from penstock.domain.group_commands import (
+    CommitTransactionOffsets,
+    Decision,
+    EndTransaction,
+    GroupCommand,
+    Load,
+    Refused,
+    Tick,
+    Unload,
+)
+from penstock.domain.group_guards import TransactionGuards
 from penstock.domain.group_machine import Group
-from penstock.domain.group_records import GroupRecord, OffsetStored, TransactionEnded
-from penstock.domain.group_values import GroupConfig, TopicFacts
+from penstock.domain.group_records import GroupRecord, OffsetStored, Removed, pending_producer
+from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
 
 
 class GroupTable:
@@ -26,7 +38,9 @@ class GroupTable:
         # Alarms, the earliest on top. A group has at most one that counts, in `_armed`; others are skipped when met.
         self._alarms: list[tuple[int, str]] = []
         self._armed: dict[str, int] = {}
+        # Where offsets wait for a producer's transaction.
         self._producer_groups: dict[int, dict[str, None]] = {}
+        self.guards = TransactionGuards()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -37,7 +51,13 @@ class GroupTable:
     def get(self, group_id: str) -> Group | None:
         return self._groups.get(group_id)
 
+    def topic_names(self) -> list[str]:
+        """The topics of which offsets are kept, anywhere."""
+        return sorted({name for group in self._groups.values() for name in group.offsets.topic_names()})
+
     def decide(self, group_id: str, command: GroupCommand, now_ms: int) -> Decision:
+        if type(command) is CommitTransactionOffsets and not self.guards.holds(command.producer_id, command.guard):
+            return Decision((), Refused(GroupError.INVALID_TXN_STATE))
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(self._config, self._topics)
@@ -50,21 +70,30 @@ class GroupTable:
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(self._config, self._topics)
-        group.apply(record)
         if type(record) is OffsetStored:
             # The most frequent record by far; it can end nothing and arms no alarm.
+            group.offsets.apply(record)
             if record.producer_id >= 0:
                 self._producer_groups.setdefault(record.producer_id, {})[group_id] = None
             return
+        group.apply(record)
+        if type(record) is Removed and (producer_id := pending_producer(record.key)) is not None:
+            self._forget_producer(group_id, group, producer_id)
         self._settle(group_id, group)
 
-    def end_transaction(self, producer_id: int, *, is_committed: bool) -> list[str]:
-        """Applied at once: the control batch is the record. Says which groups it concerned."""
-        group_ids = sorted(self._producer_groups.pop(producer_id, ()))
-        for group_id in group_ids:
-            if group_id in self._groups:
-                self.apply(group_id, TransactionEnded(producer_id, is_committed))
-        return group_ids
+    def _forget_producer(self, group_id: str, group: Group, producer_id: int) -> None:
+        group_ids = self._producer_groups.get(producer_id)
+        if group_ids is not None and not group.offsets.has_pending(producer_id):
+            group_ids.pop(group_id, None)
+            if not group_ids:
+                del self._producer_groups[producer_id]
+
+    def end_transaction(self, command: EndTransaction, now_ms: int) -> list[tuple[str, Decision]]:
+        """Also where nothing waits, and whoever asks about that transaction now is refused. As with `tick`, the caller
+        applies and stores."""
+        self.guards.end(command.producer_id)
+        group_ids = sorted(self._producer_groups.get(command.producer_id, ()))
+        return [(group_id, self.decide(group_id, command, now_ms)) for group_id in group_ids]
 
     def next_deadline_ms(self) -> int | None:
         while self._alarms and self._armed.get(self._alarms[0][1]) != self._alarms[0][0]:
@@ -82,10 +111,14 @@ class GroupTable:
 
     def load(self, now_ms: int) -> list[tuple[str, Decision]]:
         """After the last record of a replay."""
-        return [(group_id, self.decide(group_id, Load(), now_ms)) for group_id in self]
+        return [(group_id, self.decide(group_id, Load(), now_ms)) for group_id in self._with_members()]
 
     def unload(self, now_ms: int) -> list[tuple[str, Decision]]:
-        return [(group_id, self.decide(group_id, Unload(), now_ms)) for group_id in self]
+        return [(group_id, self.decide(group_id, Unload(), now_ms)) for group_id in self._with_members()]
+
+    def _with_members(self) -> list[str]:
+        """The others hold offsets alone: there may be a million of them, and nobody waits there."""
+        return sorted(group_id for group_id, group in self._groups.items() if group.has_more_than_offsets)
 
     def _settle(self, group_id: str, group: Group) -> None:
         deadline_ms = group.next_deadline_ms()

@@ -31,11 +31,11 @@ class ResolvedTopics(msgspec.Struct, frozen=True):
 
 def resolve_topics(members: Mapping[str, MemberStored], topics: TopicFacts) -> ResolvedTopics:
     # Most members of a group subscribe to the same, so that is looked up once.
-    resolved: dict[tuple[tuple[str, ...], str], tuple[bytes, ...]] = {}
+    resolved: dict[tuple[tuple[str, ...], str, str], tuple[bytes, ...]] = {}
     facts: dict[str, TopicFact] = {}
     by_member: dict[str, tuple[bytes, ...]] = {}
     for member_id, member in members.items():
-        wish = (member.topic_names, member.topic_regex)
+        wish = (member.topic_names, member.topic_regex, member.principal)
         if wish not in resolved:
             resolved[wish] = _look_up(member, topics, facts)
         by_member[member_id] = resolved[wish]
@@ -44,7 +44,7 @@ def resolve_topics(members: Mapping[str, MemberStored], topics: TopicFacts) -> R
 
 
 def _look_up(member: MemberStored, topics: TopicFacts, facts: dict[str, TopicFact]) -> tuple[bytes, ...]:
-    matched = topics.matching(member.topic_regex) if member.topic_regex else ()
+    matched = topics.matching(member.topic_regex, member.principal) if member.topic_regex else ()
     found: dict[bytes, None] = {}
     for name in (*member.topic_names, *(matched or ())):
         fact = topics.find(name)

@@ -43,6 +43,8 @@ class GroupError(Enum):
     GROUP_SUBSCRIBED_TO_TOPIC = "the group is subscribed to the topic"
     OFFSET_METADATA_TOO_LARGE = "the text kept with the offset is too long"
     UNSTABLE_OFFSET_COMMIT = "a transaction has not ended yet that commits this offset"
+    INVALID_PRODUCER_EPOCH = "a newer producer has taken over the transactional id"
+    INVALID_TXN_STATE = "the transaction has ended"
     FENCED_MEMBER_EPOCH = "the member is at another epoch: it must give up its partitions and join again"
     UNRELEASED_INSTANCE_ID = "the instance id is in use by a member that has not left"
     UNSUPPORTED_ASSIGNOR = "no such assignor on this node"
@@ -91,6 +93,9 @@ class GroupConfig(msgspec.Struct, frozen=True):
     migration: Migration = Migration.BIDIRECTIONAL  # group.consumer.migration.policy
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
     offset_metadata_bytes_max: int = 4_096  # offset.metadata.max.bytes
+    # How long commits are gathered before they are written together; 0: for one turn of the loop. Each is answered
+    # when it is on disk, so this is what a commit waits at the most for a disk with fewer and larger writes.
+    offsets_flush_ms: int = 0
 
 
 class TopicFact(msgspec.Struct, frozen=True):
@@ -109,8 +114,10 @@ class TopicFacts(Protocol):
 
     def name_of(self, topic_id: bytes) -> str | None: ...
 
-    def matching(self, expression: str) -> tuple[str, ...] | None:
-        """The names that the whole expression matches, internal topics left out; None if it cannot be compiled."""
+    def matching(self, expression: str, principal: str) -> tuple[str, ...] | None:
+        """The names that the whole expression matches, without internal topics and those that the principal may not
+        see; None if it cannot be compiled. What somebody may see changes the revision too.
+        """
 
 
 class Deadlines:

@@ -1,11 +1,14 @@
 """The committed offsets of one group: written, read, deleted, expired. Who may do what is the group's business.
 
     committed    one value per (topic, partition)
-    pending      offsets of transactions that have not ended, by producer; a commit moves them over, an abort drops them
+    pending      offsets of transactions that have not ended, by producer; their end writes those that count and removes
+                 them all
 
 When a transaction commits, its offset counts only if nothing was committed for that partition after it: the later one
 of the two in the log wins, not the one whose transaction ended later. So every applied offset gets a running number;
-it is not kept, because a replay gives the same order again.
+it is not kept, because a replay gives the same order again, of a compacted log too. Where offsets of several
+transactions wait, the first that commits is written after the others although it came before them: they are written
+once more, behind it, and the order is as it was.
 
 A reader that asks for stable offsets is refused those of partitions with a pending offset: what it would read may be
 about to change, and it would process the same input again (KIP-447).
@@ -26,11 +29,12 @@ from penstock.domain.group_commands import (
 )
 from penstock.domain.group_records import (
     NEVER_MS,
+    NO_EPOCH,
     NO_PRODUCER,
     OffsetStored,
     Removed,
-    TransactionEnded,
     offset_key,
+    pending_key,
 )
 from penstock.domain.group_values import NO_TOPIC_ID, GroupError
 
@@ -64,19 +68,16 @@ class OffsetStore:
         place = (topic, partition)
         self._committed.pop(place, None)
         self._orders.pop(place, None)
-        for producer_id in list(self._pending):
-            offsets = self._pending[producer_id]
-            offsets.pop(place, None)
-            if not offsets:
-                del self._pending[producer_id]
 
-    def apply_transaction_end(self, record: TransactionEnded) -> None:
-        for place, (order, offset) in self._pending.pop(record.producer_id, {}).items():
-            if record.is_committed and order > self._orders.get(place, 0):
-                self._committed[place] = msgspec.structs.replace(offset, producer_id=NO_PRODUCER)
-                self._orders[place] = order
-        if not self._pending:
-            self._orders.clear()
+    def apply_pending_removal(self, producer_id: int, topic: str, partition: int) -> None:
+        offsets = self._pending.get(producer_id)
+        if offsets is None:
+            return
+        offsets.pop((topic, partition), None)
+        if not offsets:
+            del self._pending[producer_id]
+            if not self._pending:
+                self._orders.clear()
 
     def snapshot(self) -> list[OffsetStored]:
         """In an order that tells again what came first where a transaction is open."""
@@ -98,6 +99,13 @@ class OffsetStore:
 
     def producers(self) -> list[int]:
         return sorted(self._pending)
+
+    def has_pending(self, producer_id: int) -> bool:
+        return producer_id in self._pending
+
+    def topic_names(self) -> set[str]:
+        waiting = {topic for offsets in self._pending.values() for topic, _partition in offsets}
+        return {topic for topic, _partition in self._committed} | waiting
 
     def get(self, topic: str, partition: int) -> OffsetStored | None:
         return self._committed.get((topic, partition))
@@ -141,9 +149,10 @@ class OffsetStore:
         *,
         metadata_bytes_max: int,
         expires_ms: int,
-        producer_id: int,
         now_ms: int,
         out: Outbox,
+        producer_id: int = NO_PRODUCER,
+        producer_epoch: int = NO_EPOCH,
     ) -> list[PartitionOutcome]:
         outcomes = []
         for given in offsets:
@@ -163,16 +172,44 @@ class OffsetStore:
                         expires_ms,
                         given.topic_id,
                         producer_id,
+                        producer_epoch,
                     )
                 )
             outcomes.append(PartitionOutcome(given.topic, given.partition, error))
         return outcomes
 
+    def transaction_problem(self, producer_id: int, producer_epoch: int) -> GroupError | None:
+        """The transaction's coordinator knows better and is asked first; this holds whatever it says."""
+        offsets = self._pending.get(producer_id)
+        if offsets is None:
+            return None
+        # One is as good as another: no two epochs wait together, by this very rule.
+        _order, waiting = next(iter(offsets.values()))
+        if waiting.producer_epoch > producer_epoch:
+            return GroupError.INVALID_PRODUCER_EPOCH
+        # An earlier transaction has not ended here yet, and its end must not decide about this one too. Every client
+        # tries again at this answer.
+        return GroupError.COORDINATOR_NOT_AVAILABLE if waiting.producer_epoch < producer_epoch else None
+
+    def decide_transaction_end(self, producer_id: int, *, last_epoch: int, is_commit: bool, out: Outbox) -> None:
+        """Offsets of epochs up to `last_epoch`: those of a later one belong to a transaction that goes on."""
+        for place, (order, waiting) in sorted(self._pending.get(producer_id, {}).items()):
+            if waiting.producer_epoch > last_epoch:
+                continue
+            if is_commit and order > self._orders.get(place, 0):
+                out.records.append(msgspec.structs.replace(waiting, producer_id=NO_PRODUCER, producer_epoch=NO_EPOCH))
+                out.records += self._pending_after(place, order)
+            out.records.append(Removed(waiting.key))
+
+    def _pending_after(self, place: _Place, order: int) -> list[OffsetStored]:
+        """What waits for other transactions and was written after this one, in its order."""
+        found = [offsets[place] for offsets in self._pending.values() if place in offsets]
+        return [waiting for number, waiting in sorted(found, key=lambda entry: entry[0]) if number > order]
+
     def decide_delete(
         self, partitions: Iterable[PartitionName], *, is_read: Callable[[str], bool], out: Outbox
     ) -> list[PartitionOutcome]:
         """Offsets of topics that a member reads stay: it would start over in the middle of its work."""
-        unstable = self._unstable()
         outcomes = []
         for named in partitions:
             place = (named.topic, named.partition)
@@ -180,21 +217,29 @@ class OffsetStore:
                 error = GroupError.GROUP_SUBSCRIBED_TO_TOPIC
                 outcomes.append(PartitionOutcome(named.topic, named.partition, error))
                 continue
-            if place in self._committed or place in unstable:
-                out.records.append(Removed(offset_key(*place)))
+            self._remove(place, out)
             outcomes.append(PartitionOutcome(named.topic, named.partition))
         return outcomes
 
     def decide_forget(self, topics: Iterable[str], out: Outbox) -> None:
         gone = frozenset(topics)
-        out.records += [
-            Removed(offset_key(*place))
-            for place in sorted(self._committed.keys() | self._unstable())
-            if place[0] in gone
-        ]
+        waiting = {place for place in self._unstable() if place[0] in gone}
+        for place in sorted({place for place in self._committed if place[0] in gone} | waiting):
+            self._remove(place, out)
 
     def decide_forget_all(self, out: Outbox) -> None:
-        out.records += [Removed(offset_key(*place)) for place in sorted(self._committed.keys() | self._unstable())]
+        for place in sorted(self._committed.keys() | self._unstable()):
+            self._remove(place, out)
+
+    def _remove(self, place: _Place, out: Outbox) -> None:
+        """With what waits for a transaction there: its end must not bring back what is gone."""
+        if place in self._committed:
+            out.records.append(Removed(offset_key(*place)))
+        out.records += [
+            Removed(pending_key(producer_id, *place))
+            for producer_id in sorted(self._pending)
+            if place in self._pending[producer_id]
+        ]
 
     def decide_expiry(
         self,
@@ -210,13 +255,13 @@ class OffsetStore:
         True if nothing is left.
         """
         unstable = self._unstable()
-        gone = [
+        gone = sorted(
             place
-            for place, stored in sorted(self._committed.items())
-            if place not in unstable
+            for place, stored in self._committed.items()
+            if _is_expired(stored, retention_ms, quiet_since_ms, now_ms)
+            and place not in unstable
             and not is_read(stored.topic)
-            and _is_expired(stored, retention_ms, quiet_since_ms, now_ms)
-        ]
+        )
         out.records += [Removed(offset_key(*place)) for place in gone]
         return len(gone) == len(self._committed) and not self._pending
 

@@ -14,6 +14,7 @@ A batch names its producer (id, epoch) and the sequence numbers of its records, 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -94,13 +95,19 @@ class ProducerState:
         return self.epoch, tuple(self.batches)
 
 
+def _spares_nobody(_producer_id: int) -> bool:
+    return False
+
+
 class ProducerSequences:
-    __slots__ = ("_producers", "change_count", "producers_max")
+    __slots__ = ("_producers", "change_count", "is_spared", "producers_max")
 
     def __init__(self, producers_max: int = PRODUCERS_MAX_DEFAULT) -> None:
         # In the order of their last batch, so that the longest silent one is the first.
         self._producers: dict[int, ProducerState] = {}
         self.producers_max = producers_max
+        # Not to be forgotten however silent: a transaction under way must go on where it was.
+        self.is_spared: Callable[[int], bool] = _spares_nobody
         # Grows with every change: whoever saves the state knows whether what was saved is still true.
         self.change_count = 0
 
@@ -118,6 +125,9 @@ class ProducerSequences:
     def states(self) -> list[tuple[int, ProducerState]]:
         """Taken at once, looked at later, by another thread: only the last batch of each may be asked for there."""
         return list(self._producers.items())
+
+    def state_of(self, producer_id: int) -> ProducerState | None:
+        return self._producers.get(producer_id)
 
     def check(self, header: SequencedBatch) -> SequenceVerdict:
         state = self._producers.get(header.producer_id)
@@ -138,7 +148,7 @@ class ProducerSequences:
     def apply(self, header: SequencedBatch) -> None:
         """The batch is in the log at `header.base_offset`. Never refuses."""
         producer_id = header.producer_id
-        if producer_id < 0:
+        if producer_id < 0 or header.base_sequence < 0:
             return
         state = self._producers.pop(producer_id, None)
         if state is None or state.epoch != header.producer_epoch:
@@ -153,7 +163,12 @@ class ProducerSequences:
         state.seen_ms = _UNSEEN
         self.change_count += 1
         if len(self._producers) > self.producers_max:
-            del self._producers[next(iter(self._producers))]
+            self._forget_longest_silent()
+
+    def _forget_longest_silent(self) -> None:
+        silent = next((known for known in self._producers if not self.is_spared(known)), None)
+        if silent is not None:
+            del self._producers[silent]
 
     def expire(self, now_ms: int, *, expiration_ms: int) -> int:
         """A sweep, made now and then: forgets producers silent for so long, and says how many they were."""
@@ -162,7 +177,7 @@ class ProducerSequences:
         for producer_id, state in self._producers.items():
             if state.seen_ms == _UNSEEN:
                 state.seen_ms = now_ms
-            elif state.seen_ms <= horizon:
+            elif state.seen_ms <= horizon and not self.is_spared(producer_id):
                 silent.append(producer_id)
         for producer_id in silent:
             del self._producers[producer_id]

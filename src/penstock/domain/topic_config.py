@@ -50,14 +50,29 @@ _DEFINITION_LIST: Final = (
     _define(
         "cleanup.policy", ConfigType.LIST, "delete",
         "What happens to old records: `delete` retires whole segments by age and size, `compact` keeps the last record "
-        "of each key.",
+        "of each key; empty: nothing, they are kept for ever.",
         allowed=("delete", "compact"), node_name="log.cleanup.policy",
+    ),
+    _define(
+        "compression.gzip.level", ConfigType.INT, "-1",
+        "How hard gzip works where compression.type asks for it; -1 for its own default.",
+        lowest=-1, highest=9, node_name="compression.gzip.level", has_effect=_IDLE,
+    ),
+    _define(
+        "compression.lz4.level", ConfigType.INT, "9",
+        "How hard lz4 works where compression.type asks for it.",
+        lowest=1, highest=17, node_name="compression.lz4.level", has_effect=_IDLE,
     ),
     _define(
         "compression.type", ConfigType.STRING, "producer",
         "The codec of stored batches; `producer` keeps them as they were sent, which always happens.",
         allowed=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         node_name="compression.type", has_effect=_IDLE,
+    ),
+    _define(
+        "compression.zstd.level", ConfigType.INT, "3",
+        "How hard zstd works where compression.type asks for it.",
+        lowest=-131072, highest=22, node_name="compression.zstd.level", has_effect=_IDLE,
     ),
     _define(
         "delete.retention.ms", ConfigType.LONG, str(_DAY_MS),
@@ -249,7 +264,22 @@ def validate(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
         problem = _check(name, overrides[name])
         if problem is not None:
             problems.append(problem)
-    return problems
+    return problems or contradictions(overrides)
+
+
+def contradictions(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
+    """Settings that are legal each by itself, and not together."""
+    lowest, highest = (_number(overrides, name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+    if lowest <= highest:
+        return []
+    reason = f"min.compaction.lag.ms is {lowest}, more than max.compaction.lag.ms, which is {highest}"
+    return [ConfigProblem("min.compaction.lag.ms", reason)]
+
+
+def _number(overrides: Mapping[str, str | None], name: str) -> int:
+    definition = DEFINITIONS[name]
+    value = definition.parse(overrides.get(name) or definition.default)
+    return value if isinstance(value, int) else int(definition.default)
 
 
 def _check(name: str, text: str | None) -> ConfigProblem | None:

@@ -90,6 +90,8 @@ class TransactionProblem(Enum):
     INVALID_TXN_STATE = "there is no transaction that could end in this way"
     TRANSACTION_ABORTABLE = "the partition is not part of the transaction"
     TRANSACTIONAL_ID_NOT_FOUND = "nobody has used the transactional id, or not for a long time"
+    # Never decided by the machine: its shell says it.
+    COORDINATOR_NOT_AVAILABLE = "what the coordinator knows cannot be read or stored just now: try again"
 
 
 class Refused(msgspec.Struct, frozen=True):

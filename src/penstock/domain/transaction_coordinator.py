@@ -178,6 +178,11 @@ class TransactionCoordinator:
             and (id_matches is None or id_matches(transactional_id))
         ]
 
+    def open_since_ms(self) -> list[int]:
+        """When each of the transactions that are under way began."""
+        ongoing = TransactionState.ONGOING
+        return [metadata.start_ms for metadata in self._transactions.values() if metadata.state is ongoing]
+
     def as_dict(self) -> dict[str, TransactionMetadata]:
         """Everything that the records have said, in the order of the ids."""
         return dict(sorted(self._transactions.items()))

@@ -6,7 +6,8 @@ what they must leave out.
         ProducerSequences.check(header)  a duplicate is answered with its offset; out of order is refused
         Admitted                         write, then apply(header)
         VerificationNeeded               guard = begin_verification(header, …); ask the coordinator; when it agrees,
-                                         check(header, guard=guard) and the sequences again, and write
+                                         check(header, guard=guard) and the sequences again, and write;
+                                         when it does not, withdraw_verification(header, guard)
     a marker from the coordinator        check_marker(…); written, then apply_marker(header, …)
     recovery                             from_bytes of a snapshot, then apply and apply_marker as the log is read
     the disk has it                      advance(high_watermark)
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Collection
 from typing import Final, Protocol
 
 import msgspec
@@ -192,7 +194,7 @@ class PartitionTransactions:
     def _check_first_sequence(self, header: TransactionalBatch) -> AppendVerdict:
         """Positions of a group come without a sequence; they are welcome in any order."""
         sequence = header.base_sequence
-        lowest, version = self._verifications.expected_sequence(header.producer_id)
+        lowest, version = self._verifications.expected_sequence(header.producer_id, header.producer_epoch)
         # With version 2 every transaction has an epoch of its own, in which sequences start from 0.
         expected = 0 if version >= VERSION_TWO else lowest
         return OutOfOrderSequence(expected, sequence) if sequence > expected else _ADMITTED
@@ -202,6 +204,10 @@ class PartitionTransactions:
         return self._verifications.begin(
             header.producer_id, header.producer_epoch, header.base_sequence, version=version, now_ms=now_ms
         )
+
+    def withdraw_verification(self, header: TransactionalBatch, guard: int) -> None:
+        """The coordinator refused: nothing is left of what was asked."""
+        self._verifications.withdraw(header.producer_id, header.producer_epoch, guard)
 
     def check_marker(
         self, producer_id: int, producer_epoch: int, *, coordinator_epoch: int, version: int
@@ -301,6 +307,9 @@ class PartitionTransactions:
         if high_watermark <= self.high_watermark:
             return
         self.high_watermark = high_watermark
+        # After every turn of every partition: where there are no transactions this must cost nothing.
+        if not self._undo and not self._unreadable:
+            return
         self._undo_start = max(self._undo_start, high_watermark)
         while self._undo and self._undo[0][0] < high_watermark:
             self._undo.popleft()
@@ -315,11 +324,22 @@ class PartitionTransactions:
                 unstable = first_offset
         self._first_unstable = unstable
 
-    def move_log_start(self, log_start: int) -> None:
-        """Retention or a deletion: what lies below is gone. A transaction that began there is still under way."""
+    def move_log_start(self, log_start: int, *, kept_from: int | None = None) -> None:
+        """Retention or a deletion: what lies below is gone. A transaction that began there is still under way.
+
+        `kept_from`: records from there on may come back by a crash, and with them what was aborted.
+        """
         self.log_start = max(self.log_start, log_start)
-        self.aborted.drop_before(self.log_start)
-        self.change_count += 1
+        self.change_count += bool(self.aborted.drop_before(self.log_start if kept_from is None else kept_from))
+
+    def forget_aborts(self, marker_offsets: Collection[int]) -> None:
+        """Compaction has left nothing of what these markers aborted, and may have taken the markers too: a reader who
+        was told of them would wait for a marker, and leave out what the producer committed later."""
+        self.change_count += bool(self.aborted.remove(marker_offsets))
+
+    def follow(self, earlier: PartitionTransactions) -> None:
+        """This one was read from the log and takes the place of `earlier`, whose guards open nothing here."""
+        self._verifications.follow(earlier._verifications)
 
     def truncate_to(self, log_end: int) -> bool:
         """The batches from `log_end` on are gone. False, and nothing is changed: that is further back than is
@@ -365,6 +385,21 @@ class PartitionTransactions:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to save."""
+        return not self._producers and not len(self.aborted)
+
+    def is_ongoing(self, producer_id: int) -> bool:
+        return producer_id in self._ongoing
+
+    def states(self) -> list[tuple[int, ProducerTransaction]]:
+        """Taken at once, looked at later, by another thread."""
+        return list(self._producers.items())
+
+    def state_of(self, producer_id: int) -> ProducerTransaction | None:
+        return self._producers.get(producer_id)
 
     @property
     def ongoing(self) -> dict[int, int]:

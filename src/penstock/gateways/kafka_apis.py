@@ -10,23 +10,36 @@ from typing import Any, cast
 from penstock.base.clock import Clock
 from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.broker.marker_writer import MarkerWriter
+from penstock.broker.transaction_coordinators import TransactionCoordinators
+from penstock.cluster.access_catalog import AccessCatalog
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.codec.wire import Request
+from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.codec.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest
+from penstock.codec.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
 from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.codec.wire.messages.create_acls import CreateAclsRequest
 from penstock.codec.wire.messages.create_partitions import CreatePartitionsRequest
 from penstock.codec.wire.messages.create_topics import CreateTopicsRequest
+from penstock.codec.wire.messages.delete_acls import DeleteAclsRequest
 from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.codec.wire.messages.delete_records import DeleteRecordsRequest
 from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest
+from penstock.codec.wire.messages.describe_acls import DescribeAclsRequest
 from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest
 from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from penstock.codec.wire.messages.describe_producers import DescribeProducersRequest
 from penstock.codec.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from penstock.codec.wire.messages.describe_transactions import DescribeTransactionsRequest
+from penstock.codec.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from penstock.codec.wire.messages.end_txn import EndTxnRequest
 from penstock.codec.wire.messages.fetch import FetchRequest
 from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.codec.wire.messages.heartbeat import HeartbeatRequest
@@ -36,6 +49,7 @@ from penstock.codec.wire.messages.join_group import JoinGroupRequest
 from penstock.codec.wire.messages.leave_group import LeaveGroupRequest
 from penstock.codec.wire.messages.list_groups import ListGroupsRequest
 from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
+from penstock.codec.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.codec.wire.messages.metadata import MetadataRequest
 from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.codec.wire.messages.offset_delete import OffsetDeleteRequest
@@ -43,9 +57,12 @@ from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from penstock.codec.wire.messages.produce import ProduceRequest
 from penstock.codec.wire.messages.sync_group import SyncGroupRequest
+from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from penstock.domain.access import Authorizer
 from penstock.domain.config_change import ConfigEntry
 from penstock.domain.fetch_session import FetchSessions
+from penstock.gateways.kafka_acls import AclsHandler
 from penstock.gateways.kafka_configs import ConfigsHandler
 from penstock.gateways.kafka_context import Handler
 from penstock.gateways.kafka_coordinators import CoordinatorsHandler
@@ -58,6 +75,10 @@ from penstock.gateways.kafka_offsets import OffsetsHandler
 from penstock.gateways.kafka_produce import ProduceHandler
 from penstock.gateways.kafka_producers import ProducersHandler
 from penstock.gateways.kafka_topics import TopicsHandler
+from penstock.gateways.kafka_transactions import TransactionsHandler
+from penstock.gateways.kafka_transactions_admin import TransactionsAdminHandler
+from penstock.gateways.kafka_transactions_offsets import TransactionOffsetsHandler
+from penstock.gateways.kafka_users import UsersHandler
 from penstock.gateways.kafka_versions import ApiVersionsHandler
 
 HandlerTable = dict[type[Request], Callable[[Any, Any], Any]]
@@ -69,6 +90,9 @@ def make_handlers(
     catalog: TopicCatalog,
     producer_ids: ProducerIds,
     groups: GroupCoordinator,
+    transactions: TransactionCoordinators,
+    markers: MarkerWriter,
+    access: AccessCatalog,
     authorizer: Authorizer,
     clock: Clock,
     readers: Executor,
@@ -82,7 +106,7 @@ def make_handlers(
     offsets = OffsetsHandler(broker, authorizer, readers)
     metadata = MetadataHandler(broker, authorizer, address)
     table: HandlerTable = {
-        ProduceRequest: ProduceHandler(broker, authorizer).produce,
+        ProduceRequest: ProduceHandler(broker, authorizer, transactions).produce,
         FetchRequest: FetchHandler(broker, authorizer, clock, sessions, readers).fetch,
         ListOffsetsRequest: offsets.list_offsets,
         OffsetForLeaderEpochRequest: offsets.offset_for_leader_epoch,
@@ -97,22 +121,22 @@ def make_handlers(
         AlterConfigsRequest: configs.alter_configs,
         IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         DescribeLogDirsRequest: configs.describe_log_dirs,
-        InitProducerIdRequest: ProducersHandler(producer_ids, authorizer).init_producer_id,
-        **_group_handlers(broker, groups, authorizer, address),
+        InitProducerIdRequest: ProducersHandler(producer_ids, transactions, authorizer).init_producer_id,
+        FindCoordinatorRequest: CoordinatorsHandler(groups, transactions, authorizer, address).find_coordinator,
+        **_group_handlers(broker, groups, authorizer),
+        **_transaction_handlers(broker, transactions, markers, groups, authorizer),
+        **_access_handlers(access, authorizer),
     }
     versions = ApiVersionsHandler([*(request.api_key for request in table), ApiVersionsRequest.api_key])
     table[ApiVersionsRequest] = versions.api_versions
     return {request.api_key: cast(Handler, handler) for request, handler in table.items()}
 
 
-def _group_handlers(
-    broker: Broker, groups: GroupCoordinator, authorizer: Authorizer, address: Callable[[], NodeAddress]
-) -> HandlerTable:
+def _group_handlers(broker: Broker, groups: GroupCoordinator, authorizer: Authorizer) -> HandlerTable:
     members = GroupsHandler(groups, authorizer)
     offsets = GroupOffsetsHandler(broker, groups, authorizer)
     admin = GroupAdminHandler(broker, groups, authorizer)
     return {
-        FindCoordinatorRequest: CoordinatorsHandler(groups, authorizer, address).find_coordinator,
         JoinGroupRequest: members.join_group,
         SyncGroupRequest: members.sync_group,
         HeartbeatRequest: members.heartbeat,
@@ -125,4 +149,37 @@ def _group_handlers(
         ConsumerGroupDescribeRequest: admin.consumer_group_describe,
         ListGroupsRequest: admin.list_groups,
         DeleteGroupsRequest: admin.delete_groups,
+    }
+
+
+def _transaction_handlers(
+    broker: Broker,
+    transactions: TransactionCoordinators,
+    markers: MarkerWriter,
+    groups: GroupCoordinator,
+    authorizer: Authorizer,
+) -> HandlerTable:
+    producers = TransactionsHandler(broker, transactions, groups, authorizer)
+    offsets = TransactionOffsetsHandler(broker, transactions, groups, authorizer)
+    admin = TransactionsAdminHandler(broker, transactions, markers, authorizer)
+    return {
+        AddPartitionsToTxnRequest: producers.add_partitions_to_txn,
+        AddOffsetsToTxnRequest: producers.add_offsets_to_txn,
+        EndTxnRequest: producers.end_txn,
+        TxnOffsetCommitRequest: offsets.txn_offset_commit,
+        WriteTxnMarkersRequest: admin.write_txn_markers,
+        DescribeProducersRequest: admin.describe_producers,
+        DescribeTransactionsRequest: admin.describe_transactions,
+        ListTransactionsRequest: admin.list_transactions,
+    }
+
+
+def _access_handlers(access: AccessCatalog, authorizer: Authorizer) -> HandlerTable:
+    acls, users = AclsHandler(access, authorizer), UsersHandler(access, authorizer)
+    return {
+        DescribeAclsRequest: acls.describe_acls,
+        CreateAclsRequest: acls.create_acls,
+        DeleteAclsRequest: acls.delete_acls,
+        DescribeUserScramCredentialsRequest: users.describe_user_scram_credentials,
+        AlterUserScramCredentialsRequest: users.alter_user_scram_credentials,
     }

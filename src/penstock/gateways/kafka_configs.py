@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.cluster.topic_catalog import Altered, InvalidConfig, TopicCatalog, UnknownTopic
+from penstock.cluster.topic_catalog import Altered, InvalidConfig, Settled, TopicCatalog, UnknownTopic
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages import alter_configs, incremental_alter_configs
-from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 from penstock.codec.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,18 +28,22 @@ from penstock.codec.wire.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from penstock.codec.wire.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
 from penstock.codec.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from penstock.domain import access
+from penstock.domain import access, group_settings, node_config, topic_rules
 from penstock.domain.access import CLUSTER, Authorizer, Operation
 from penstock.domain.config_change import (
     ConfigChange,
     ConfigEntry,
     ConfigOperation,
+    ConfigSource,
+    SettingsChange,
+    changed_by,
     describe,
-    node_entries_of_topic_defaults,
+    replaced_by,
 )
 from penstock.domain.topic_config import DEFINITIONS
 from penstock.gateways.kafka_context import RequestContext
@@ -47,6 +51,9 @@ from penstock.gateways.kafka_store import STORE_FAILED_CODE, StoreFailed, ask_st
 
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
+# Where a node is named, this stands for all of them.
+ALL_NODES: Final = ""
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -90,7 +97,7 @@ class ConfigsHandler:
             )
         keys = frozenset(resource.configuration_keys or ())
         return DescribeConfigsResult(
-            error_message=None,
+            error_message="",
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
             configs=[_config_result(entry, request) for entry in entries if not keys or entry.name in keys],
@@ -102,20 +109,33 @@ class ConfigsHandler:
             if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, access.topic(name)):
                 return _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not describe {name!r}")
             topic = self._catalog.by_name(name)
+            if topic is None and (reason := topic_rules.check_name(name)) is not None:
+                return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
             if topic is None:
                 return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-            return describe(DEFINITIONS, topic.overrides, self._broker.config.topic_defaults)
+            return describe(DEFINITIONS, topic.overrides, self._broker.topic_defaults)
         if resource.resource_type == BROKER:
             if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, CLUSTER):
                 return _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not describe nodes")
-            if name not in {"", str(self._node_id)}:
-                return _Refused(ErrorCode.INVALID_REQUEST, f"node {name!r} is not this node, {self._node_id}")
-            defaults = node_entries_of_topic_defaults(DEFINITIONS, self._broker.config.topic_defaults)
-            return [*self._node_entries, *defaults]
-        return _Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"resource type {resource.resource_type}: topics (2) and nodes (4) have settings",
-        )
+            if name not in {ALL_NODES, str(self._node_id)}:
+                return self._another_node(name)
+            if name == ALL_NODES:
+                # Only what was set for all nodes: the rest may differ from one to the next.
+                return [entry for entry in self._described_node() if entry.source is ConfigSource.NODE_DYNAMIC_DEFAULT]
+            return [*self._node_entries, *self._described_node()]
+        if resource.resource_type == GROUP:
+            if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, access.group(name)):
+                return _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"{context.principal} may not describe {name!r}")
+            stored = self._catalog.group_config(name)
+            return describe(group_settings.DEFINITIONS, stored, override_source=ConfigSource.GROUP)
+        return _no_settings(resource.resource_type)
+
+    def _described_node(self) -> list[ConfigEntry]:
+        stored = self._catalog.node_config(None), self._catalog.node_config(self._node_id)
+        return node_config.describe(self._broker.config.topic_defaults, *stored)
+
+    def _another_node(self, name: str) -> _Refused:
+        return _Refused(ErrorCode.INVALID_REQUEST, f"node {name[:80]!r} is not this node, {self._node_id}")
 
     # AlterConfigs
 
@@ -124,11 +144,9 @@ class ConfigsHandler:
         for resource in request.resources:
             overrides = {config.name: config.value for config in resource.configs}
             refused = self._refuse_alter(resource.resource_type, resource.resource_name, context)
+            refused = refused or _named_twice(request.resources, resource) or _without_value(overrides)
             if refused is None:
-                outcome = await ask_store(
-                    self._catalog.replace_config(resource.resource_name, overrides, validate_only=request.validate_only)
-                )
-                refused = _alter_refusal(outcome)
+                refused = await self._replace(resource, overrides, validate_only=request.validate_only)
             responses.append(
                 alter_configs.AlterConfigsResourceResponse(
                     error_code=ErrorCode.NONE if refused is None else refused.code,
@@ -145,14 +163,12 @@ class ConfigsHandler:
         responses = []
         for resource in request.resources:
             refused = self._refuse_alter(resource.resource_type, resource.resource_name, context)
+            refused = refused or _named_twice(request.resources, resource)
             changes = _changes(resource.configs)
             if isinstance(changes, _Refused):
                 refused = refused or changes
             elif refused is None:
-                outcome = await ask_store(
-                    self._catalog.change_config(resource.resource_name, changes, validate_only=request.validate_only)
-                )
-                refused = _alter_refusal(outcome)
+                refused = await self._change(resource, changes, validate_only=request.validate_only)
             responses.append(
                 incremental_alter_configs.AlterConfigsResourceResponse(
                     error_code=ErrorCode.NONE if refused is None else refused.code,
@@ -163,14 +179,61 @@ class ConfigsHandler:
             )
         return IncrementalAlterConfigsResponse(responses=responses)
 
-    def _refuse_alter(self, resource_type: int, name: str, context: RequestContext) -> _Refused | None:
-        if resource_type != TOPIC:
-            return _Refused(
-                ErrorCode.INVALID_REQUEST,
-                "only a topic's settings change while the node runs; a node's stand in its configuration",
+    async def _replace(
+        self, resource: AlterConfigsResource, overrides: dict[str, str | None], *, validate_only: bool
+    ) -> _Refused | None:
+        name = resource.resource_name
+        if resource.resource_type == TOPIC:
+            return _alter_refusal(
+                await ask_store(self._catalog.replace_config(name, overrides, validate_only=validate_only))
             )
-        if not self._authorizer.authorize(context.principal, Operation.ALTER_CONFIGS, access.topic(name)):
-            return _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not alter {name!r}")
+        validate = node_config.validate if resource.resource_type == BROKER else group_settings.validate
+        change = replaced_by(overrides, validate)
+        return await self._settle(resource.resource_type, name, change, validate_only=validate_only)
+
+    async def _change(
+        self,
+        resource: IncrementalResource,
+        changes: list[ConfigChange],
+        *,
+        validate_only: bool,
+    ) -> _Refused | None:
+        name = resource.resource_name
+        if resource.resource_type == TOPIC:
+            return _alter_refusal(
+                await ask_store(self._catalog.change_config(name, changes, validate_only=validate_only))
+            )
+        module = node_config if resource.resource_type == BROKER else group_settings
+        change = changed_by(changes, module.DEFINITIONS, module.validate)
+        return await self._settle(resource.resource_type, name, change, validate_only=validate_only)
+
+    async def _settle(
+        self, resource_type: int, name: str, change: SettingsChange, *, validate_only: bool
+    ) -> _Refused | None:
+        if resource_type == BROKER:
+            node_id = None if name == ALL_NODES else self._node_id
+            settled = self._catalog.alter_node(node_id, change, validate_only=validate_only)
+        else:
+            settled = self._catalog.alter_group(name, change, validate_only=validate_only)
+        return _alter_refusal(await ask_store(settled))
+
+    def _refuse_alter(self, resource_type: int, name: str, context: RequestContext) -> _Refused | None:
+        kinds = {
+            TOPIC: (access.topic(name), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            BROKER: (CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            GROUP: (access.group(name), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        }
+        if resource_type not in kinds:
+            return _no_settings(resource_type)
+        resource, code = kinds[resource_type]
+        if not self._authorizer.authorize(context.principal, Operation.ALTER_CONFIGS, resource):
+            return _Refused(code, f"{context.principal} may not alter {name!r}")
+        if resource_type == BROKER and name not in {ALL_NODES, str(self._node_id)}:
+            return self._another_node(name)
+        if resource_type in {GROUP, TOPIC} and not name:
+            return _Refused(ErrorCode.INVALID_REQUEST, "groups and topics have names, and this one is empty")
+        if resource_type == TOPIC and (reason := topic_rules.check_name(name)) is not None:
+            return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         return None
 
     # DescribeLogDirs
@@ -193,7 +256,8 @@ class ConfigsHandler:
                 for shell in topic.partitions
                 if indexes is None or shell.index in indexes
             ]
-            topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
+            if partitions:
+                topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
         space = self._broker.space()
         result = DescribeLogDirsResult(
             log_dir=space.directory,
@@ -220,6 +284,26 @@ def _config_result(entry: ConfigEntry, request: DescribeConfigsRequest) -> Descr
     )
 
 
+def _named_twice(
+    resources: Sequence[alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource],
+    one: alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource,
+) -> _Refused | None:
+    """Which of two changes would win is nobody's guess, so neither is made."""
+    key = (one.resource_type, one.resource_name)
+    if sum((each.resource_type, each.resource_name) == key for each in resources) == 1:
+        return None
+    return _Refused(ErrorCode.INVALID_REQUEST, f"{one.resource_name!r} is named more than once")
+
+
+def _without_value(overrides: Mapping[str, str | None]) -> _Refused | None:
+    missing = [name for name, value in overrides.items() if value is None]
+    return (
+        _Refused(ErrorCode.INVALID_REQUEST, f"settings without a value: {', '.join(missing)[:200]}")
+        if missing
+        else None
+    )
+
+
 def _changes(
     configs: Sequence[incremental_alter_configs.AlterableConfig],
 ) -> list[ConfigChange] | _Refused:
@@ -228,6 +312,8 @@ def _changes(
         if config.config_operation not in {operation.value for operation in ConfigOperation}:
             reason = f"operation {config.config_operation} on {config.name!r} is not set, delete, append or subtract"
             return _Refused(ErrorCode.INVALID_REQUEST, reason)
+        if config.config_operation != ConfigOperation.DELETE and config.value is None:
+            return _Refused(ErrorCode.INVALID_REQUEST, f"setting {config.name!r} has no value")
         changes.append(ConfigChange(config.name, ConfigOperation(config.config_operation), config.value))
     for name, count in Counter(change.name for change in changes).items():
         if count > 1:
@@ -235,7 +321,12 @@ def _changes(
     return changes
 
 
-def _alter_refusal(outcome: Altered | UnknownTopic | InvalidConfig | StoreFailed) -> _Refused | None:
+def _no_settings(resource_type: int) -> _Refused:
+    reason = f"resource type {resource_type}: topics (2), nodes (4) and groups (32) have settings"
+    return _Refused(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _alter_refusal(outcome: Altered | Settled | UnknownTopic | InvalidConfig | StoreFailed) -> _Refused | None:
     if isinstance(outcome, StoreFailed):
         return _Refused(STORE_FAILED_CODE, outcome.reason)
     if isinstance(outcome, UnknownTopic):

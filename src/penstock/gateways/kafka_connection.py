@@ -7,7 +7,8 @@
 
 Rules:
 - A frame is handled straight out of the receive buffer. Batches are written to the log before the call returns, so
-  nothing of a request outlives it, and a producer's bytes are held once.
+  nothing of a request outlives it, and a producer's bytes are held once. A batch that has to wait, because it begins a
+  transaction and its coordinator must be asked, is copied.
 - Only Produce is pipelined: many requests may wait for one disk sync. Any other request that has to wait (a parked
   Fetch, a topic being created) stops the frames behind it from being looked at, as Kafka does. So a connection never
   owes more than one large reply.

@@ -35,5 +35,5 @@ NO_REPLY: Final = NoReply()
 # never learn that its topic is gone.
 HANG_UP: Final = NoReply()
 
-HandlerResult = Response | PendingReply | NoReply | Coroutine[object, object, Response]
+HandlerResult = Response | PendingReply | NoReply | Coroutine[object, object, Response | PendingReply]
 Handler = Callable[[Request, RequestContext], HandlerResult]

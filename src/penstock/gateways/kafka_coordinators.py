@@ -1,8 +1,8 @@
 """FindCoordinator: who looks after a group or a transaction.
 
-For groups it is this node, and its internal topic is made and replayed before it is named: the client's next request
-finds it ready. Transactions and share groups have nobody yet. They are answered all the same, because librdkafka takes
-a broker without FindCoordinator for one that cannot read LZ4, and silently sends such batches uncompressed.
+It is this node, and the internal topic is made and replayed before it is named: the client's next request finds it
+ready. Share groups have nobody yet. FindCoordinator must be there at all events: librdkafka takes a broker without it
+for one that cannot read LZ4, and silently sends such batches uncompressed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.domain import access
-from penstock.domain.access import CLUSTER, Authorizer, Operation, Resource, ResourceType
+from penstock.domain.access import CLUSTER, Authorizer, Operation, Resource
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_metadata import NodeAddress
 
@@ -34,8 +35,15 @@ REASONS: Final = {
 
 
 class CoordinatorsHandler:
-    def __init__(self, groups: GroupCoordinator, authorizer: Authorizer, address: Callable[[], NodeAddress]) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinators,
+        authorizer: Authorizer,
+        address: Callable[[], NodeAddress],
+    ) -> None:
         self._groups = groups
+        self._transactions = transactions
         self._authorizer = authorizer
         # Asked for at every reply: with port 0 it is known only once the door listens.
         self._address = address
@@ -57,12 +65,15 @@ class CoordinatorsHandler:
 
     async def _find(self, key: str, key_type: int, context: RequestContext) -> Coordinator:
         code = self._problem(key, key_type, context)
-        if code is ErrorCode.NONE and not await self._groups.ready():
+        if code is ErrorCode.NONE and not await self._is_ready(key_type):
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code is not ErrorCode.NONE:
             return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=REASONS[code])
         address = self._address()
         return Coordinator(key=key, node_id=address.node_id, host=address.host, port=address.port)
+
+    async def _is_ready(self, key_type: int) -> bool:
+        return await (self._transactions.ready() if key_type == TRANSACTION else self._groups.ready())
 
     def _problem(self, key: str, key_type: int, context: RequestContext) -> ErrorCode:
         match key_type:
@@ -70,10 +81,8 @@ class CoordinatorsHandler:
                 is_allowed = self._may(context, Operation.DESCRIBE, access.group(key))
                 return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
             case _ if key_type == TRANSACTION:
-                resource = Resource(ResourceType.TRANSACTIONAL_ID, key)
-                if not self._may(context, Operation.DESCRIBE, resource):
-                    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+                is_allowed = self._may(context, Operation.DESCRIBE, access.transactional_id(key))
+                return ErrorCode.NONE if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             case _ if key_type == SHARE and context.api_version >= SHARE_KEYS_FROM:
                 if not self._may(context, Operation.CLUSTER_ACTION, CLUSTER):
                     return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.append_outcome import Refusal
-from penstock.broker.partition_shell import ReadProblem
+from penstock.broker.marker_writer import MarkerOutcome
+from penstock.broker.partition_read import ReadProblem
 from penstock.codec.wire import ErrorCode
 from penstock.domain.group_values import GroupError
 
@@ -19,9 +20,39 @@ REFUSAL_CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.DUPLICATE_SEQUENCE: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     Refusal.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     Refusal.NOT_TRANSACTIONAL: ErrorCode.INVALID_TXN_STATE,
+    Refusal.NOT_VERIFIED: ErrorCode.INVALID_TXN_STATE,
+    Refusal.NO_TRANSACTION: ErrorCode.INVALID_TXN_STATE,
+    Refusal.TRANSACTION_OPEN: ErrorCode.CONCURRENT_TRANSACTIONS,
+    Refusal.NOT_IN_TRANSACTION: ErrorCode.TRANSACTION_ABORTABLE,
+    Refusal.WRONG_PRODUCER: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    Refusal.COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    # As with Kafka: producers do not look for a coordinator because of a Produce, but send the batch again for this.
+    Refusal.COORDINATOR_AWAY: ErrorCode.NOT_ENOUGH_REPLICAS,
     # Retriable for every client: the batch is sent again until there is room or its delivery times out.
     Refusal.DISK_FULL: ErrorCode.KAFKA_STORAGE_ERROR,
     Refusal.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+# Codes that clients do not know before these versions of Produce, and what they make them do instead.
+_OLDER_CODES: Final[dict[ErrorCode, tuple[int, ErrorCode]]] = {
+    ErrorCode.CONCURRENT_TRANSACTIONS: (12, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ErrorCode.TRANSACTION_ABORTABLE: (11, ErrorCode.INVALID_TXN_STATE),
+}
+
+
+def refusal_code(refusal: Refusal, version: int) -> ErrorCode:
+    """For a Produce of that version."""
+    code = REFUSAL_CODES[refusal]
+    known_from, older = _OLDER_CODES.get(code, (0, code))
+    return code if version >= known_from else older
+
+
+MARKER_CODES: Final[dict[MarkerOutcome, ErrorCode]] = {
+    MarkerOutcome.WRITTEN: ErrorCode.NONE,
+    MarkerOutcome.GONE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    MarkerOutcome.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    MarkerOutcome.COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    MarkerOutcome.UNAVAILABLE: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 READ_CODES: Final[dict[ReadProblem, ErrorCode]] = {

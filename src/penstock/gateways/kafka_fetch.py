@@ -6,7 +6,8 @@
                        park (waiting) or read from disk in a thread ─► read again ─► answer
 
 The first pass runs on the loop and touches only bytes that the kernel holds in memory, so a consumer near the end of
-the log costs neither a task nor a thread. Records are sent as they lie on disk.
+the log costs neither a task nor a thread. Records are sent as they lie on disk; a reader of committed records is told
+which transactions were aborted, and leaves theirs out itself.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.broker.broker import Broker
-from penstock.broker.partition_shell import PartitionRead, PartitionShell, ReadProblem
+from penstock.broker.partition_read import PartitionRead, ReadProblem
+from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.waiting import Waiter
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -42,6 +45,7 @@ from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_errors import READ_CODES
 
 TOPIC_IDS_FROM: Final = 13
+READ_COMMITTED: Final = 1
 # A partition is not read for less: what is left over from the others seldom holds a batch, and finding that out of 64
 # partitions cost more than the whole reply.
 SHARE_BYTES_MIN: Final = 64 * 1024
@@ -57,18 +61,20 @@ class _Limits(msgspec.Struct, frozen=True, gc=False):
     bytes_min: int
     bytes_max: int
     wait_ms: int
+    is_committed_only: bool
 
 
 class _Pass:
     """One reading of all partitions of a fetch."""
 
-    __slots__ = ("bytes_left", "bytes_read", "cold", "has_problem", "reads")
+    __slots__ = ("bytes_left", "bytes_read", "cold", "has_problem", "is_committed_only", "reads")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, limits: _Limits) -> None:
+        self.is_committed_only = limits.is_committed_only
         self.reads: list[tuple[FetchPartition, PartitionShell | None, PartitionRead]] = []
         self.bytes_read = 0
         # What was read and what will be loaded from the disk have no claim on it any more.
-        self.bytes_left = bytes_max
+        self.bytes_left = limits.bytes_max
         self.has_problem = False
         # Which of the reads wait for the disk, each with its share of the limit.
         self.cold: list[tuple[int, int]] = []
@@ -85,7 +91,9 @@ class _Pass:
     def _ends_with_a_segment(self) -> bool:
         """A read does not go beyond its segment: who has more to read in the next one asks again, and need not wait."""
         return any(
-            read.size_bytes > 0 and shell is not None and shell.has_later_segment(partition.fetch_offset)
+            read.size_bytes > 0
+            and shell is not None
+            and shell.has_later_segment(partition.fetch_offset, is_committed_only=self.is_committed_only)
             for partition, shell, read in self.reads
         )
 
@@ -126,6 +134,7 @@ class FetchHandler:
             bytes_min=request.min_bytes,
             bytes_max=min(request.max_bytes, config.fetch_bytes_max),
             wait_ms=min(request.max_wait_ms, config.fetch_wait_ms_max),
+            is_committed_only=request.isolation_level == READ_COMMITTED,
         )
         done = self._read_all(opened, limits, context)
         if not done.cold and (done.is_enough(limits) or limits.wait_ms <= 0 or not opened.partitions):
@@ -162,7 +171,7 @@ class FetchHandler:
     # Reading
 
     def _read_all(self, opened: FetchContext, limits: _Limits, context: RequestContext) -> _Pass:
-        done = _Pass(limits.bytes_max)
+        done = _Pass(limits)
         for partition in opened.partitions:
             shell, read = self._find(partition, context)
             share = max(0, min(partition.bytes_max, done.bytes_left))
@@ -174,6 +183,7 @@ class FetchHandler:
                     bytes_max=share,
                     must_fit=not done.is_empty,
                     leader_epoch=partition.leader_epoch,
+                    is_committed_only=limits.is_committed_only,
                 )
             # Of a cold read only its bound is known: the others must not count on what it may bring.
             done.add(partition, shell, read, 0 if shell is None else min(share, shell.size_bytes))
@@ -224,7 +234,7 @@ class FetchHandler:
             fresh = read
             while fresh.cold is not None:
                 loaded = await loop.run_in_executor(self._readers, fresh.cold.load)
-                fresh = shell.take_loaded(loaded, bytes_max=share, must_fit=fresh.cold.must_fit)
+                fresh = shell.take_loaded(fresh, loaded, bytes_max=share)
             if done.bytes_read > 0 and fresh.size_bytes > share:
                 fresh = _NOTHING  # only the first batch of a reply may be larger than was asked for
             done.bytes_read += fresh.size_bytes
@@ -242,25 +252,32 @@ class FetchHandler:
             has_problem = read.problem is not None
             if opened.keep(partition, read.size_bytes, has_problem, high_watermark, log_start):
                 key = partition.topic_id if by_id else partition.topic
-                data = _partition_data(partition, read, high_watermark, log_start)
+                data = _partition_data(partition, shell, read, is_committed_only=done.is_committed_only)
                 topics.setdefault(key, []).append(data)
         session_id = self._sessions.finish(opened, self._clock.monotonic_ms())
         return FetchResponse(session_id=session_id, responses=_by_topic(topics, by_id=by_id))
 
 
 def _partition_data(
-    partition: FetchPartition, read: PartitionRead, high_watermark: int, log_start: int
+    partition: FetchPartition, shell: PartitionShell | None, read: PartitionRead, *, is_committed_only: bool
 ) -> PartitionData:
+    # With an error no offsets are told, as Kafka does it: a client asks ListOffsets where to go on.
+    is_told = shell is not None and read.problem is None
     return PartitionData(
         partition_index=partition.partition,
         error_code=0 if read.problem is None else READ_CODES[read.problem],
-        high_watermark=high_watermark,
-        last_stable_offset=high_watermark,
-        log_start_offset=log_start,
-        aborted_transactions=(),
+        high_watermark=shell.readable_end if shell is not None and is_told else -1,
+        last_stable_offset=shell.last_stable_offset if shell is not None and is_told else -1,
+        log_start_offset=shell.log_start if shell is not None and is_told else -1,
+        # Null where nobody asked; a partition that is not here has none, whoever asks.
+        aborted_transactions=_aborted(read) if is_committed_only or shell is None else None,
         # Never null: librdkafka takes null records for a malformed reply.
         records=read.records,
     )
+
+
+def _aborted(read: PartitionRead) -> Sequence[AbortedTransaction]:
+    return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in read.aborted]
 
 
 def _by_topic(topics: dict[str | bytes, list[PartitionData]], *, by_id: bool) -> Sequence[FetchableTopicResponse]:

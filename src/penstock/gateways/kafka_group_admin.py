@@ -72,6 +72,8 @@ class GroupAdminHandler:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return classic_wire.DescribedGroup(group_id=group_id, error_code=code)
         found = await self._groups.describe(group_id)
+        if isinstance(found, Refused):
+            return classic_wire.DescribedGroup(group_id=group_id, error_code=GROUP_CODES[found.error])
         if found.state == DEAD or found.kind is not GroupKind.CLASSIC:
             return self._no_classic_group(group_id, context, with_operations=with_operations)
         # Before a generation is stable its protocol and its members' parts are in the making: nobody is told them.
@@ -130,6 +132,8 @@ class GroupAdminHandler:
         if not await self._groups.ready():
             return _not_described(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not available yet")
         found = await self._groups.describe(group_id)
+        if isinstance(found, Refused):
+            return _not_described(group_id, GROUP_CODES[found.error], found.error.value)
         if found.state == DEAD or found.kind is not GroupKind.CONSUMER:
             message = f"there is no group {group_id} of the consumer protocol"
             return _not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
@@ -185,6 +189,9 @@ class GroupAdminHandler:
     async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
         if not await self._groups.ready():
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        listed = await self._groups.list_groups()
+        if isinstance(listed, Refused):
+            return ListGroupsResponse(error_code=GROUP_CODES[listed.error])
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         # Who may see the cluster sees every group; others those that they may see.
@@ -192,7 +199,7 @@ class GroupAdminHandler:
         return ListGroupsResponse(
             groups=[
                 ListedGroup(group_id, found.protocol_type, found.state, found.kind)
-                for group_id, found in sorted(await self._groups.list_groups(), key=itemgetter(0))
+                for group_id, found in sorted(listed, key=itemgetter(0))
                 if (not states or found.state.lower() in states)
                 and (not types or found.kind in types)
                 and (sees_all or self._may(Operation.DESCRIBE, group_id, context))

@@ -47,6 +47,7 @@ from penstock.gateways.kafka_errors import GROUP_CODES, group_code
 # JoinGroup
 REBALANCE_TIMEOUT_FROM: Final = 1
 KNOWN_ID_FROM: Final = 4
+PROTOCOL_TYPE_FROM: Final = 7
 SKIP_ASSIGNMENT_FROM: Final = 9
 # LeaveGroup
 MANY_MEMBERS_FROM: Final = 3
@@ -60,12 +61,13 @@ class GroupsHandler:
     def __init__(self, groups: GroupCoordinator, authorizer: Authorizer) -> None:
         self._groups = groups
         self._authorizer = authorizer
+        groups.obey(authorizer)
 
     async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
         version = context.api_version
         code = self._problem(request.group_id, context)
         if code is not None:
-            return JoinGroupResponse(error_code=code, member_id=request.member_id)
+            return _not_joined(code, request.member_id, version)
         has_timeout = version >= REBALANCE_TIMEOUT_FROM
         reply = await self._groups.submit(
             request.group_id,
@@ -86,7 +88,7 @@ class GroupsHandler:
         )
         if isinstance(reply, Refused):
             member_id = reply.member_id or request.member_id
-            return JoinGroupResponse(error_code=GROUP_CODES[reply.error], member_id=member_id)
+            return _not_joined(GROUP_CODES[reply.error], member_id, version)
         assert isinstance(reply, Joined), reply
         return _joined(reply)
 
@@ -172,6 +174,7 @@ class GroupsHandler:
                 owned=None if owned is None else _owned(owned),
                 client_id=context.client_id or "",
                 client_host=client_host(context),
+                principal=str(context.principal),
             ),
         )
         if isinstance(reply, Refused):
@@ -213,6 +216,12 @@ def _new_member_id(instance_id: str | None, context: RequestContext) -> str:
 
 def _code_of(reply: GroupReply) -> ErrorCode:
     return GROUP_CODES[reply.error] if isinstance(reply, Refused) else ErrorCode.NONE
+
+
+def _not_joined(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
+    # The protocol's name may be null from the version on that tells the protocol's type too.
+    name = None if version >= PROTOCOL_TYPE_FROM else ""
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=name)
 
 
 def _joined(reply: Joined) -> JoinGroupResponse:

@@ -42,6 +42,7 @@ from penstock.gateways.kafka_store import StoreFailed, ask_store
 
 NOT_ASKED: Final = -0x80000000
 ENDPOINT_BROKERS: Final = 1
+ENDPOINT_CONTROLLERS: Final = 2
 # As Kafka's max.request.partition.size.limit.
 PARTITIONS_PER_REPLY_MAX: Final = 2_000
 
@@ -121,7 +122,9 @@ class MetadataHandler:
             ]
         else:
             topics = [
-                self._find(wanted, context, refused, with_operations=with_operations) for wanted in request.topics or ()
+                self._find(wanted, context, refused, with_operations=with_operations)
+                # Named twice, told once.
+                for wanted in dict.fromkeys(request.topics or ())
             ]
         cluster_operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
@@ -189,8 +192,9 @@ class MetadataHandler:
 
     def describe_cluster(self, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
         if request.endpoint_type != ENDPOINT_BROKERS:
+            is_known = request.endpoint_type == ENDPOINT_CONTROLLERS
             return DescribeClusterResponse(
-                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message=f"endpoint type {request.endpoint_type}: only brokers (1) are listed here",
             )
         address = self._address
@@ -209,6 +213,11 @@ class MetadataHandler:
     def describe_topic_partitions(
         self, request: DescribeTopicPartitionsRequest, context: RequestContext
     ) -> DescribeTopicPartitionsResponse:
+        if _is_cursor_wrong(request):
+            refused = [
+                DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, each.name) for each in request.topics
+            ]
+            return DescribeTopicPartitionsResponse(topics=refused)
         room = max(1, min(request.response_partition_limit, PARTITIONS_PER_REPLY_MAX))
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         for name in self._names_from(request, context):
@@ -245,8 +254,11 @@ class MetadataHandler:
             return DescribeTopicPartitionsResponseTopic(error_code=code, name=name), 0
         topic = self._broker.topic(name)
         if topic is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return DescribeTopicPartitionsResponseTopic(error_code=code, name=name), 0
+            operations = authorized_operations(self._authorizer, context.principal, access.topic(name))
+            unknown = DescribeTopicPartitionsResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_authorized_operations=operations
+            )
+            return unknown, 0
         node = (self._address.node_id,)
         partitions = [
             DescribeTopicPartitionsResponsePartition(
@@ -268,3 +280,10 @@ class MetadataHandler:
             topic_authorized_operations=authorized_operations(self._authorizer, context.principal, topic.resource),
         )
         return entry, len(topic.partitions)
+
+
+def _is_cursor_wrong(request: DescribeTopicPartitionsRequest) -> bool:
+    """Of those that were asked for by name it points to none, or to none of its partitions."""
+    cursor = request.cursor
+    names = [topic.name for topic in request.topics]
+    return cursor is not None and bool(names) and (cursor.partition_index < 0 or cursor.topic_name not in names)

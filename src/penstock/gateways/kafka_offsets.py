@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from concurrent.futures import Executor
 from typing import Final
 
 from penstock.broker.broker import Broker
-from penstock.broker.partition_shell import PartitionShell, ReadProblem
+from penstock.broker.partition_read import ReadProblem
+from penstock.broker.partition_shell import PartitionShell
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -28,12 +30,16 @@ from penstock.domain.access import Authorizer, Operation
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_errors import READ_CODES
 
+READ_COMMITTED: Final = 1
+
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+# The version that brought each: an older client that says so means something else, or nothing.
+SPECIAL_FROM: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 class OffsetsHandler:
@@ -43,15 +49,22 @@ class OffsetsHandler:
         self._readers = readers
 
     async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+        is_committed_only = request.isolation_level == READ_COMMITTED
         topics = []
         for topic in request.topics:
             partitions = []
-            for wanted in topic.partitions:
+            counts = Counter(wanted.partition_index for wanted in topic.partitions)
+            for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
                 shell = self._find(topic.name, wanted.partition_index, context)
-                if isinstance(shell, ErrorCode):
+                if counts[wanted.partition_index] > 1:
+                    partitions.append(_failed(wanted, ErrorCode.INVALID_REQUEST))
+                elif context.api_version < SPECIAL_FROM.get(wanted.timestamp, 0):
+                    partitions.append(_failed(wanted, ErrorCode.UNSUPPORTED_VERSION))
+                elif isinstance(shell, ErrorCode):
                     partitions.append(_failed(wanted, shell))
                 else:
-                    partitions.append(await self._locate(shell, wanted))
+                    end = shell.last_stable_offset if is_committed_only else shell.readable_end
+                    partitions.append(await self._locate(shell, wanted, end))
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
@@ -62,14 +75,17 @@ class OffsetsHandler:
         shell = None if topic is None else topic.partition(index)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if shell is None else shell
 
-    async def _locate(self, shell: PartitionShell, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    async def _locate(
+        self, shell: PartitionShell, wanted: ListOffsetsPartition, end: int
+    ) -> ListOffsetsPartitionResponse:
+        """`end`: as far as whoever asks may read."""
         problem = shell.check_epoch(wanted.current_leader_epoch)
         if problem is not None:
             return _failed(wanted, READ_CODES[problem])
         epoch = shell.leader_epoch
         match wanted.timestamp:
             case _ if wanted.timestamp == LATEST:
-                return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, shell.readable_end, epoch)
+                return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, end, epoch)
             case _ if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
                 return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, shell.log_start, epoch)
             case _ if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -77,10 +93,10 @@ class OffsetsHandler:
                 return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, -1, -1)
             case _ if wanted.timestamp < 0 and wanted.timestamp != MAX_TIMESTAMP:
                 return _failed(wanted, ErrorCode.UNSUPPORTED_VERSION)
-        return await self._locate_by_time(shell, wanted)
+        return await self._locate_by_time(shell, wanted, end)
 
     async def _locate_by_time(
-        self, shell: PartitionShell, wanted: ListOffsetsPartition
+        self, shell: PartitionShell, wanted: ListOffsetsPartition, end: int
     ) -> ListOffsetsPartitionResponse:
         """Looks into one batch, which may have to be read and decompressed: in a thread."""
         loop = asyncio.get_running_loop()
@@ -90,8 +106,8 @@ class OffsetsHandler:
             found = await loop.run_in_executor(self._readers, shell.offset_for_timestamp, wanted.timestamp)
         if isinstance(found, ReadProblem):
             return _failed(wanted, READ_CODES[found])
-        if found is None:
-            # -1 says that no record is that young; it is not an error.
+        if found is None or found.offset >= end:
+            # -1 says that no record is that young, or none that may be read yet; it is not an error.
             return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, -1, -1)
         return ListOffsetsPartitionResponse(
             wanted.partition_index, 0, found.timestamp_ms, found.offset, found.leader_epoch

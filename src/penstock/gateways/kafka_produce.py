@@ -1,21 +1,26 @@
 """Produce: batches from a client into partitions.
 
 The batches stay views into the receive buffer; each partition's shell checks and writes its own before this returns.
-Only the reply waits, for one turn of the disk: a turn covers everything written before it.
+Only the reply waits, for one turn of the disk: a turn covers everything written before it. The exception are batches
+that begin a transaction in their partition: they wait for its coordinator, and the connection's other requests behind
+them, so that a producer's batches stay in order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Final, cast
 
 import msgspec
 
-from penstock.broker.append_outcome import Appended, AppendRefused
+from penstock.broker.append_outcome import Appended, AppendRefused, VerificationNeeded
 from penstock.broker.broker import Broker
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.served_topic import ServedTopic
+from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -25,64 +30,125 @@ from penstock.codec.wire.messages.produce import (
 from penstock.domain import access
 from penstock.domain.access import Authorizer, Operation
 from penstock.gateways.kafka_context import HANG_UP, NO_REPLY, NoReply, PendingReply, RequestContext
-from penstock.gateways.kafka_errors import REFUSAL_CODES
+from penstock.gateways.kafka_errors import refusal_code
+from penstock.gateways.kafka_produce_transaction import (
+    UnverifiedBatch,
+    append_verified,
+    hold_back,
+    holds_transactional,
+)
 from penstock.storage.group_commit import Turn
 
 # Produce 13 and up names topics by their ids.
 TOPIC_IDS_FROM: Final = 13
 ACKS_NONE: Final = 0
+ACKS_ALL: Final = -1
 ACKS_LEGAL: Final = frozenset({-1, 0, 1})
+# With the others a producer may compare it with what it has written, to see whether its state has been lost.
+LOG_START_UNTOLD: Final = frozenset(
+    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
+)
 
 
-class _Waiting:
-    """What a reply waits for: one turn of the disk, and the partitions it must not fail."""
+# Why a request with a transactional batch is refused as a whole.
+_REASONS: Final = {
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "a transactional batch without a transactional id for its sender",
+    ErrorCode.INVALID_REQUIRED_ACKS: "a transactional batch that does not ask to be kept (acks=all)",
+}
 
-    __slots__ = ("shells", "turn")
+ProduceResult = ProduceResponse | PendingReply
+
+
+class _Appends:
+    """What became of each partition of a request, and what its reply waits for."""
+
+    __slots__ = ("answers", "turn", "unverified", "waiting")
 
     def __init__(self) -> None:
+        # The last that was joined: those before have ended when it has.
         self.turn: Turn | None = None
         # One entry for each partition of the request, none where the answer is known already.
-        self.shells: list[PartitionShell | None] = []
+        self.waiting: list[tuple[PartitionShell, Turn] | None] = []
+        # Batches that wait for their coordinator: the entry, and where their answer will stand.
+        self.unverified: list[UnverifiedBatch] = []
+        self.answers: list[tuple[int, list[PartitionProduceResponse], int]] = []
 
     def add(self, shell: PartitionShell, turn: Turn | None) -> None:
-        # All appends of one request join the same turn: a turn starts between two requests, never within one.
-        assert turn is None or self.turn is None or turn is self.turn
         self.turn = turn or self.turn
-        self.shells.append(shell if turn is not None else None)
+        self.waiting.append((shell, turn) if turn is not None else None)
+
+    def reply(self, response: ProduceResponse) -> ProduceResult:
+        if self.turn is None:
+            return response
+        return PendingReply(self.turn, lambda: _settle(response, self.waiting))
 
 
 class ProduceHandler:
-    def __init__(self, broker: Broker, authorizer: Authorizer) -> None:
+    def __init__(self, broker: Broker, authorizer: Authorizer, transactions: TransactionCoordinators) -> None:
         self._broker = broker
         self._authorizer = authorizer
+        self._transactions = transactions
 
-    def produce(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | PendingReply | NoReply:
-        waiting = _Waiting()
-        topics = [self._append_topic(topic, request.acks, context, waiting) for topic in request.topic_data]
+    def produce(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> ProduceResult | NoReply | Coroutine[object, object, ProduceResult]:
+        if holds_transactional(request):
+            refusal = self._refuse_transaction(request, context)
+            if refusal is not None:
+                return HANG_UP if request.acks == ACKS_NONE else _refuse_all(request, refusal)
+        appends = _Appends()
+        topics = [self._append_topic(topic, request.acks, context, appends) for topic in request.topic_data]
         if request.acks == ACKS_NONE:
             is_refused = any(answer.error_code for topic in topics for answer in topic.partition_responses)
             return HANG_UP if is_refused else NO_REPLY
         response = ProduceResponse(responses=topics)
-        if waiting.turn is None:
-            return response
-        turn, shells = waiting.turn, waiting.shells
-        return PendingReply(turn, lambda: _settle(response, turn, shells))
+        if appends.unverified:
+            return self._append_verified(request.transactional_id or "", response, appends, context.api_version)
+        return appends.reply(response)
+
+    def _refuse_transaction(self, request: ProduceRequest, context: RequestContext) -> ErrorCode | None:
+        transactional_id = request.transactional_id
+        if transactional_id is None or not self._authorizer.authorize(
+            context.principal, Operation.WRITE, access.transactional_id(transactional_id)
+        ):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return None if request.acks == ACKS_ALL else ErrorCode.INVALID_REQUIRED_ACKS
 
     def _append_topic(
-        self, data: TopicProduceData, acks: int, context: RequestContext, waiting: _Waiting
+        self, data: TopicProduceData, acks: int, context: RequestContext, appends: _Appends
     ) -> TopicProduceResponse:
         topic, refusal = self._find_topic(data, acks, context)
         partitions: list[PartitionProduceResponse] = []
         for partition in data.partition_data:
             shell = None if topic is None else topic.partition(partition.index)
             if shell is None:
-                waiting.shells.append(None)
+                appends.waiting.append(None)
                 partitions.append(PartitionProduceResponse(index=partition.index, error_code=refusal, base_offset=-1))
+                continue
+            records = cast("memoryview | None", partition.records)
+            outcome = shell.append(records)
+            if isinstance(outcome, VerificationNeeded):
+                assert records is not None
+                appends.unverified.append(hold_back(shell, records, outcome, context.api_version))
+                appends.answers.append((len(appends.waiting), partitions, len(partitions)))
+                appends.waiting.append(None)
+                partitions.append(PartitionProduceResponse(index=partition.index))
             else:
-                outcome = shell.append(cast("memoryview | None", partition.records))
-                waiting.add(shell, outcome.turn if isinstance(outcome, Appended) else None)
-                partitions.append(partition_response(shell, outcome))
+                appends.add(shell, outcome.turn if isinstance(outcome, Appended) else None)
+                partitions.append(partition_response(shell, outcome, context.api_version))
         return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=partitions)
+
+    async def _append_verified(
+        self, transactional_id: str, response: ProduceResponse, appends: _Appends, api_version: int
+    ) -> ProduceResult:
+        batches = appends.unverified
+        outcomes = await append_verified(self._transactions, transactional_id, batches, api_version)
+        for batch, outcome, (entry, partitions, place) in zip(batches, outcomes, appends.answers, strict=True):
+            partitions[place] = partition_response(batch.shell, outcome, api_version)
+            if isinstance(outcome, Appended) and outcome.turn is not None:
+                appends.turn = outcome.turn
+                appends.waiting[entry] = (batch.shell, outcome.turn)
+        return appends.reply(response)
 
     def _find_topic(
         self, data: TopicProduceData, acks: int, context: RequestContext
@@ -100,18 +166,24 @@ class ProduceHandler:
             return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is None:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic.is_coordinators:
+            return None, ErrorCode.INVALID_TOPIC_EXCEPTION
         if acks not in ACKS_LEGAL:
             return None, ErrorCode.INVALID_REQUIRED_ACKS
         return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def partition_response(shell: PartitionShell, outcome: Appended | AppendRefused) -> PartitionProduceResponse:
+def partition_response(
+    shell: PartitionShell, outcome: Appended | AppendRefused, api_version: int
+) -> PartitionProduceResponse:
     if isinstance(outcome, AppendRefused):
+        code = refusal_code(outcome.refusal, api_version)
         return PartitionProduceResponse(
             index=shell.index,
-            error_code=REFUSAL_CODES[outcome.refusal],
+            error_code=code,
             base_offset=-1,
-            log_start_offset=shell.log_start,
+            log_start_offset=-1 if code in LOG_START_UNTOLD else shell.log_start,
+            record_errors=[BatchIndexAndErrorMessage(place, outcome.reason) for place in outcome.records],
             error_message=outcome.reason,
         )
     return PartitionProduceResponse(
@@ -138,17 +210,34 @@ def single_response(request: ProduceRequest, partition: PartitionProduceResponse
     return ProduceResponse(responses=(answer,))
 
 
-def _settle(response: ProduceResponse, turn: Turn, shells: list[PartitionShell | None]) -> ProduceResponse:
+def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+    topics = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                PartitionProduceResponse(
+                    index=partition.index, error_code=code, base_offset=-1, error_message=_REASONS[code]
+                )
+                for partition in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+    return ProduceResponse(responses=topics)
+
+
+def _settle(response: ProduceResponse, waiting: list[tuple[PartitionShell, Turn] | None]) -> ProduceResponse:
     """The reply after its turn: as prepared, unless the disk failed one of its partitions."""
-    if not turn.failed:
+    if not any(entry is not None and entry[1].failed for entry in waiting):
         return response
-    waited = iter(shells)
+    waited = iter(waiting)
     topics = []
     for topic in response.responses:
         partitions = []
         for partition in topic.partition_responses:
-            shell = next(waited)
-            is_failed = shell is not None and shell.log in turn.failed
+            entry = next(waited)
+            is_failed = entry is not None and entry[0].log in entry[1].failed
             partitions.append(disk_failed_response(partition.index) if is_failed else partition)
         topics.append(msgspec.structs.replace(topic, partition_responses=partitions))
     return msgspec.structs.replace(response, responses=topics)

@@ -3,7 +3,8 @@
 A producer that sends small batches to one partition repeats the same head with every request: API, version, client,
 acks, topic, partition. The first request is decoded and handled as any other; what its head led to is remembered as a
 route on the connection, and a request with the same head goes straight to the partition's shell. Only what the head
-says is skipped: the batch is checked as ever.
+says is skipped: the batch is checked as ever. One that begins a transaction in its partition goes the long way, and so
+does a transactional one whose head says nothing of a transaction.
 
     |length|api, version|correlation id|client, acks, topic, partition …|records length|records|tags|
             ───── start ──────          ────────────── rest ─────────────                       tail
@@ -22,19 +23,21 @@ from typing import Final
 
 import msgspec
 
-from penstock.broker.append_outcome import Appended
+from penstock.broker.append_outcome import Appended, VerificationNeeded
 from penstock.broker.broker import Broker
 from penstock.broker.partition_shell import PartitionShell
-from penstock.codec.record_batch import HEADER_BYTES
+from penstock.codec.record_batch import ATTRIBUTE_TRANSACTIONAL, HEADER_BYTES
 from penstock.codec.wire import BytesLike, RequestHeader, encode_request, encode_response_parts
 from penstock.codec.wire.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
 from penstock.gateways.kafka_connection import KafkaConnection
 from penstock.gateways.kafka_produce import (
+    ACKS_ALL,
     TOPIC_IDS_FROM,
     disk_failed_response,
     partition_response,
     single_response,
 )
+from penstock.gateways.kafka_produce_transaction import ATTRIBUTES_AT
 from penstock.storage.group_commit import Turn
 
 # From here on the reply holds base offset, append time and log start side by side.
@@ -68,6 +71,7 @@ class ProduceRoute:
         "_shell",
         "_start",
         "_tail",
+        "_takes_transactional",
         "_version",
     )
 
@@ -83,6 +87,7 @@ class ProduceRoute:
         self._tail = FLEXIBLE_TAIL if self._is_flexible else b""
         self._start = start
         self._rest = rest
+        self._takes_transactional = request.transactional_id is not None and request.acks == ACKS_ALL
         # Less holds no batch, and its length could not be looked at without looking past the frame.
         self._bytes_min = REST_AT + len(rest) + HEADER_BYTES + len(self._tail)
         self._make_reply()
@@ -90,7 +95,7 @@ class ProduceRoute:
     def _make_reply(self) -> None:
         """The reply's bytes around the three numbers that differ, cut out of one that was encoded as any other."""
         marked = Appended(_MARKS[0], _MARKS[1], _MARKS[2], None)
-        frame = b"".join(self._encode(partition_response(self._shell, marked), 0))
+        frame = b"".join(self._encode(partition_response(self._shell, marked, self._version), 0))
         place = frame.index(_PLACES.pack(*_MARKS))
         self._reply_length = frame[:LENGTH_BYTES]
         self._middle = frame[REST_AT:place]
@@ -125,12 +130,16 @@ class ProduceRoute:
         records_end = place + size
         if size <= 0 or records_end + len(self._tail) != end or not buffer.startswith(self._tail, records_end):
             return False
+        if not self._takes_transactional and buffer[place + ATTRIBUTES_AT] & ATTRIBUTE_TRANSACTIONAL:
+            return False
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, start + START_BYTES)
         outcome = self._shell.append(view[place:records_end])
         if isinstance(outcome, Appended):
             self._answer(connection, correlation_id, outcome)
+        elif isinstance(outcome, VerificationNeeded):
+            return False  # nothing was written
         else:
-            connection.reply(self._encode(partition_response(self._shell, outcome), correlation_id))
+            connection.reply(self._encode(partition_response(self._shell, outcome, self._version), correlation_id))
         return True
 
     def _answer(self, connection: KafkaConnection, correlation_id: int, outcome: Appended) -> None:
@@ -175,7 +184,7 @@ def learn_route(
         return None
     (partition,) = data.partition_data
     shell = topic.partition(partition.index)
-    if shell is None or partition.records is None or request.transactional_id is not None:
+    if shell is None or partition.records is None:
         return None
     # Without the batch: the route must not keep a receive buffer alive.
     empty = PartitionProduceData(index=partition.index, records=b"")

@@ -1,29 +1,46 @@
-"""InitProducerId: an identity for an idempotent producer, so that its retries are recognised."""
+"""InitProducerId: an identity for a producer.
+
+An idempotent one gets an id that nobody else has, so that its retries are recognised. A transactional one gets the id
+that belongs to its transactional id with a higher epoch, which shuts out whoever had it before and aborts what that one
+left behind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from typing import Final
 
+from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.domain import access
 from penstock.domain.access import CLUSTER, Authorizer, Operation
+from penstock.domain.transaction_commands import InitProducer, ProducerReady, Refused
 from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_transactions_errors import refusal_code
+from penstock.gateways.kafka_transactions_patience import submit_patiently
+
+FENCED_FROM: Final = 4
 
 
 class ProducersHandler:
-    def __init__(self, producer_ids: ProducerIds, authorizer: Authorizer) -> None:
+    def __init__(
+        self, producer_ids: ProducerIds, transactions: TransactionCoordinators, authorizer: Authorizer
+    ) -> None:
         self._producer_ids = producer_ids
+        self._transactions = transactions
         self._authorizer = authorizer
 
     def init_producer_id(
         self, request: InitProducerIdRequest, context: RequestContext
     ) -> InitProducerIdResponse | Coroutine[object, object, InitProducerIdResponse]:
-        if not self._authorizer.authorize(context.principal, Operation.IDEMPOTENT_WRITE, CLUSTER):
-            return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.transactional_id is not None:
-            # Said as Kafka says it of a node that coordinates no transactions.
-            return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return self._init_transactional(request.transactional_id, request, context)
+        if not self._authorizer.authorize(context.principal, Operation.IDEMPOTENT_WRITE, CLUSTER):
+            return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if (request.producer_id < 0) != (request.producer_epoch < 0):
+            return _refused(ErrorCode.INVALID_REQUEST)
         # Whatever id it had before, a producer without transactions starts anew, as with Kafka: nobody can tell that
         # the one who asks is the one who had it.
         producer_id = self._producer_ids.take_now()
@@ -33,3 +50,27 @@ class ProducersHandler:
 
     async def _take(self) -> InitProducerIdResponse:
         return InitProducerIdResponse(producer_id=await self._producer_ids.take())
+
+    async def _init_transactional(
+        self, transactional_id: str, request: InitProducerIdRequest, context: RequestContext
+    ) -> InitProducerIdResponse:
+        resource = access.transactional_id(transactional_id)
+        if not self._authorizer.authorize(context.principal, Operation.WRITE, resource):
+            return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        reply = await submit_patiently(
+            self._transactions,
+            InitProducer(
+                transactional_id,
+                request.transaction_timeout_ms,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+            ),
+        )
+        if isinstance(reply, Refused):
+            return _refused(refusal_code(reply, knows_fenced=context.api_version >= FENCED_FROM))
+        assert isinstance(reply, ProducerReady), reply
+        return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -5,7 +5,8 @@ back is one of five things, and this file is the only place that tells them apar
 
     a message         the reply, known at once
     a PendingReply    a Produce that waits for the disk; more requests of the connection are taken meanwhile
-    a coroutine       anything else that has to wait; the connection's other requests wait behind it
+    a coroutine       anything else that has to wait; the connection's other requests wait behind it, until it has
+                      returned its reply, or a PendingReply
     NO_REPLY          acks=0
     HANG_UP           acks=0 and refused
 """
@@ -161,16 +162,20 @@ class KafkaServer:
         if isinstance(result, Response):
             connection.reply(self._encode(result, header))
         elif isinstance(result, PendingReply):
-            fill = partial(self._fill, connection, connection.reserve(), header, result.finish)
-            result.turn.add_done_callback(fill)
+            self._fill_later(connection, connection.reserve(), header, result)
         elif result is HANG_UP:
             connection.abort("a request that asked for no reply was refused")
         elif result is not NO_REPLY:
             connection.become_busy()
-            work = cast("Coroutine[object, object, Response]", result)
+            work = cast("Coroutine[object, object, Response | PendingReply]", result)
             task = self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
             if header.api_key == FETCH_KEY:
                 connection.parked = task
+
+    def _fill_later(
+        self, connection: KafkaConnection, slot: ReplySlot, header: RequestHeader, pending: PendingReply
+    ) -> None:
+        pending.turn.add_done_callback(partial(self._fill, connection, slot, header, pending.finish))
 
     def _fill(
         self,
@@ -190,10 +195,14 @@ class KafkaServer:
         connection: KafkaConnection,
         slot: ReplySlot,
         header: RequestHeader,
-        work: Coroutine[object, object, Response],
+        work: Coroutine[object, object, Response | PendingReply],
     ) -> None:
         try:
-            slot.fill(self._encode(await work, header))
+            result = await work
+            if isinstance(result, PendingReply):
+                self._fill_later(connection, slot, header, result)
+            else:
+                slot.fill(self._encode(result, header))
         except asyncio.CancelledError:
             connection.close()
             raise

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.broker.broker import Broker
-from penstock.broker.partition_shell import ReadProblem
+from penstock.broker.partition_read import ReadProblem
 from penstock.cluster.topic_catalog import (
     AlreadyExists,
     Created,
@@ -71,7 +71,8 @@ class TopicsHandler:
         results: list[CreatableTopicResult | None] = []
         wanted: list[NewTopic] = []
         counts = Counter(topic.name for topic in request.topics)
-        for topic in request.topics:
+        # A name that stands there twice is refused once, as Kafka does.
+        for topic in {topic.name: topic for topic in request.topics}.values():
             refusal = self._refuse_create(topic, counts, context)
             results.append(refusal)
             if refusal is None:
@@ -168,7 +169,7 @@ class TopicsHandler:
                 topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 configs=None,
             )
-        entries = describe(DEFINITIONS, topic.overrides, self._broker.config.topic_defaults)
+        entries = describe(DEFINITIONS, topic.overrides, self._broker.topic_defaults)
         return CreatableTopicResult(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -185,7 +186,14 @@ class TopicsHandler:
 
     async def delete_topics(self, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
         wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-        return DeleteTopicsResponse(responses=[await self._delete(state, context) for state in wanted])
+        counts = Counter((state.name, state.topic_id) for state in wanted)
+        # What is named twice is refused once, and nothing of it deleted.
+        unique = {(state.name, state.topic_id): state for state in wanted}
+        return DeleteTopicsResponse(
+            responses=[
+                _named_badly(state, counts[key]) or await self._delete(state, context) for key, state in unique.items()
+            ]
+        )
 
     async def _delete(self, state: DeleteTopicState, context: RequestContext) -> DeletableTopicResult:
         by_id = state.topic_id != NO_UUID
@@ -221,9 +229,15 @@ class TopicsHandler:
     async def create_partitions(
         self, request: CreatePartitionsRequest, context: RequestContext
     ) -> CreatePartitionsResponse:
-        return CreatePartitionsResponse(
-            results=[await self._grow(topic, context, validate_only=request.validate_only) for topic in request.topics]
-        )
+        counts = Counter(topic.name for topic in request.topics)
+        results = []
+        for topic in {topic.name: topic for topic in request.topics}.values():
+            if counts[topic.name] > 1:
+                reason = f"topic {topic.name!r} is named more than once"
+                results.append(CreatePartitionsTopicResult(topic.name, ErrorCode.INVALID_REQUEST, reason))
+            else:
+                results.append(await self._grow(topic, context, validate_only=request.validate_only))
+        return CreatePartitionsResponse(results=results)
 
     async def _grow(
         self, topic: CreatePartitionsTopic, context: RequestContext, *, validate_only: bool
@@ -279,3 +293,17 @@ class TopicsHandler:
         if isinstance(outcome, ReadProblem):
             return answered(READ_CODES[outcome])
         return answered(ErrorCode.NONE, outcome)
+
+
+def _named_badly(state: DeleteTopicState, count: int) -> DeletableTopicResult | None:
+    """A topic goes by its name or by its id. Both could mean two topics, and one of them would be lost by mistake."""
+    is_by_name, is_by_id = bool(state.name), state.topic_id != NO_UUID
+    if count == 1 and is_by_name != is_by_id:
+        return None
+    reason = "is named more than once" if count > 1 else "is named by its name or by its id, one of them"
+    return DeletableTopicResult(
+        name=state.name,
+        topic_id=state.topic_id,
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message=f"topic {state.name or state.topic_id.hex()!r} {reason}",
+    )

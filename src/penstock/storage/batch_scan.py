@@ -41,6 +41,11 @@ class BatchScan:
             self.next_offset = header.next_offset
             yield position, header
 
+    def batch(self, header: BatchHeader) -> memoryview:
+        """The bytes of the batch that was given out last."""
+        end = self.position - self._chunk_start
+        return self._chunk[end - header.size_bytes : end]
+
     def _next(self) -> BatchHeader | BatchProblem:
         header = read_header(self._bytes_from(self.position, HEADER_BYTES), self.position - self._chunk_start)
         if isinstance(header, BatchProblem):

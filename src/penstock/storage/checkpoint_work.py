@@ -119,11 +119,11 @@ def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
         deltas.append((segment, delta))
     producers = None
     producers_offset = -1
-    if len(log.producers):
+    if not log.known_producers.is_empty:
         producers_offset = saved.producers_offset
-        if saved.producers_change_count != log.producers.change_count:
+        if saved.producers_change_count != log.known_producers.change_count:
             producers_offset = log.log_end
-            producers = pack_producers(log.producers, log.log_end)
+            producers = pack_producers(log.known_producers, log.log_end)
     epochs = log.epochs.to_bytes()
     return LogCapture(
         log,
@@ -138,7 +138,7 @@ def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
         deltas,
         producers,
         epochs if epochs != saved.epochs else None,
-        SavedState(log.generation, producers_offset, log.producers.change_count, epochs),
+        SavedState(log.generation, producers_offset, log.known_producers.change_count, epochs),
         log.unsaved_bytes,
         log.unsaved_batches,
         len(log.swaps),

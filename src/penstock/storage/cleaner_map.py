@@ -94,6 +94,12 @@ class KeyOffsets:
             part.merged = part.merged.clear()
         self._in_order = pl.concat(frames, rechunk=True)
 
+    @property
+    def offsets(self) -> pl.Series:
+        """The last offset of every key, in no order that means anything."""
+        assert self._in_order is not None
+        return self._in_order["offset"]
+
     def latest(self, keys: pl.Series) -> pl.Series:
         """The last offset of each key, null if it is not noted.
 

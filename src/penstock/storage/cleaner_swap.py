@@ -126,6 +126,8 @@ class SegmentReplacement:
             log.fail(f"{self.segment.path}: a cleaned segment could not take its place: {error}")
             return False
         log.replace_segments(self._replaced, self.segment)
+        # In one step with the swap, which may have taken these markers out of the log.
+        log.transactions.forget_aborts(self._swap.empty_aborts)
         log.swaps.append(self._swap)
         return True
 

@@ -23,7 +23,6 @@ from penstock.codec.columns_keys import read_keys
 from penstock.codec.columns_read import Batch
 from penstock.codec.control_batch import EndMarker, read_marker
 from penstock.codec.records import read_payload
-from penstock.domain.aborted_index import AbortedTransaction
 from penstock.domain.compaction import (
     AbortedRanges,
     BatchFate,
@@ -34,6 +33,7 @@ from penstock.domain.compaction import (
     joins_group,
 )
 from penstock.domain.producer_sequence import ProducerState
+from penstock.domain.transaction_partition import ProducerTransaction
 from penstock.storage.cleaner_chunks import StoredBatch, open_portions, read_batches
 from penstock.storage.cleaner_map import KeyOffsets
 from penstock.storage.cleaner_sift import Sifted, sift
@@ -42,6 +42,7 @@ from penstock.storage.cleaner_throttle import CleaningStopped, Throttle
 from penstock.storage.cleaner_writer import CLEANED_SUFFIX, SegmentWriter
 from penstock.storage.file_protocols import File
 from penstock.storage.log_files import read_producers
+from penstock.storage.log_producers import LogProducers
 from penstock.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -52,15 +53,15 @@ if TYPE_CHECKING:
 _BATCHES_AT_ONCE: Final = 64
 
 
-class TransactionFacts(msgspec.Struct, frozen=True):
-    """What the log's transactions say about it when a cleaning begins."""
+class KnownProducers(msgspec.Struct, frozen=True):
+    """By their ids, as they were at one moment."""
 
-    # Nothing at or past it is decided.
-    stable_end: int
-    aborted: tuple[AbortedTransaction, ...] = ()
-    # Offset of the last marker of each producer that is still known, of those below the log's `saved_end`: a later
-    # one may be lost in a crash, and then this is the last again.
-    last_markers: dict[int, int] = {}
+    sequences: list[tuple[int, ProducerState]]
+    transactions: list[tuple[int, ProducerTransaction]]
+
+    @classmethod
+    def of(cls, producers: LogProducers) -> KnownProducers:
+        return cls(producers.sequences.states(), producers.transactions.states())
 
 
 class CleaningReport(msgspec.Struct, frozen=True):
@@ -80,7 +81,6 @@ class LogCleaning:
         *,
         now_ms: int,
         seeds: tuple[int, int],
-        transactions: TransactionFacts | None = None,
     ) -> None:
         """On the loop: everything that the thread may not ask the log for later is taken now."""
         assert log.config.compaction is not None
@@ -94,8 +94,8 @@ class LogCleaning:
         self._log_start = log.log_start
         self._generation = log.generation
         self._segments = log.segments[: part.segment_count]
-        self._producers: list[tuple[int, ProducerState]] = log.producers.states()
-        self._transactions = transactions
+        self._producers = KnownProducers.of(log.known_producers)
+        self._aborted = log.transactions.aborted.copy()
         self._latest = KeyOffsets(bytes_max=self._context.config.cleaner_map_bytes, seeds=seeds)
         self._rules: CleaningRules | None = None
         self._unwritten: deque[Segment] = deque()
@@ -109,24 +109,27 @@ class LogCleaning:
     def index(self) -> None:
         """Blocking: the first step."""
         self._void_leftovers()
-        self._end_offset = self._read_dirty(AbortedRanges(self._aborted()))
+        aborted = self._aborted.entries()
+        self._end_offset = self._read_dirty(AbortedRanges(aborted))
         self._latest.seal()
+        known = self._last_known()
         self._rules = CleaningRules(
             log_start=self._log_start,
             end_offset=self._end_offset,
             now_ms=self._now_ms,
             delete_retention_ms=self._rules_of_topic.delete_retention_ms,
-            aborted=self._aborted(),
-            last_batches={producer: state.batches[-1][2] for producer, state in self._last_known() if state.batches},
-            last_markers=self._transactions.last_markers if self._transactions is not None else {},
+            aborted=aborted,
+            last_batches={producer: state.batches[-1][2] for producer, state in known.sequences if state.batches},
+            last_markers={producer: state.marker_offset for producer, state in known.transactions},
         )
         self._unwritten = deque(segment for segment in self._segments if segment.base_offset < self._end_offset)
 
-    def _last_known(self) -> list[tuple[int, ProducerState]]:
-        """As they were saved: what came since may be lost in a crash, and then the batch before is the last again."""
+    def _last_known(self) -> KnownProducers:
+        """As they were saved: what came since may be lost in a crash, and then the batch or marker before is the last
+        again."""
         producers_max = self._context.config.producers_max
         saved = read_producers(self._context.files, self.log.home.directory, producers_max)
-        return self._producers if saved is None else saved[1].states()
+        return self._producers if saved is None else KnownProducers.of(saved[1])
 
     def _void_leftovers(self) -> None:
         """Of a cleaning that ended half-way: no swap must be believed in whose files are written anew now."""
@@ -160,9 +163,6 @@ class LogCleaning:
             frame = read_keys(batches).frame
             keyed = frame.filter(frame["key"].is_not_null() & (frame["offset"] >= self._log_start))
             self._latest.add(keyed["key"], keyed["offset"])
-
-    def _aborted(self) -> tuple[AbortedTransaction, ...]:
-        return self._transactions.aborted if self._transactions is not None else ()
 
     # --- writing anew --------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from penstock.codec.control_batch import EndMarker, read_marker
 from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.codec.records import StoredRecord, read_records
 from penstock.storage.checkpoint_file import pack_entry, read_checkpoint, unpack_entries, write_checkpoint
@@ -45,6 +46,12 @@ class LogReport(msgspec.Struct, frozen=True):
     log_start: int
     log_end: int
     problems: tuple[LogProblem, ...]
+    # Batches of transactions, and the markers that end them.
+    transactional_count: int = 0
+    marker_count: int = 0
+    aborted_count: int = 0
+    # Producer and first offset of each that no marker has ended: readers of committed records stop at the first.
+    open_transactions: tuple[tuple[int, int], ...] = ()
 
 
 class RepairReport(msgspec.Struct, frozen=True):
@@ -59,6 +66,8 @@ class DumpedBatch(msgspec.Struct, frozen=True):
     header: BatchHeader
     # Only when asked for; a text when they cannot be read.
     records: tuple[StoredRecord, ...] | str = ()
+    # Of a control batch; None: it ends no transaction.
+    marker: EndMarker | None = None
 
 
 def verify(
@@ -85,8 +94,13 @@ def dump(
             for segment_base_offset, position, header in LogSurvey(seam, place.directory).batches():
                 if header.next_offset <= from_offset:
                     continue
-                records = _records(seam, place, segment_base_offset, position, header) if with_records else ()
-                yield DumpedBatch(place, segment_base_offset, position, header, records)
+                data = b""
+                if with_records or header.is_control:
+                    path = segment_path(place.directory, segment_base_offset)
+                    data = seam.open(path).read_at(position, header.size_bytes)
+                records = _records(data) if with_records else ()
+                marker = _marker(data) if header.is_control else None
+                yield DumpedBatch(place, segment_base_offset, position, header, records, marker)
 
 
 def repair(
@@ -172,15 +186,21 @@ def _report(place: LogPlace, survey: LogSurvey) -> LogReport:
         survey.log_start,
         survey.log_end,
         tuple(survey.problems),
+        survey.transactional_count,
+        survey.marker_count,
+        len(survey.producers.transactions.aborted),
+        tuple(survey.producers.transactions.ongoing.items()),
     )
 
 
-def _records(
-    files: Files, place: LogPlace, segment_base_offset: int, position: int, header: BatchHeader
-) -> tuple[StoredRecord, ...] | str:
-    data = files.open(segment_path(place.directory, segment_base_offset)).read_at(position, header.size_bytes)
+def _records(data: bytes) -> tuple[StoredRecord, ...] | str:
     records = read_records(data)
     return records.reason if isinstance(records, BatchProblem) else tuple(records)
+
+
+def _marker(data: bytes) -> EndMarker | None:
+    marker = read_marker(data)
+    return marker if isinstance(marker, EndMarker) else None
 
 
 def _forget_checkpoint(files: Files, root: str, place: LogPlace) -> None:

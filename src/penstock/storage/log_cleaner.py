@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -22,21 +22,13 @@ from penstock.domain.compaction import CleanablePart, CompactionRules, find_clea
 from penstock.storage.cleaner_chunks import LogDamagedError
 from penstock.storage.cleaner_swap import SegmentReplacement, SwapUnknownError
 from penstock.storage.cleaner_throttle import CleaningStopped, Throttle
-from penstock.storage.cleaner_work import CleaningReport, LogCleaning, TransactionFacts, sealed
+from penstock.storage.cleaner_work import CleaningReport, LogCleaning, sealed
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
 
 _log = get_logger("cleaner")
 
 Result = TypeVar("Result")
-
-
-def no_transactions(_log: PartitionLog) -> TransactionFacts | None:
-    return None
-
-
-def no_aborts(_log: PartitionLog, _offsets: Sequence[int]) -> None:
-    return None
 
 
 class LogCleaner:
@@ -46,20 +38,12 @@ class LogCleaner:
         clock: Clock,
         *,
         seeds: tuple[int, int],
-        transactions_of: Callable[[PartitionLog], TransactionFacts | None] = no_transactions,
-        forget_aborts: Callable[[PartitionLog, Sequence[int]], None] = no_aborts,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`seeds` are random numbers that nobody else knows.
-
-        `forget_aborts` is called on the loop with offsets of abort markers, in one step with the swap that may have
-        taken them out of the log: readers must not be told of their transactions any more.
-        """
+        """`seeds` are random numbers that nobody else knows."""
         self._store = store
         self._clock = clock
         self._seeds = seeds
-        self._transactions_of = transactions_of
-        self._forget_aborts = forget_aborts
         self._throttle = Throttle(clock, sleep, bytes_per_second=store.context.config.cleaner_bytes_per_second)
         self._threads: ThreadPoolExecutor | None = None
 
@@ -100,7 +84,6 @@ class LogCleaner:
                 if not swap.apply():
                     await self._in_thread(swap.abandon)
                     return None
-                self._forget_aborts(log, swap.empty_aborts)
                 await self._finish_swap(swap)
             return self._end(cleaning, await self._in_thread(cleaning.finish))
         except CleaningStopped:
@@ -146,22 +129,14 @@ class LogCleaner:
         return None if chosen is None else self.begin_with(*chosen)
 
     def begin_with(self, log: PartitionLog, part: CleanablePart) -> LogCleaning:
-        return LogCleaning(
-            log,
-            part,
-            self._throttle,
-            now_ms=self._clock.now_ms(),
-            seeds=self._seeds,
-            transactions=self._transactions_of(log),
-        )
+        return LogCleaning(log, part, self._throttle, now_ms=self._clock.now_ms(), seeds=self._seeds)
 
     def cleanable_part(self, log: PartitionLog, rules: CompactionRules) -> CleanablePart | None:
         """On the loop. None: nothing is dirty, or the log is not to be touched now."""
         if not log.is_healthy or log.swaps:
             return None
-        transactions = self._transactions_of(log)
-        stable_end = transactions.stable_end if transactions is not None else log.readable_end
-        offset_limit = min(log.readable_end, log.durable_end, stable_end)
+        # Below it is what everybody may read, and every transaction has decided about.
+        offset_limit = min(log.last_stable_offset, log.durable_end)
         part = self._find_cleanable(log, rules, offset_limit)
         if part is None or part.end_offset <= log.saved_end:
             return part

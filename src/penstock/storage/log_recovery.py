@@ -24,7 +24,6 @@ import msgspec
 
 from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader, BatchProblem
-from penstock.domain.producer_sequence import ProducerSequences
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.checkpoint_file import LogCheckpoint, SegmentCheckpoint
 from penstock.storage.cleaner_swap import (
@@ -38,33 +37,27 @@ from penstock.storage.file_protocols import File
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_files import (
-    PRODUCERS_FILE,
-    PRODUCERS_MAGIC,
-    pack_producers,
     read_epochs,
     read_log_start,
-    read_producers,
     write_log_start,
 )
 from penstock.storage.log_home import LogHome
+from penstock.storage.log_producers import LogProducers
+from penstock.storage.producer_recovery import OnBatch, ProducerRecovery
 from penstock.storage.segment import LOG_SUFFIX, Segment, base_offset_of
 from penstock.storage.segment_index import SegmentIndex
 from penstock.storage.segment_recovery import any_holds_a_batch, holds_a_batch_after, scan_segment
-from penstock.storage.small_file import write_small_file
 from penstock.storage.storage_errors import Damage
 from penstock.storage.store_context import StoreContext
 
 _log = get_logger("storage")
-
-# The saved producers are missing, bad or too old: their state is read out of the log itself.
-_PRODUCERS_LOST = -1
 
 
 class RecoveredLog(msgspec.Struct):
     segments: list[Segment]
     log_start: int
     log_end: int
-    producers: ProducerSequences
+    producers: LogProducers
     epochs: LeaderEpochs
     damage: Damage | None
     # Where the checkpoint ends, and what was read past it: the next one has to save that.
@@ -89,9 +82,10 @@ class LogRecovery:
         is_clean: bool,
         is_synced: bool = False,
         durable_end: int | None = None,
+        readable_end: int | None = None,
     ) -> None:
         """`is_synced`: the whole disk was, since the process before this one died. `durable_end`: no process died, and
-        this one knows how far it has promised."""
+        this one knows how far it has promised. `readable_end`: not everything that is found may be read at once."""
         self._context = context
         self._files = context.files
         self._home = home
@@ -106,8 +100,9 @@ class LogRecovery:
         self._log_start = 0
         self._next_offset = 0
         self._damage: Damage | None = None
-        self._producers = ProducerSequences(context.config.producers_max)
-        self._producers_offset = 0
+        self._producers = ProducerRecovery(
+            context.files, home, producers_max=context.config.producers_max, readable_end=readable_end
+        )
         self._epochs = LeaderEpochs()
         self._are_epochs_lost = False
         self._scanned_bytes = 0
@@ -134,7 +129,7 @@ class LogRecovery:
             self._segments,
             self._log_start,
             max(self._next_offset, self._log_start),
-            self._producers,
+            self._producers.known,
             self._epochs,
             self._damage,
             self._saved_end,
@@ -167,10 +162,12 @@ class LogRecovery:
             self._files.sync_directory(directory)
         bases = sorted(self._sizes)
         first_offset = bases[0] if bases else 0
-        saved_start = read_log_start(self._files, directory, first_offset)
-        self._log_start = max(saved_start, min(self._facts, default=0))
-        if self._log_start > saved_start and sizes:
+        saved_start = read_log_start(self._files, directory)
+        known_start = first_offset if saved_start is None else saved_start
+        self._log_start = max(known_start, min(self._facts, default=0))
+        if self._log_start != saved_start and sizes:
             # Known by the checkpoint alone: to save it failed, or did not come to it. What lies below goes only now.
+            # Or what was saved is bad, and removed segments may come back: the next start must not go by them.
             write_log_start(self._files, directory, self._log_start)
         # A segment that ends at or below the start was retired, and the crash came before it was removed. Past the
         # checkpoint it is read before it goes: the saved producers do not know it yet.
@@ -192,6 +189,7 @@ class LogRecovery:
         if self._cleaned.is_lost:
             _log.warning("compaction state lost", topic=self._home.topic, partition=self._home.partition)
             self._facts, self._checkpoint, self._saved_end, self._is_clean = {}, None, 0, False
+            self._producers.replay()
         # Nearly always there was nothing to settle, and one look at the directory is enough.
         return self._files.file_sizes(directory) if self._cleaned.has_changed else sizes
 
@@ -204,23 +202,8 @@ class LogRecovery:
         self._are_epochs_lost = checkpoint is not None and self._epochs.latest < checkpoint.latest_epoch
         # Past the checkpoint the batches themselves tell: what was saved of them may be of batches that were lost.
         self._epochs.truncate_end(checkpoint.end_offset if checkpoint is not None else 0)
-        self._read_producers()
-
-    def _read_producers(self) -> None:
-        producers_max = self._context.config.producers_max
-        saved = read_producers(self._files, self._home.directory, producers_max)
-        checkpoint = self._checkpoint
-        needed = -1
-        if checkpoint is not None:
-            # No producers at the checkpoint: only a later file counts, an older one is of producers long forgotten.
-            needed = checkpoint.producers_offset if checkpoint.producers_offset >= 0 else checkpoint.end_offset
-        if saved is not None and saved[0] >= needed:
-            self._producers_offset, self._producers = saved
-            return
-        self._producers = ProducerSequences(producers_max)
-        if checkpoint is not None:
-            self._producers_offset = needed if checkpoint.producers_offset < 0 else _PRODUCERS_LOST
-        if self._producers_offset == _PRODUCERS_LOST:
+        self._producers.load(checkpoint)
+        if self._producers.is_lost:
             # Nothing may leave the head before they are saved again: with it would go what they are made of.
             self._saved_end = 0
 
@@ -274,14 +257,10 @@ class LogRecovery:
         """The log goes on at `next_offset`; what only these segments knew of producers is saved before they go."""
         checkpoint = self._checkpoint
         is_all_scanned = checkpoint is None or next_offset >= checkpoint.end_offset
-        if self._producers_offset == _PRODUCERS_LOST and is_all_scanned:
-            self._rebuild_producers()
-            self._producers_offset = next_offset
-        if self._producers_offset != _PRODUCERS_LOST:
-            if len(self._producers):
-                payload = pack_producers(self._producers, next_offset)
-                write_small_file(self._files, self._home.directory, PRODUCERS_FILE, PRODUCERS_MAGIC, payload)
-            self._producers_offset = next_offset
+        if self._producers.is_lost and is_all_scanned:
+            self._producers.rebuild(self._walk)
+        if not self._producers.is_lost:
+            self._producers.save(next_offset)
         for segment in self._segments:
             self._remove(segment.base_offset)
         self._segments = []
@@ -302,11 +281,10 @@ class LogRecovery:
             self._judge(segment, file, size, scan.problem)
         self._has_changed = self._has_changed or not self._is_synced
 
-    def _take(self, header: BatchHeader) -> None:
+    def _take(self, header: BatchHeader, scan: BatchScan) -> None:
         self._scanned_batches += 1
         self._epochs.assign(header.leader_epoch, header.base_offset)
-        if 0 <= self._producers_offset <= header.base_offset:
-            self._producers.apply(header)
+        self._producers.take(header, scan)
 
     def _judge(self, segment: Segment, file: File, size: int, problem: BatchProblem) -> None:
         facts = self._facts.get(segment.base_offset)
@@ -392,35 +370,27 @@ class LogRecovery:
         if self._are_epochs_lost:
             _log.warning("leader epochs rebuilt", topic=self._home.topic, partition=self._home.partition)
             self._epochs = LeaderEpochs()
-            for header in self._all_headers():
-                self._epochs.assign(header.leader_epoch, header.base_offset)
+            self._walk(lambda header, _scan: self._epochs.assign(header.leader_epoch, header.base_offset))
         self._epochs.truncate_end(self._next_offset)
         self._epochs.truncate_start(self._log_start)
 
     def _settle_producers(self) -> None:
-        if self._producers_offset == _PRODUCERS_LOST or self._producers_offset > self._next_offset:
-            self._rebuild_producers()
+        empty_aborts = [offset for swap in self._cleaned.state.swaps for offset in swap.empty_aborts]
+        if not self._producers.settle(self._next_offset, self._walk, empty_aborts):
             self._saved_end = 0
 
-    def _rebuild_producers(self) -> None:
-        _log.warning("producers rebuilt", topic=self._home.topic, partition=self._home.partition)
-        self._producers = ProducerSequences(self._context.config.producers_max)
-        for header in self._all_headers():
-            self._producers.apply(header)
-
-    def _all_headers(self) -> list[BatchHeader]:
-        """Of everything that is left; damage below the checkpoint, which nobody has read yet, may show here."""
-        headers: list[BatchHeader] = []
+    def _walk(self, on_batch: OnBatch) -> None:
+        """Everything that is left; damage below the checkpoint, which nobody has read yet, may show here."""
         for segment in self._segments:
             file = self._files.open(segment.path)
             scan = BatchScan(file, start=0, end=segment.size, next_offset=segment.base_offset)
-            headers.extend(header for _, header in scan)
+            for _, header in scan:
+                on_batch(header, scan)
             if scan.problem is not None:
                 assert scan.next_offset is not None
                 reason = scan.problem.reason
                 self._damage = Damage(scan.next_offset, segment.base_offset, scan.position, reason)
                 break
-        return headers
 
     def _remove(self, base_offset: int) -> None:
         prefix = self._path(base_offset).removesuffix(LOG_SUFFIX)

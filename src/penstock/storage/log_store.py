@@ -46,7 +46,7 @@ from penstock.storage.file_protocols import Files, Lock
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log_home import LogHome
 from penstock.storage.log_recovery import LogRecovery, RecoveredLog
-from penstock.storage.log_truncation import cut_segments
+from penstock.storage.log_truncation import cut_segments, save_forgotten_aborts
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.small_file import read_small_file, write_small_file
 from penstock.storage.storage_config import LogConfig, StorageConfig
@@ -201,9 +201,10 @@ class LogStore:
             entry = shortened(entry, offset, log.epochs)
         # Saved first: recovery must not believe bytes past the cut, whatever is written there later.
         self._replace_entry(log.home, entry)
+        save_forgotten_aborts(self.context.files, log)
         forget_swaps(self.context.files, log.home.directory, offset)
         cut_segments(self.context.files, log, offset)
-        recovery = LogRecovery(self.context, log.home, entry, is_clean=False)
+        recovery = LogRecovery(self.context, log.home, entry, is_clean=False, readable_end=readable_end)
         log.adopt(recovery.run(), readable_end=readable_end)
 
     # --- checkpoints ---------------------------------------------------------------------------------------------

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import msgspec
 
 from penstock.codec.record_batch import BatchHeader, BatchProblem
+from penstock.domain.producer_sequence import PRODUCERS_MAX_DEFAULT
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.batch_search import find_next_batch
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.log_files import read_log_start
+from penstock.storage.log_producers import LogProducers
 from penstock.storage.segment import LOG_SUFFIX, base_offset_of
 
 
@@ -58,6 +60,10 @@ class LogSurvey:
         self.record_count = 0
         self.size_bytes = 0
         self.log_end = 0
+        self.transactional_count = 0
+        self.marker_count = 0
+        # As the batches that are left tell it; what retention took is not in it.
+        self.producers = LogProducers.empty(PRODUCERS_MAX_DEFAULT)
         self._known_end = known_end
         segments = sorted(
             (base_offset, size)
@@ -65,7 +71,8 @@ class LogSurvey:
             if (base_offset := base_offset_of(name)) is not None
         )
         first_offset = segments[0][0] if segments else 0
-        self.log_start = max(read_log_start(files, directory, first_offset), known_start)
+        saved_start = read_log_start(files, directory)
+        self.log_start = max(first_offset if saved_start is None else saved_start, known_start)
         # A segment that ends at or below the start was retired, and the crash came before it was removed.
         bases_after = [base_offset for base_offset, _ in segments[1:]]
         retired_count = sum(base_offset <= self.log_start for base_offset in bases_after)
@@ -93,12 +100,21 @@ class LogSurvey:
                 for batch_position, header in scan:
                     self.batch_count += 1
                     self.record_count += header.record_count
+                    if header.producer_id >= 0:
+                        self._note_producer(header, scan)
                     yield base_offset, batch_position, header
                     next_offset = header.next_offset
                 position = scan.position
                 if scan.problem is not None:
                     position, next_offset = self._skip(place, file, position, next_offset, scan.problem)
         self.log_end = self._note_missing_end(next_offset)
+
+    def _note_producer(self, header: BatchHeader, scan: BatchScan) -> None:
+        self.transactional_count += header.is_transactional and not header.is_control
+        self.marker_count += header.is_control
+        self.producers.apply(header, scan.batch(header) if header.is_control else b"")
+        # Nothing is ever undone here, so nothing need be remembered for it.
+        self.producers.transactions.advance(header.next_offset)
 
     def _skip(self, place: int, file: File, position: int, next_offset: int, problem: BatchProblem) -> tuple[int, int]:
         """Past the bad bytes: where the next whole batch stands, and its offset."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.storage.file_protocols import File, Files
+from penstock.storage.segment import Segment
 
 if TYPE_CHECKING:
     from penstock.storage.partition_log import PartitionLog
@@ -38,3 +39,53 @@ class LogSync:
                 files.open(target).sync()
         for directory in self.directories:
             files.sync_directory(directory)
+
+
+class UnsyncedFiles:
+    """Of one log: what was written or made since the last sync was taken."""
+
+    __slots__ = ("_files", "_segments", "directories")
+
+    def __init__(self) -> None:
+        self._segments: list[Segment] = []
+        self._files: list[File] = []
+        self.directories: list[str] = []
+
+    def note(self, segment: Segment) -> None:
+        """It was written to, or cut."""
+        if not segment.is_dirty:
+            segment.is_dirty = True
+            self._segments.append(segment)
+
+    def note_home(self, topic_file: File | None, directories: list[str]) -> None:
+        """The log's first file is made, and what it stands in."""
+        if topic_file is not None:
+            self._files.append(topic_file)
+        self.directories = directories
+
+    def forget(self, segment: Segment) -> None:
+        if segment.is_dirty:
+            self._segments.remove(segment)
+
+    def forget_segments(self) -> None:
+        self._segments.clear()
+
+    def take(self, log: PartitionLog) -> LogSync:
+        """What has to be synced so that everything below today's `log_end` is durable."""
+        sync = LogSync(log, log.log_end)
+        for segment in self._segments:
+            sync.targets.append(segment.file if segment.file is not None else segment.path)
+            if segment.is_new:
+                segment.is_new = False
+                if log.home.directory not in self.directories:
+                    self.directories.append(log.home.directory)
+            # From here on a write is for the next turn. This one holds the file itself, so it stays open.
+            segment.is_dirty = False
+        self._segments.clear()
+        if self._files:
+            sync.targets.extend(self._files)
+            self._files.clear()
+        if self.directories:
+            sync.directories.extend(self.directories)
+            self.directories.clear()
+        return sync

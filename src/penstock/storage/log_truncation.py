@@ -10,10 +10,29 @@ from penstock.storage.batch_scan import BatchScan
 from penstock.storage.file_protocols import Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.log_files import EPOCHS_FILE, EPOCHS_MAGIC, PRODUCERS_FILE, read_producers
+from penstock.storage.log_files import (
+    EPOCHS_FILE,
+    EPOCHS_MAGIC,
+    PRODUCERS_FILE,
+    PRODUCERS_MAGIC,
+    pack_producers,
+    read_producers,
+)
 from penstock.storage.log_removal import remove_segment_files
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.small_file import write_small_file
+
+
+def save_forgotten_aborts(files: Files, log: PartitionLog) -> None:
+    """Before the swaps since the checkpoint are forgotten: what they left nothing of must not come back by what was
+    saved before them."""
+    gone = [offset for swap in log.swaps for offset in swap.empty_aborts]
+    saved = read_producers(files, log.home.directory, log.producers.producers_max) if gone else None
+    if saved is not None:
+        offset, producers = saved
+        producers.transactions.forget_aborts(gone)
+        payload = pack_producers(producers, offset)
+        write_small_file(files, log.home.directory, PRODUCERS_FILE, PRODUCERS_MAGIC, payload)
 
 
 def cut_segments(files: Files, log: PartitionLog, offset: int) -> None:

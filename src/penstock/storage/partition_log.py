@@ -15,7 +15,6 @@ belongs in a thread. Nothing here awaits, so nothing comes in between.
 
 from __future__ import annotations
 
-import errno
 import threading
 from bisect import bisect_right
 from collections import deque
@@ -24,37 +23,26 @@ from typing import Final
 
 from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader
-from penstock.domain.producer_sequence import ProducerSequences
 from penstock.domain.retention import roll_is_due
 from penstock.storage.cleaner_swap import SegmentSwap
-from penstock.storage.file_protocols import File
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_home import LogHome
+from penstock.storage.log_producers import IN_TRANSACTION, LogProducers, ProducerFacts
 from penstock.storage.log_recovery import RecoveredLog
+from penstock.storage.log_refusals import cannot_begin, refusal_of, write_failed
 from penstock.storage.log_removal import LogRemoval, retirement_of
-from penstock.storage.log_sync import LogSync
+from penstock.storage.log_sync import LogSync, UnsyncedFiles
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.segment import Segment
 from penstock.storage.segment_index import ENTRY_MAX, SegmentIndex
 from penstock.storage.small_file import write_fully
 from penstock.storage.storage_config import SEGMENT_BYTES_LIMIT, LogConfig
-from penstock.storage.storage_errors import (
-    Damage,
-    Damaged,
-    DiskFullError,
-    LogFailedError,
-    Offline,
-    OutOfRange,
-    StorageError,
-)
+from penstock.storage.storage_errors import Damage, Damaged, Offline, OutOfRange
 from penstock.storage.store_context import StoreContext
 from penstock.storage.time_lookup import TimeLookup, TimestampOffset, ask
 
 _log = get_logger("storage")
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# The process or the system is out of descriptors: that passes, and says nothing about this log.
-_NO_HANDLE: Final = frozenset({errno.EMFILE, errno.ENFILE})
 # Ends of recent reads, so that a reader that goes on from there needs no search: more than consumers of one partition.
 _BOUNDARIES_MAX: Final = 64
 
@@ -75,7 +63,7 @@ class PartitionLog:
         self.size_bytes = 0
         self.damage: Damage | None = None
         self.failure: str | None = None
-        self.producers = ProducerSequences(context.config.producers_max)
+        self._use_producers(LogProducers.empty(context.config.producers_max))
         self.epochs = LeaderEpochs()
         # Where the last checkpoint of this log ends. Only what lies below may be removed from the head: the saved
         # producers know it, so a retry of a removed batch is still seen to be one after a crash.
@@ -94,9 +82,7 @@ class PartitionLog:
         self._readable_position = 0
         # (offset after a batch, its segment, position there), for batches past the readable end.
         self._marks: deque[tuple[int, Segment, int]] = deque()
-        self._dirty: list[Segment] = []
-        self._new_files: list[File] = []
-        self._new_directories: list[str] = []
+        self.unsynced = UnsyncedFiles()
         self._boundaries: dict[int, tuple[Segment, int]] = {}
         self._index_interval_bytes = context.config.index_interval_bytes
 
@@ -108,7 +94,7 @@ class PartitionLog:
     def append(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
         """Whole, checked and placed batches from `log_end` on. On a StorageError nothing has changed."""
         if self.failure is not None or self.damage is not None or self.context.is_full:
-            raise self._refusal()
+            raise refusal_of(self)
         assert headers[0].base_offset == self.log_end, (headers[0].base_offset, self.log_end)
         size = len(data)
         segment = self._active
@@ -122,12 +108,15 @@ class PartitionLog:
             if file.write_at(data, position) != size:
                 write_fully(file, data, position)
         except OSError as error:
-            raise self._write_failed(segment, error) from error
+            raise write_failed(self, segment, error) from error
         marks = self._marks
         for header in headers:
             segment.take(header, self._index_interval_bytes)
             if header.producer_id >= 0:
-                self.producers.apply(header)
+                if header.attributes & IN_TRANSACTION:
+                    self.known_producers.apply(header, data, segment.size - header.size_bytes - position)
+                else:
+                    self.producers.apply(header)
             if header.leader_epoch != self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             marks.append((segment.next_offset, segment, segment.size))
@@ -137,38 +126,18 @@ class PartitionLog:
         self.unsaved_bytes += size
         self.unsaved_batches += len(headers)
         if not segment.is_dirty:
-            self._note_dirty(segment)
+            self.unsynced.note(segment)
 
     def advance_readable(self, offset: int) -> None:
         """Everything below `offset` may be read; between two batches' ends the lower one counts."""
         marks = self._marks
         while marks and marks[0][0] <= offset:
             self.readable_end, self._readable_segment, self._readable_position = marks.popleft()
-
-    def _note_dirty(self, segment: Segment) -> None:
-        if not segment.is_dirty:
-            segment.is_dirty = True
-            self._dirty.append(segment)
+        self.transactions.advance(self.readable_end)
 
     def begin_sync(self) -> LogSync:
         """What has to be synced so that everything below today's `log_end` is durable."""
-        sync = LogSync(self, self.log_end)
-        for segment in self._dirty:
-            sync.targets.append(segment.file if segment.file is not None else segment.path)
-            if segment.is_new:
-                segment.is_new = False
-                if self.home.directory not in self._new_directories:
-                    self._new_directories.append(self.home.directory)
-            # From here on a write is for the next turn. This one holds the file itself, so it stays open.
-            segment.is_dirty = False
-        self._dirty.clear()
-        if self._new_files:
-            sync.targets.extend(self._new_files)
-            self._new_files.clear()
-        if self._new_directories:
-            sync.directories.extend(self._new_directories)
-            self._new_directories.clear()
-        return sync
+        return self.unsynced.take(self)
 
     def end_sync(self, sync: LogSync) -> bool:
         """The sync went well; False if the log was cut or read again meanwhile, so that this says nothing."""
@@ -202,13 +171,14 @@ class PartitionLog:
         self._readable_segment = self._active
         self._readable_position = self._active.size if self._active is not None else 0
         self.size_bytes = sum(segment.size for segment in self.segments)
-        self.producers = recovered.producers
+        recovered.producers.transactions.follow(self.transactions)
+        self._use_producers(recovered.producers)
         self.epochs = recovered.epochs
         self.saved_end = recovered.saved_end
         self.unsaved_bytes = recovered.scanned_bytes
         self.unsaved_batches = recovered.scanned_batches
         self._marks.clear()
-        self._dirty.clear()
+        self.unsynced.forget_segments()
         self._boundaries = {}
         self.clean_end = recovered.clean_end
         self.swaps = list(recovered.swaps)
@@ -219,6 +189,20 @@ class PartitionLog:
             self.readable_end, self._readable_position = readable_end, known_position
             self._readable_segment = self.segment_of(known_segment.base_offset) if known_segment is not None else None
             self._marks.append((self.log_end, self._active, self._active.size))
+        self._move_transactions()
+        self.transactions.advance(self.readable_end)
+
+    def _move_transactions(self) -> None:
+        # By whole segments: a start that was moved is durable only later, but a checkpoint that knows no segment before
+        # the first one keeps them from coming back.
+        kept_from = min(self.log_start, self.segments[0].base_offset) if self.segments else self.log_start
+        self.transactions.move_log_start(self.log_start, kept_from=kept_from)
+
+    def _use_producers(self, known: LogProducers) -> None:
+        self.known_producers = known
+        # The two parts of it, for whoever asks before an append.
+        self.producers = known.sequences
+        self.transactions = known.transactions
 
     @property
     def is_healthy(self) -> bool:
@@ -232,7 +216,7 @@ class PartitionLog:
         for segment in self.segments:
             self.context.handles.forget(segment)
             self.context.indexes.release(segment)
-        self._dirty.clear()
+        self.unsynced.forget_segments()
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -356,12 +340,12 @@ class PartitionLog:
             self.context.handles.forget(segment)
             self.context.indexes.release(segment)
             self.size_bytes -= segment.size
-            if segment.is_dirty:
-                self._dirty.remove(segment)
+            self.unsynced.forget(segment)
         self.log_start = log_start
         self.epochs.truncate_start(log_start)
+        self._move_transactions()
         directories = [self.home.directory] if self.segments else []
-        directories += [path for path in self._new_directories if path not in directories]
+        directories += [path for path in self.unsynced.directories if path not in directories]
         return LogRemoval(self, removed, log_start=log_start, reason=reason, directories=directories)
 
     def replace_segments(self, replaced: Sequence[Segment], segment: Segment) -> None:
@@ -383,7 +367,22 @@ class PartitionLog:
         except OSError as error:
             _log.warning("log did not roll", topic=self.home.topic, partition=self.home.partition, error=str(error))
 
+    # --- producers -----------------------------------------------------------------------------------------------
+
+    def expire_producers(self, now_ms: int, *, expiration_ms: int) -> int:
+        """A sweep, made now and then: forgets the long silent ones, but nobody with a transaction under way."""
+        return self.known_producers.expire(now_ms, expiration_ms=expiration_ms)
+
+    def describe_producers(self) -> list[ProducerFacts]:
+        """By id, for DescribeProducers."""
+        return self.known_producers.describe()
+
     # --- facts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction has ended, and how is readable; `readable_end` if none is under way."""
+        return self.transactions.last_stable_offset
 
     @property
     def record_count(self) -> int:
@@ -405,7 +404,7 @@ class PartitionLog:
         try:
             return self._begin_segment_at(header.base_offset)
         except OSError as error:
-            raise self._cannot_begin(error) from error
+            raise cannot_begin(self, error) from error
 
     def _begin_segment_at(self, base_offset: int) -> Segment:
         if self._active is None:
@@ -418,7 +417,7 @@ class PartitionLog:
         segment.index = SegmentIndex()
         segment.is_new = True
         segment.is_active = True
-        self._note_dirty(segment)
+        self.unsynced.note(segment)
         if self._active is not None:
             self._active.is_active = False
         self._active = segment
@@ -428,9 +427,7 @@ class PartitionLog:
     def _make_home(self) -> None:
         home = self.home
         topic_file = home.create(self.context.files)
-        if topic_file is not None:
-            self._new_files.append(topic_file)
-        self._new_directories = [home.directory, home.topic_directory, home.logs_directory]
+        self.unsynced.note_home(topic_file, [home.directory, home.topic_directory, home.logs_directory])
 
     def _ready_segment(self, segment: Segment, headers: Sequence[BatchHeader]) -> Segment:
         if headers[-1].base_offset - segment.base_offset > ENTRY_MAX:
@@ -439,46 +436,8 @@ class PartitionLog:
         try:
             self.context.indexes.index_of(segment, segment.file or self.context.handles.open(segment))
         except OSError as error:
-            raise self._write_failed(segment, error) from error
+            raise write_failed(self, segment, error) from error
         return segment
-
-    # --- refusals ------------------------------------------------------------------------------------------------
-
-    def _refusal(self) -> StorageError:
-        if self.failure is not None:
-            return LogFailedError(f"{self.home.topic}-{self.home.partition} is offline: {self.failure}")
-        if self.damage is not None:
-            return LogFailedError(f"{self.home.topic}-{self.home.partition} is damaged: {self.damage.describe()}")
-        self.context.metrics.refused_full.inc()
-        return DiskFullError("the disk has less room than the node keeps for itself")
-
-    def _write_failed(self, segment: Segment, error: OSError) -> StorageError:
-        """Takes back what was written of the batch, so that the next one finds the end where it was."""
-        if error.errno in _NO_HANDLE:
-            return LogFailedError(f"{segment.path}: {error.strerror}")
-        try:
-            if segment.file is not None:
-                segment.file.truncate(segment.size)
-                # The cut is as little durable as a write. Without it a crash leaves half a batch in front of the
-                # next segment, which would be damage.
-                self._note_dirty(segment)
-        except OSError as second_error:
-            self.fail(f"{segment.path} could not be cut back after a failed write: {second_error}")
-            return LogFailedError(self.failure)
-        if error.errno in _NO_ROOM:
-            self.context.metrics.refused_full.inc()
-            return DiskFullError(f"{segment.path}: {error.strerror}")
-        self.fail(f"{segment.path} could not be written: {error}")
-        return LogFailedError(self.failure)
-
-    def _cannot_begin(self, error: OSError) -> StorageError:
-        if error.errno in _NO_HANDLE:
-            return LogFailedError(f"{self.home.directory}: {error.strerror}")
-        if error.errno in _NO_ROOM:
-            self.context.metrics.refused_full.inc()
-            return DiskFullError(f"{self.home.directory}: {error.strerror}")
-        self.fail(f"{self.home.directory}: a segment could not be begun: {error}")
-        return LogFailedError(self.failure)
 
 
 def _base_offset(segment: Segment) -> int:

@@ -29,7 +29,7 @@ def scan_segment(
     file: File,
     *,
     file_bytes: int,
-    on_batch: Callable[[BatchHeader], None],
+    on_batch: Callable[[BatchHeader, BatchScan], None],
 ) -> SegmentScan:
     """Takes every good batch past `segment.size` into the segment, indexed as if it had just been appended."""
     index = load_index(context.files, segment.prefix) if segment.size > 0 else SegmentIndex()
@@ -45,7 +45,7 @@ def scan_segment(
     scan = BatchScan(file, start=start, end=file_bytes, next_offset=segment.next_offset)
     for _, header in scan:
         segment.take(header, context.config.index_interval_bytes)
-        on_batch(header)
+        on_batch(header, scan)
     return SegmentScan(file_bytes - start, scan.problem)
 
 

@@ -12,6 +12,7 @@ from penstock.codec.records import Record, build_batch
 from penstock.storage.files import DirectoryFiles
 from penstock.storage.log_store import LogStore
 from penstock.storage.storage_config import LogConfig, StorageConfig
+from support.log_desk import LogDesk
 
 BATCHES = 5
 
@@ -116,3 +117,23 @@ def test_a_running_nodes_directory_is_left_alone(directory: Path, capsys: pytest
         assert run(app, ["log", *command, "--data-dir", str(directory)]) == 1
         assert "is used by another process" in capsys.readouterr().err
     store.close(clean=True)
+
+
+def test_transactions_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desk = LogDesk(DirectoryFiles(), str(tmp_path / "data"))
+    desk.append_in_transaction(1)
+    desk.append_marker(1, is_commit=False, coordinator_epoch=3)
+    desk.append_in_transaction(2)
+    desk.store.close()
+    place = ["--data-dir", str(tmp_path / "data")]
+    assert run(app, ["log", "verify", *place]) == 0
+    assert "transaction of producer 2 is under way since offset 2" in capsys.readouterr().out
+    assert run(app, ["log", "verify", *place, "--json"]) == 0
+    (log,) = json.loads(capsys.readouterr().out)["logs"]
+    assert log["open_transactions"] == [{"producer_id": 2, "first_offset": 2}]
+    assert (log["transactional_batches"], log["markers"], log["aborted_transactions"]) == (2, 1, 1)
+    assert run(app, ["log", "dump", *place, "topic", "0"]) == 0
+    assert "transactional, control, abort by coordinator epoch 3" in capsys.readouterr().out
+    assert run(app, ["log", "dump", *place, "topic", "0", "--json"]) == 0
+    documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert documents[1]["marker"] == {"type": "abort", "coordinator_epoch": 3}

@@ -59,6 +59,14 @@ def test_what_is_no_duration_is_told(text: str) -> None:
         ("2026-11-15", instant_ms(2026, 11, 15)),
         ("2026-11-15T10:00:00Z", instant_ms(2026, 11, 15, 10)),
         ("2026-11-15 10:00+02:00", instant_ms(2026, 11, 15, 8)),
+        ("now", NOW_MS),
+        ("10:00", instant_ms(2026, 11, 14, 10)),
+        ("10:00:30", instant_ms(2026, 11, 14, 10, 0, 30)),
+        ("today 10:00", instant_ms(2026, 11, 14, 10)),
+        ("Yesterday 10:00", instant_ms(2026, 11, 13, 10)),
+        ("yesterday", instant_ms(2026, 11, 13)),
+        # Half past midnight there already.
+        ("00:30+02:00", instant_ms(2026, 11, 14, 22, 30)),
     ],
 )
 def test_moments_are_dates_numbers_or_so_long_ago(text: str, expected: int) -> None:
@@ -68,6 +76,12 @@ def test_moments_are_dates_numbers_or_so_long_ago(text: str, expected: int) -> N
 def test_a_date_without_zone_is_read_in_the_zone_that_is_given() -> None:
     zone = timezone(timedelta(hours=-3))
     assert parse_moment_ms("2026-11-15 10:00", now_ms=NOW_MS, zone=zone) == instant_ms(2026, 11, 15, 13)
+
+
+@pytest.mark.parametrize("text", ["1030am", "24:00", "tomorrow 10:00", "yesterday noon", "-2 parsecs"])
+def test_what_is_no_moment_is_told_with_examples(text: str) -> None:
+    moment = parse_moment_ms(text, now_ms=NOW_MS, zone=UTC)
+    assert isinstance(moment, NotUnderstood)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +101,7 @@ def test_a_start_is_an_end_an_offset_or_a_time(text: str, expected: Start) -> No
     assert parse_start(text, now_ms=NOW_MS, zone=UTC) == expected
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "@x", "-1", "10 minuets ago", "2026-13-01"])
+@pytest.mark.parametrize("text", ["", "tomorrow", "@x", "-1", "10 minuets ago", "2026-13-01"])
 def test_a_start_that_is_not_understood_says_what_would_be(text: str) -> None:
     start = parse_start(text, now_ms=NOW_MS, zone=UTC)
     assert isinstance(start, NotUnderstood)

@@ -6,11 +6,11 @@ from penstock.base.clock import ManualClock
 from penstock.cli.bench_load import BatchTemplates, messages_per_batch, payload
 from penstock.cli.produce_work import LineRouter, ProducePlan
 from penstock.client.errors import PartitionMissingError
-from penstock.client.partitioner import partition_for_key
 from penstock.client.producer import PartitionBatch
 from penstock.codec.compression import Codec
 from penstock.codec.record_batch import BatchHeader, check_batch
 from penstock.codec.records import StoredRecord, read_records
+from penstock.domain.partitioner import partition_for_key
 
 
 def router(

@@ -64,6 +64,17 @@ async def test_rows_are_trimmed_inside_batches(client: ClusterClient) -> None:
     assert await read_values(consumer, 8) == {0: [4, 5, 6, 7]}
 
 
+async def test_a_held_partition_is_not_asked_for_until_it_is_let_go(broker: FakeBroker, client: ClusterClient) -> None:
+    consumer = Consumer(client, "t", {0: 0, 1: 0}, ends={0: 12, 1: 12})
+    consumer.hold({1})
+    while 0 in consumer.positions:
+        assert {fetched.partition for fetched in await consumer.poll()} == {0}
+    assert consumer.positions == {1: 0}
+    assert await consumer.poll() == []
+    consumer.hold(())
+    assert await read_values(consumer, 12) == {1: list(range(12))}
+
+
 async def test_nothing_is_asked_for_when_start_is_end(broker: FakeBroker, client: ClusterClient) -> None:
     assert Consumer(client, "t", {0: 12}, ends={0: 12}).is_done
     assert not any(request.api_key == FETCH for request in broker.requests)

@@ -326,7 +326,7 @@ async def test_a_node_that_starts_is_told_of_every_topic(nodes: Nodes) -> None:
 
 
 async def test_a_watch_that_fell_behind_reads_everything_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cluster.topic_watch._RETRY_S", 3600)
+    monkeypatch.setattr("penstock.cluster.image_watch._RETRY_S", 3600)
     first, _ = await nodes.start(history_revisions=3)
     second, told = await nodes.start(history_revisions=3)
     await created(first, "stays")
@@ -344,7 +344,7 @@ async def test_a_watch_that_fell_behind_reads_everything_again(nodes: Nodes, mon
 
 
 async def test_the_image_outlives_a_store_that_fails(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cluster.topic_watch._RETRY_S", 0.001)
+    monkeypatch.setattr("penstock.cluster.image_watch._RETRY_S", 0.001)
     catalog, told = await nodes.start()
     topic = await created(catalog, "orders")
     store = nodes.stores[0]
@@ -368,7 +368,7 @@ async def test_the_image_outlives_a_store_that_fails(nodes: Nodes, monkeypatch: 
 async def test_a_change_that_does_not_come_back_is_an_error(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog, _ = await nodes.start()
     await catalog.stop()
-    monkeypatch.setattr("penstock.cluster.topic_watch._IMAGE_WAIT_S", 0.01)
+    monkeypatch.setattr("penstock.cluster.image_watch._IMAGE_WAIT_S", 0.01)
     with pytest.raises(StoreUnavailableError, match="stored but has not come back"):
         await catalog.create_topic("orders", 1)
 

@@ -7,7 +7,7 @@ from random import Random
 import polars as pl
 import pytest
 
-from penstock.codec.columns_keys import holds_null_key, read_keys
+from penstock.codec.columns_keys import null_keys, read_keys
 from penstock.codec.columns_read import Batch
 from penstock.codec.compression import Codec
 from penstock.codec.record_batch import BatchHeader, BatchProblem, read_header
@@ -76,13 +76,15 @@ def test_records_that_belong_to_the_batch_before_are_not_taken_for_its_own(vecto
 
 @pytest.mark.parametrize("count", [3, 700])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_record_without_a_key_is_found(count: int, codec: Codec) -> None:
+def test_records_without_a_key_are_found(count: int, codec: Codec) -> None:
     keyed = [Record(b"v", key=b"")] * count
     whole = opened(build_batch(keyed, codec=codec))
-    assert holds_null_key(whole.header, whole.payload) is False
+    assert null_keys(whole.header, whole.payload) == ()
     for place in (0, count // 2, count - 1):
         records = list(keyed)
         records[place] = Record(b"v")
         batch = opened(build_batch(records, codec=codec))
-        assert holds_null_key(batch.header, batch.payload) is True
-    assert holds_null_key(whole.header, bytes(whole.payload)[:-1]) is None
+        assert null_keys(batch.header, batch.payload) == (place,)
+    keyless = opened(build_batch([Record(b"v")] * count, codec=codec))
+    assert null_keys(keyless.header, keyless.payload) == tuple(range(count))
+    assert null_keys(whole.header, bytes(whole.payload)[:-1]) is None

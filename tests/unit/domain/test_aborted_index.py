@@ -91,3 +91,20 @@ def test_search_finds_what_looking_at_every_entry_finds(seed: int) -> None:
         end = start + rng.randint(1, 60)
         expected = [entry for entry in index.entries() if entry.last_offset >= start and entry.first_offset < end]
         assert index.between(start, end) == sorted(expected, key=lambda entry: entry.first_offset)
+
+
+def test_entries_leave_by_the_offsets_of_their_markers() -> None:
+    index = index_of(*SAMPLE)
+    assert index.remove([30, 35, 50, 99]) == 2
+    assert producers(index.entries()) == [1]
+    assert index.remove([30]) == 0
+    assert index.remove([]) == 0
+    assert index.remove([20]) == 1
+    assert len(index) == 0
+
+
+def test_copy_does_not_follow_the_index() -> None:
+    index = index_of(*SAMPLE)
+    copied = index.copy()
+    index.drop_before(99)
+    assert producers(copied.entries()) == [1, 2, 3]

@@ -18,7 +18,7 @@ from penstock.domain.group_records import (
     Removed,
     TargetEpochStored,
     TargetStored,
-    TransactionEnded,
+    pending_producer,
 )
 from penstock.domain.group_values import GroupConfig
 from support.group_world import SimTopics
@@ -33,8 +33,9 @@ RECORDS: list[GroupRecord] = [
     TargetEpochStored(7),
     TargetStored("m", PARTITIONS),
     CurrentStored("m", 7, 6, MemberState.UNREVOKED, PARTITIONS[:1], PARTITIONS[1:]),
-    OffsetStored("t", 1, 42, 3, "text", 8, 9, b"i" * 16, 12),
-    TransactionEnded(12, is_committed=True),
+    OffsetStored("t", 1, 42, 3, "text", 8, 9, b"i" * 16),
+    OffsetStored("t", 1, 42, 3, "text", 8, 9, b"i" * 16, 12, 3),
+    OffsetStored("t", 1, 42, 3, "text", 8, 9, b"i" * 16, 13, 3),
     Removed(("member", "m", -1)),
 ]
 
@@ -46,13 +47,16 @@ def test_record_comes_back_from_bytes_as_it_was(record: GroupRecord) -> None:
 
 
 def test_keys_tell_records_apart() -> None:
-    keys = [record.key for record in RECORDS if not isinstance(record, TransactionEnded | Removed)]
+    keys = [record.key for record in RECORDS if not isinstance(record, Removed)]
     assert len(set(keys)) == len(keys)
+
+
+def test_key_says_whose_transaction_an_offset_waits_for() -> None:
+    assert [pending_producer(record.key) for record in RECORDS if isinstance(record, OffsetStored)] == [None, 12, 13]
 
 
 def test_tombstone_of_something_unknown_is_ignored() -> None:
     group = Group(GroupConfig(), SimTopics())
     for record in RECORDS:
-        if not isinstance(record, TransactionEnded):
-            group.apply(Removed(record.key))
+        group.apply(Removed(record.key))
     assert not group.exists

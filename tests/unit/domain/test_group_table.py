@@ -5,14 +5,16 @@ from penstock.domain.group_commands import (
     CommitTransactionOffsets,
     ConsumerHeartbeat,
     DeleteGroup,
+    EndTransaction,
     FetchOffsets,
     GroupCommand,
     GroupReply,
     OffsetToCommit,
+    Refused,
 )
 from penstock.domain.group_description import DEAD, describe, protocol_type_of, state_of
 from penstock.domain.group_table import GroupTable
-from penstock.domain.group_values import GroupConfig, GroupKind
+from penstock.domain.group_values import GroupConfig, GroupError, GroupKind
 from support.group_world import SimTopics
 
 
@@ -27,6 +29,18 @@ class Coordinator:
         for record in decision.records:
             self.table.apply(group_id, record)
         return decision.reply
+
+    def commit_in_transaction(self, group_id: str, producer_id: int) -> None:
+        guard = self.table.guards.begin(producer_id)
+        self.ask(group_id, CommitTransactionOffsets(producer_id, 0, (OffsetToCommit("orders", 0, 7),), guard=guard))
+        self.table.guards.finish(producer_id, guard)
+
+    def end(self, producer_id: int, *, is_commit: bool) -> list[str]:
+        ended = self.table.end_transaction(EndTransaction(producer_id, 0, is_commit), 0)
+        for group_id, decision in ended:
+            for record in decision.records:
+                self.table.apply(group_id, record)
+        return [group_id for group_id, _decision in ended]
 
     def tick(self, now_ms: int) -> list[str]:
         ticked = self.table.tick(now_ms)
@@ -71,12 +85,11 @@ def test_group_that_was_heard_of_meanwhile_is_woken_in_vain_once() -> None:
 
 def test_end_of_a_transaction_reaches_every_group_that_waits_for_it() -> None:
     coordinator = Coordinator()
-    offsets = (OffsetToCommit("orders", 0, 7),)
     for group_id in ("b", "a"):
-        coordinator.ask(group_id, CommitTransactionOffsets(5, offsets))
-    coordinator.ask("c", CommitTransactionOffsets(6, offsets))
-    assert coordinator.table.end_transaction(5, is_committed=True) == ["a", "b"]
-    assert coordinator.table.end_transaction(5, is_committed=True) == []
+        coordinator.commit_in_transaction(group_id, 5)
+    coordinator.commit_in_transaction("c", 6)
+    assert coordinator.end(5, is_commit=True) == ["a", "b"]
+    assert coordinator.end(5, is_commit=True) == []
     for group_id, expected in (("a", 7), ("c", None)):
         group = coordinator.table.get(group_id)
         assert group is not None
@@ -86,9 +99,46 @@ def test_end_of_a_transaction_reaches_every_group_that_waits_for_it() -> None:
 
 def test_group_whose_only_transaction_aborts_is_forgotten() -> None:
     coordinator = Coordinator()
-    coordinator.ask("group", CommitTransactionOffsets(5, (OffsetToCommit("orders", 0, 7),)))
-    coordinator.table.end_transaction(5, is_committed=False)
+    coordinator.commit_in_transaction("group", 5)
+    coordinator.end(5, is_commit=False)
     assert len(coordinator.table) == 0
+
+
+def test_deleted_group_waits_for_no_transaction() -> None:
+    coordinator = Coordinator()
+    coordinator.commit_in_transaction("group", 5)
+    coordinator.ask("group", DeleteGroup())
+    assert coordinator.end(5, is_commit=True) == []
+    assert len(coordinator.table) == 0
+
+
+def test_offsets_of_a_transaction_need_a_guard() -> None:
+    coordinator = Coordinator()
+    command = CommitTransactionOffsets(5, 0, (OffsetToCommit("orders", 0, 7),))
+    assert coordinator.ask("group", command) == Refused(GroupError.INVALID_TXN_STATE)
+    assert len(coordinator.table) == 0
+
+
+def test_end_that_comes_while_the_coordinator_is_asked_keeps_the_offsets_out() -> None:
+    coordinator = Coordinator()
+    guard, others = coordinator.table.guards.begin(5), coordinator.table.guards.begin(6)
+    coordinator.end(5, is_commit=True)
+    for producer_id, held in ((5, guard), (6, others)):
+        command = CommitTransactionOffsets(producer_id, 0, (OffsetToCommit("orders", 0, 7),), guard=held)
+        is_refused = coordinator.ask("group", command) == Refused(GroupError.INVALID_TXN_STATE)
+        assert is_refused == (producer_id == 5)
+
+
+def test_guards_leave_nothing_behind() -> None:
+    coordinator = Coordinator()
+    guards = coordinator.table.guards
+    first, second = guards.begin(5), guards.begin(5)
+    guards.finish(5, first)
+    assert not guards.holds(5, first)
+    assert guards.holds(5, second)
+    coordinator.end(5, is_commit=False)
+    guards.finish(5, second)
+    assert len(guards) == 0
 
 
 def test_sessions_begin_with_the_end_of_the_replay() -> None:

@@ -6,6 +6,7 @@ from penstock.domain.group_commands import (
     CommitTransactionOffsets,
     DeleteGroup,
     DeleteOffsets,
+    EndTransaction,
     ExpireOffsets,
     FetchedOffset,
     FetchOffsets,
@@ -17,7 +18,7 @@ from penstock.domain.group_commands import (
     OffsetToCommit,
     PartitionName,
 )
-from penstock.domain.group_records import OffsetStored, TransactionEnded
+from penstock.domain.group_records import GroupRecord, OffsetStored, Removed
 from penstock.domain.group_values import GroupConfig, GroupError
 from support.group_world_desk import Desk
 
@@ -31,15 +32,19 @@ def commit(desk: Desk, offset: int, *, topic: str = "orders", partition: int = 0
     assert isinstance(reply, OffsetsWritten), reply
 
 
-def commit_in_transaction(desk: Desk, offset: int, *, producer_id: int = 1) -> None:
+def commit_in_transaction(desk: Desk, offset: int, *, producer_id: int = 1, epoch: int = 0) -> None:
     given = (OffsetToCommit("orders", 0, offset),)
-    assert isinstance(desk.ask(CommitTransactionOffsets(producer_id, given)), OffsetsWritten)
+    assert isinstance(desk.ask(CommitTransactionOffsets(producer_id, epoch, given)), OffsetsWritten)
 
 
-def end(desk: Desk, *, is_committed: bool, producer_id: int = 1) -> None:
-    record = TransactionEnded(producer_id, is_committed)
-    desk.group.apply(record)
-    desk.log.append(record)
+def end(desk: Desk, *, is_committed: bool, producer_id: int = 1, epoch: int = 0, version: int = 1) -> None:
+    assert desk.ask(EndTransaction(producer_id, epoch, is_committed, version)) == DONE
+
+
+def compact(log: list[GroupRecord]) -> list[GroupRecord]:
+    last = {record.key: index for index, record in enumerate(log)}
+    kept = (record for index, record in enumerate(log) if last[record.key] == index)
+    return [record for record in kept if not isinstance(record, Removed)]
 
 
 def fetch(desk: Desk, **others: object) -> FetchedOffset:
@@ -150,6 +155,81 @@ def test_two_transactions_are_told_apart() -> None:
     end(desk, is_committed=True, producer_id=1)
     assert fetch(desk).offset == 11, "by the order in the log"
     assert desk.group.offsets.producers() == []
+
+
+def test_order_in_the_log_counts_whichever_transaction_commits_first() -> None:
+    desk = Desk()
+    for producer_id, offset in ((1, 9), (2, 11), (3, 13)):
+        commit_in_transaction(desk, offset, producer_id=producer_id)
+    end(desk, is_committed=True, producer_id=2)
+    assert fetch(desk).offset == 11
+    desk.log = compact(desk.log)
+    desk.restart()
+    end(desk, is_committed=True, producer_id=1)
+    assert fetch(desk).offset == 11
+    end(desk, is_committed=True, producer_id=3)
+    assert fetch(desk).offset == 13
+
+
+def test_end_that_is_said_again_changes_nothing() -> None:
+    desk = Desk()
+    commit_in_transaction(desk, 9)
+    end(desk, is_committed=True)
+    commit(desk, 12)
+    end(desk, is_committed=True)
+    assert desk.records == ()
+    assert fetch(desk).offset == 12
+
+
+def test_marker_of_version_two_that_comes_late_leaves_the_next_transaction_alone() -> None:
+    desk = Desk()
+    commit_in_transaction(desk, 9, epoch=4)
+    end(desk, is_committed=True, epoch=5, version=2)
+    commit_in_transaction(desk, 11, epoch=5)
+    end(desk, is_committed=True, epoch=5, version=2)
+    assert fetch(desk, requires_stable=True).error is GroupError.UNSTABLE_OFFSET_COMMIT
+    end(desk, is_committed=True, epoch=6, version=2)
+    assert fetch(desk, requires_stable=True).offset == 11
+
+
+def test_producer_that_was_replaced_commits_nothing() -> None:
+    desk = Desk()
+    commit_in_transaction(desk, 9, epoch=4)
+    offsets = (OffsetToCommit("orders", 1, 1),)
+    assert desk.refusal(CommitTransactionOffsets(1, 3, offsets)) is GroupError.INVALID_PRODUCER_EPOCH
+    assert desk.refusal(CommitTransactionOffsets(1, 5, offsets)) is GroupError.COORDINATOR_NOT_AVAILABLE
+    end(desk, is_committed=False, epoch=5)
+    assert isinstance(desk.ask(CommitTransactionOffsets(1, 5, offsets)), OffsetsWritten)
+
+
+def test_waiting_offset_survives_compaction_beside_the_committed_one() -> None:
+    desk = Desk()
+    commit(desk, 5)
+    commit_in_transaction(desk, 9)
+    desk.log = compact(desk.log)
+    desk.restart()
+    assert fetch(desk).offset == 5
+    end(desk, is_committed=False)
+    assert fetch(desk).offset == 5
+
+
+def test_delete_takes_what_waits_along() -> None:
+    desk = Desk()
+    commit(desk, 5)
+    commit_in_transaction(desk, 9)
+    desk.ask(DeleteOffsets((PartitionName("orders", 0),)))
+    end(desk, is_committed=True)
+    assert not desk.group.exists
+    desk.restart()
+    assert not desk.group.exists
+
+
+def test_group_that_is_deleted_takes_what_waits_along() -> None:
+    desk = Desk()
+    commit_in_transaction(desk, 9)
+    assert desk.ask(DeleteGroup()) == DONE
+    end(desk, is_committed=True)
+    assert not desk.group.exists
 
 
 def test_snapshot_keeps_the_order_where_a_transaction_is_open() -> None:
@@ -275,4 +355,4 @@ def test_offset_record_says_when_and_by_whom() -> None:
     commit_in_transaction(desk, 9, producer_id=77)
     (record,) = desk.records
     assert isinstance(record, OffsetStored)
-    assert (record.committed_ms, record.producer_id, record.key) == (desk.now_ms, 77, ("offset", "orders", 0))
+    assert (record.committed_ms, record.producer_id, record.key) == (desk.now_ms, 77, ("pending 77", "orders", 0))

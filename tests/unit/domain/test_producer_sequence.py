@@ -115,3 +115,29 @@ def test_longest_silent_producer_makes_room(producers_max: int) -> None:
     for producer_id in (1, 2, 3, 1, 4):
         sequences.apply(Batch(0, producer_id=producer_id))
     assert list(sequences.as_dict()) == [3, 1, 4][-producers_max:]
+
+
+def test_batch_without_a_sequence_is_nobodys_last_batch() -> None:
+    sequences = with_batches(Batch(0))
+    before = sequences.as_dict()
+    sequences.apply(Batch(-1, base_offset=9))
+    assert sequences.as_dict() == before
+
+
+def test_spared_producers_are_neither_pushed_out_nor_expired() -> None:
+    sequences = ProducerSequences(producers_max=2)
+    sequences.is_spared = lambda producer_id: producer_id == 1
+    for producer_id in (1, 2, 3, 4):
+        sequences.apply(Batch(0, producer_id=producer_id))
+    assert list(sequences.as_dict()) == [1, 4]
+    sequences.expire(1_000, expiration_ms=100)
+    assert sequences.expire(2_000, expiration_ms=100) == 1
+    assert list(sequences.as_dict()) == [1]
+
+
+def test_crowd_of_spared_producers_may_be_larger_than_the_limit() -> None:
+    sequences = ProducerSequences(producers_max=2)
+    sequences.is_spared = lambda _producer_id: True
+    for producer_id in range(5):
+        sequences.apply(Batch(0, producer_id=producer_id))
+    assert len(sequences) == 5

@@ -8,7 +8,6 @@ from penstock.domain.config_change import (
     ConfigSource,
     apply_changes,
     describe,
-    node_entries_of_topic_defaults,
     node_entry,
 )
 from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType
@@ -152,7 +151,6 @@ def test_every_problem_is_told_at_once() -> None:
         ("preallocate", "yes", "preallocate is 'yes', expected true or false"),
         ("compression.type", "brotli", "expected one of uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("cleanup.policy", "shred", "expected one or more of delete, compact"),
-        ("cleanup.policy", "", "expected one or more of delete, compact"),
         ("durability", "replicated", "durability=replicated is refused: it needs a cluster"),
         ("durability", "none", "expected one of fsync, interval, replicated"),
     ],
@@ -190,13 +188,6 @@ def test_all_settings_are_described_in_order_and_unknown_names_left_out() -> Non
     assert [entry.name for entry in describe(DEFINITIONS, {}, names=["x", "segment.ms", "segment.ms"])] == [
         "segment.ms"
     ]
-
-
-def test_a_nodes_defaults_go_by_kafkas_broker_names() -> None:
-    entries = {entry.name: entry for entry in node_entries_of_topic_defaults(DEFINITIONS, {"retention.ms": "5"})}
-    assert (entries["log.retention.ms"].value, entries["log.retention.ms"].source) == ("5", ConfigSource.NODE_STATIC)
-    assert entries["log.roll.ms"].source == ConfigSource.DEFAULT
-    assert all(entry.is_read_only for entry in entries.values())
 
 
 def test_a_node_entry_is_read_only() -> None:
@@ -241,3 +232,16 @@ def test_impossible_changes_are_all_told() -> None:
         "segment.bytes is changed twice in one request",
         "nonsense is not a list, so SUBTRACT cannot change it",
     ]
+
+
+def test_nothing_is_cleaned_where_no_policy_is_named() -> None:
+    assert validate({"cleanup.policy": ""}) == []
+    config = make_topic_config({"cleanup.policy": ""})
+    assert config.cleanup_policy == ()
+    assert not config.is_compacted
+
+
+def test_lags_that_contradict_each_other_are_refused() -> None:
+    (problem,) = validate({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
+    assert problem.name == "min.compaction.lag.ms"
+    assert validate({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}) == []

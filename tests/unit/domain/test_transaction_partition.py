@@ -420,3 +420,43 @@ def test_log_of_real_batches_gives_the_state() -> None:
     assert transactions.producers == {1: ProducerTransaction(1, -1, 9, 4), 2: ProducerTransaction(5, 3)}
     assert transactions.aborted.entries() == [AbortedTransaction(1, 0, 4, 3)]
     assert transactions.last_stable_offset == 3
+
+
+def test_aborted_transactions_stay_while_their_records_may_come_back(partition: Partition) -> None:
+    partition.write(1)
+    partition.end(1, is_commit=False)
+    partition.sync()
+    partition.transactions.move_log_start(2, kept_from=0)
+    assert (partition.transactions.log_start, len(partition.transactions.aborted)) == (2, 1)
+    partition.transactions.move_log_start(2, kept_from=2)
+    assert len(partition.transactions.aborted) == 0
+
+
+def test_what_compaction_left_nothing_of_is_forgotten_and_saved_anew(partition: Partition) -> None:
+    for producer_id in (1, 2):
+        partition.write(producer_id)
+        partition.end(producer_id, is_commit=False)
+    before = partition.transactions.change_count
+    partition.transactions.forget_aborts([7])
+    assert partition.transactions.change_count == before
+    partition.transactions.forget_aborts([1])
+    assert [entry.producer_id for entry in partition.transactions.aborted.entries()] == [2]
+    assert partition.transactions.change_count > before
+
+
+def test_high_watermark_moves_where_there_are_no_transactions(partition: Partition) -> None:
+    partition.transactions.advance(5)
+    assert partition.transactions.last_stable_offset == 5
+    partition.log_end = 5
+    partition.write(1)
+    partition.transactions.advance(6)
+    partition.transactions.advance(9)
+    assert (partition.transactions.last_stable_offset, partition.transactions.high_watermark) == (5, 9)
+
+
+def test_guard_of_the_state_before_is_not_given_out_again(partition: Partition) -> None:
+    guard = partition.begin_verification(1)
+    replayed = Partition()
+    replayed.transactions.follow(partition.transactions)
+    assert replayed.begin_verification(1) != guard
+    assert replayed.check(1, guard=guard) == NotVerified()

@@ -226,7 +226,7 @@ async def test_cluster_is_guarded_too() -> None:
     cluster = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     async with guarded_node() as (_, talk, _):
         await talk.send(InitProducerIdRequest())
-        await talk.expect(InitProducerIdResponse(error_code=cluster))
+        await talk.expect(InitProducerIdResponse(error_code=cluster, producer_epoch=-1))
         await talk.send(DescribeLogDirsRequest(topics=None))
         await talk.expect(DescribeLogDirsResponse(error_code=cluster))
         await talk.send(DescribeLogDirsRequest(topics=None), 1)

@@ -88,18 +88,19 @@ async def test_only_what_was_asked_for_is_described(node: TalkingNode, talk: Con
 
 @pytest.mark.parametrize("version", [1, 4])
 async def test_node_settings_are_described(talk: Conversation, version: int) -> None:
-    for name in ("1", ""):
-        found = by_name(await describe(talk, name, kind=BROKER, version=version))
-        assert found["auto.create.topics.enable"].value == "true"
-        assert found["log.retention.ms"].value == str(7 * 24 * 3600 * 1000)
-        assert all(config.read_only for config in found.values())
+    found = by_name(await describe(talk, "1", kind=BROKER, version=version))
+    assert found["auto.create.topics.enable"].value == "true"
+    assert found["log.retention.ms"].value == str(7 * 24 * 3600 * 1000)
+    assert found["auto.create.topics.enable"].read_only
+    assert not found["log.retention.ms"].read_only
+    # Nothing is set for all nodes.
+    assert not by_name(await describe(talk, "", kind=BROKER, version=version))
 
 
 async def test_settings_of_others_are_refused(node: TalkingNode, talk: Conversation) -> None:
     for name, kind, error in (
         ("missing", TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("2", BROKER, ErrorCode.INVALID_REQUEST),
-        ("group", GROUP, ErrorCode.INVALID_REQUEST),
         ("x", 0, ErrorCode.INVALID_REQUEST),
     ):
         result = await describe(talk, name, kind=kind)
@@ -146,7 +147,7 @@ async def test_bad_alterations_change_nothing(node: TalkingNode, talk: Conversat
         assert await replace(talk, "orders", dict(settings)) == ErrorCode.INVALID_CONFIG
     assert await setting(talk, "orders", "retention.ms") == ("1000", FROM_TOPIC)
     assert await replace(talk, "missing", {"retention.ms": "1"}) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert await replace(talk, "1", {"log.retention.ms": "1"}, kind=BROKER) == ErrorCode.INVALID_REQUEST
+    assert await replace(talk, "9", {"log.retention.ms": "1"}, kind=BROKER) == ErrorCode.INVALID_REQUEST
 
 
 async def test_alteration_is_in_force_at_the_next_request(node: TalkingNode, talk: Conversation) -> None:
@@ -202,7 +203,7 @@ async def test_bad_changes_are_refused(node: TalkingNode, talk: Conversation) ->
     await node.create_topic("orders")
     refused: list[tuple[tuple[tuple[str, int, str | None], ...], ErrorCode]] = [
         ((("retention.ms", SET, "x"),), ErrorCode.INVALID_CONFIG),
-        ((("retention.ms", SET, None),), ErrorCode.INVALID_CONFIG),
+        ((("retention.ms", SET, None),), ErrorCode.INVALID_REQUEST),
         ((("retention.ms", APPEND, "1"),), ErrorCode.INVALID_CONFIG),
         ((("nonsense", SET, "1"),), ErrorCode.INVALID_CONFIG),
         ((("retention.ms", 9, "1"),), ErrorCode.INVALID_REQUEST),
@@ -212,7 +213,71 @@ async def test_bad_changes_are_refused(node: TalkingNode, talk: Conversation) ->
         assert await change(talk, "orders", *changes) == error
     assert (await setting(talk, "orders", "retention.ms"))[1] == BY_DEFAULT
     assert await change(talk, "missing", ("retention.ms", SET, "1")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert await change(talk, "1", ("log.retention.ms", SET, "1"), kind=BROKER) == ErrorCode.INVALID_REQUEST
+    assert await change(talk, "9", ("log.retention.ms", SET, "1"), kind=BROKER) == ErrorCode.INVALID_REQUEST
+    assert await change(talk, "x", ("log.retention.ms", SET, "1"), kind=16) == ErrorCode.INVALID_REQUEST
+
+
+# Settings of nodes and groups
+
+
+async def test_changed_default_reaches_the_topics_that_do_not_say_otherwise(
+    node: TalkingNode, talk: Conversation
+) -> None:
+    await node.create_topic("orders")
+    await node.create_topic("own", retention_ms="1000")
+    assert await change(talk, "", ("log.retention.ms", SET, "7000"), kind=BROKER) == ErrorCode.NONE
+    assert (await setting(talk, "orders", "retention.ms"))[0] == "7000"
+    assert await change(talk, "1", ("log.retention.ms", SET, "5000"), kind=BROKER) == ErrorCode.NONE
+    assert (await setting(talk, "orders", "retention.ms"))[0] == "5000"
+    assert (await setting(talk, "own", "retention.ms"))[0] == "1000"
+    served = node.broker.topic("orders")
+    assert served is not None
+    assert served.config.retention_ms == 5000
+    described = by_name(await describe(talk, "1", "log.retention.ms", kind=BROKER, with_synonyms=True))
+    layers = [(same.value, same.source) for same in described["log.retention.ms"].synonyms]
+    assert layers == [("5000", 2), ("7000", 3), (str(7 * 24 * 3600 * 1000), BY_DEFAULT)]
+    assert await change(talk, "1", ("log.retention.ms", DELETE, None), kind=BROKER) == ErrorCode.NONE
+    assert await replace(talk, "", {}, kind=BROKER) == ErrorCode.NONE
+    assert (await setting(talk, "orders", "retention.ms"))[1] == BY_DEFAULT
+
+
+async def test_defaults_that_were_changed_survive_a_restart(tmp_path: Path) -> None:
+    async with running_node(data_dir=str(tmp_path)) as node:
+        await node.create_topic("orders")
+        assert await replace(await node.connect(), "1", {"log.segment.bytes": "4096"}, kind=BROKER) == ErrorCode.NONE
+    async with running_node(data_dir=str(tmp_path)) as node:
+        served = node.broker.topic("orders")
+        assert served is not None
+        assert served.config.segment_bytes == 4096
+
+
+async def test_settings_of_a_group_are_kept_before_it_has_members(talk: Conversation) -> None:
+    name = "consumer.session.timeout.ms"
+    assert by_name(await describe(talk, "readers/ü", name, kind=GROUP))[name].value == "45000"
+    assert await change(talk, "readers/ü", (name, SET, "50000"), kind=GROUP) == ErrorCode.NONE
+    found = by_name(await describe(talk, "readers/ü", name, kind=GROUP))[name]
+    assert (found.value, found.config_source) == ("50000", 8)
+    assert by_name(await describe(talk, "readers", name, kind=GROUP))[name].value == "45000"
+    assert await change(talk, "readers/ü", (name, DELETE, None), kind=GROUP) == ErrorCode.NONE
+    assert by_name(await describe(talk, "readers/ü", name, kind=GROUP))[name].config_source == BY_DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value", "error"),
+    [
+        (BROKER, "1", "nonsense", "1", ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", "log.retention.ms", "x", ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", "log.retention.ms", None, ErrorCode.INVALID_REQUEST),
+        (GROUP, "readers", "consumer.session.timeout.ms", "1", ErrorCode.INVALID_CONFIG),
+        (GROUP, "readers", "retention.ms", "1", ErrorCode.INVALID_CONFIG),
+        (GROUP, "", "consumer.session.timeout.ms", "50000", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_bad_settings_of_nodes_and_groups_are_refused(
+    talk: Conversation, kind: int, name: str, key: str, value: str | None, error: ErrorCode
+) -> None:
+    assert await replace(talk, name, {key: value}, kind=kind) == error
+    assert await change(talk, name, (key, SET, value), kind=kind) == error
 
 
 # DescribeLogDirs

@@ -38,7 +38,9 @@ from support.group_phrases import (
     leave,
     node_with_groups,
     offsets_of,
+    partitions_of,
     positions,
+    report,
     sync,
 )
 
@@ -171,6 +173,20 @@ async def test_member_cannot_subscribe_to_a_hidden_topic(talk: Conversation, for
     assert reply.error_code == NO_TOPIC
     reply = await talk.ask(enter("m", topics=("open",)), ConsumerGroupHeartbeatResponse)
     assert reply.error_code == 0
+
+
+async def test_expression_does_not_find_a_hidden_topic(
+    node: TalkingNode, talk: Conversation, forbidden: Forbidden
+) -> None:
+    forbidden.topic(DESCRIBE)
+    topic_id = node.shell("open").log.home.topic_id
+    reply = await talk.ask(enter("m", topics=None, regex=".*"), ConsumerGroupHeartbeatResponse)
+    assert partitions_of(reply) == {topic_id: [0, 1]}
+    # What it is allowed to see later reaches it as a topic does that is new.
+    forbidden.deeds.clear()
+    node.broker.generation += 1
+    reply = await talk.ask(report("m", 1, owned={topic_id: [0, 1]}), ConsumerGroupHeartbeatResponse)
+    assert len(partitions_of(reply) or ()) == 2
 
 
 async def test_group_that_reads_a_hidden_topic_is_hidden_too(talk: Conversation, forbidden: Forbidden) -> None:

@@ -129,9 +129,3 @@ async def test_every_producer_gets_an_id_of_its_own(node: TalkingNode, talk: Con
     assert [reply.error_code for reply in replies] == [0, 0, 0]
     assert [reply.producer_epoch for reply in replies] == [0, 0, 0]
     assert len({reply.producer_id for reply in replies}) == 3
-
-
-async def test_transactional_producer_is_told_that_nobody_coordinates(talk: Conversation) -> None:
-    for version in (0, 5):
-        await talk.send(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1), version)
-        await talk.expect(InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))

@@ -195,3 +195,20 @@ async def test_cursor_may_point_at_what_is_gone(node: TalkingNode, talk: Convers
         assert [topic.name for topic in reply.topics] == names
     reply = await talk.ask(page(cursor=Cursor("a", -3)), DescribeTopicPartitionsResponse)
     assert [len(topic.partitions) for topic in reply.topics] == [1, 1]
+
+
+@pytest.mark.parametrize("version", [0, 9, 13])
+async def test_topic_that_is_asked_for_twice_is_told_once(node: TalkingNode, talk: Conversation, version: int) -> None:
+    await node.create_topic("orders")
+    reply = await talk.ask(metadata("orders", "orders"), MetadataResponse, version)
+    assert [topic.name for topic in reply.topics] == ["orders"]
+
+
+async def test_cursor_that_points_to_nothing_that_was_asked_for_is_refused(
+    node: TalkingNode, talk: Conversation
+) -> None:
+    for name in ("a", "b"):
+        await node.create_topic(name)
+    for cursor in (Cursor("c", 0), Cursor("a", -1)):
+        reply = await talk.ask(page("a", "b", cursor=cursor), DescribeTopicPartitionsResponse)
+        assert [topic.error_code for topic in reply.topics] == [ErrorCode.INVALID_REQUEST] * 2

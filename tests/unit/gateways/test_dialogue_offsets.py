@@ -14,7 +14,7 @@ from penstock.codec.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.list_offsets import ListOffsetsResponse
+from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from penstock.codec.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -23,6 +23,7 @@ from penstock.codec.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.gateways.kafka_offsets import SPECIAL_FROM
 from support.conversation import Conversation, TalkingNode
 from support.kafka_phrases import DAY_MS, batch, fetch, list_offsets, only_offset, only_partition, produce, values_in
 
@@ -71,7 +72,24 @@ async def locate(talk: Conversation, timestamp: int, version: int) -> tuple[int,
 async def test_offsets_are_found_by_time(
     talk: Conversation, version: int, timestamp: int, found: tuple[int, int]
 ) -> None:
-    assert await locate(talk, timestamp, version) == found
+    assert await locate(talk, timestamp, max(version, SPECIAL_FROM.get(timestamp, 0))) == found
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize(("timestamp", "version"), list(SPECIAL_FROM.items()))
+async def test_special_timestamp_means_nothing_before_its_version(
+    talk: Conversation, timestamp: int, version: int
+) -> None:
+    reply = await talk.ask(list_offsets("orders", timestamp), ListOffsetsResponse, version - 1)
+    assert only_offset(reply).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.usefixtures("orders")
+async def test_partition_that_is_named_twice_is_refused_once(talk: Conversation) -> None:
+    (wanted,) = list_offsets("orders", LATEST).topics
+    twice = ListOffsetsTopic(name="orders", partitions=(*wanted.partitions, *wanted.partitions))
+    reply = await talk.ask(ListOffsetsRequest(replica_id=-1, topics=(twice,)), ListOffsetsResponse)
+    assert only_offset(reply).error_code == ErrorCode.INVALID_REQUEST
 
 
 @VERSIONS
@@ -79,7 +97,7 @@ async def test_empty_log_begins_and_ends_at_zero(node: TalkingNode, talk: Conver
     await node.create_topic("orders")
     assert await locate(talk, EARLIEST, version) == (0, -1)
     assert await locate(talk, LATEST, version) == (0, -1)
-    assert await locate(talk, MAX_TIMESTAMP, version) == (-1, -1)
+    assert await locate(talk, MAX_TIMESTAMP, max(version, SPECIAL_FROM[MAX_TIMESTAMP])) == (-1, -1)
     assert await locate(talk, DAY_MS, version) == (-1, -1)
 
 
@@ -143,7 +161,7 @@ async def test_deleted_records_are_out_of_range(talk: Conversation, version: int
     assert await locate(talk, 0, 5) == (4, DAY_MS + 101)
     reply = await talk.ask(fetch("orders", 3), FetchResponse, 12)
     assert only_partition(reply).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert only_partition(reply).log_start_offset == 4
+    assert only_partition(reply).log_start_offset == -1
     reply = await talk.ask(fetch("orders", 4), FetchResponse, 12)
     # The batch that holds offset 4 holds 3 as well: clients pass over it.
     assert values_in(only_partition(reply).records) == [b"d", b"e", b"f"]
@@ -154,7 +172,7 @@ async def test_all_records_are_deleted_by_minus_one(talk: Conversation) -> None:
     deleted = await begin_at(talk, delete_before(-1), 2)
     assert (deleted.error_code, deleted.low_watermark) == (ErrorCode.NONE, 6)
     assert await locate(talk, EARLIEST, 5) == (6, -1)
-    assert await locate(talk, MAX_TIMESTAMP, 5) == (-1, -1)
+    assert await locate(talk, MAX_TIMESTAMP, 7) == (-1, -1)
     await talk.ask(produce("orders", batch(b"g")), ProduceResponse, 9)
     reply = await talk.ask(fetch("orders", 6), FetchResponse, 12)
     assert values_in(only_partition(reply).records) == [b"g"]

@@ -92,16 +92,17 @@ LATE_MS = 4_000_000_000_000
 BAD_BATCHES: dict[str, tuple[bytes | None, ErrorCode]] = {
     "a wrong checksum": (corrupt(GOOD), ErrorCode.CORRUPT_MESSAGE),
     "nothing at all": (None, ErrorCode.INVALID_RECORD),
-    "no bytes": (b"", ErrorCode.CORRUPT_MESSAGE),
-    "half a header": (GOOD[:30], ErrorCode.CORRUPT_MESSAGE),
-    "half a batch": (GOOD[:-1], ErrorCode.CORRUPT_MESSAGE),
+    "no bytes": (b"", ErrorCode.INVALID_RECORD),
+    "half a header": (GOOD[:30], ErrorCode.INVALID_RECORD),
+    "half a batch": (GOOD[:-1], ErrorCode.INVALID_RECORD),
     "the format before this one": (altered(GOOD, magic=1), ErrorCode.INVALID_RECORD),
     "two batches": (GOOD + GOOD, ErrorCode.INVALID_RECORD),
     "bytes behind the batch": (GOOD + b"x", ErrorCode.INVALID_RECORD),
     "a control batch": (batch(b"a", is_control=True), ErrorCode.INVALID_RECORD),
     "a control batch behind a sign bit": (altered(GOOD, attributes=-0x8000 | 0x20), ErrorCode.INVALID_RECORD),
-    "a transaction": (
-        batch(b"a", producer_id=1, sequence=0, is_transactional=True), ErrorCode.INVALID_TXN_STATE,
+    "a transaction without an id": (
+        batch(b"a", producer_id=1, sequence=0, is_transactional=True),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
     "a codec nobody knows": (altered(GOOD, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "such a codec behind a sign bit": (

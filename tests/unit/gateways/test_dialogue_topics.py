@@ -107,7 +107,10 @@ async def test_existing_topic_is_not_made_again(node: TalkingNode, talk: Convers
 
 async def test_topic_named_twice_is_made_never(node: TalkingNode, talk: Conversation) -> None:
     found = await create(talk, new_topic("orders"), new_topic("others"), new_topic("orders", 2))
-    assert [result.error_code for result in found] == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+    assert [(result.name, result.error_code) for result in found] == [
+        ("orders", ErrorCode.INVALID_REQUEST),
+        ("others", 0),
+    ]
     assert node.broker.topic("orders") is None
 
 
@@ -186,16 +189,30 @@ async def test_topics_are_deleted_by_name_or_id(node: TalkingNode, talk: Convers
         DeleteTopicState(name="first"),
         DeleteTopicState(topic_id=second),
         DeleteTopicState(topic_id=b"\x07" * 16),
-        DeleteTopicState(name="first"),
+        DeleteTopicState(name="absent"),
     )
     reply = await talk.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), DeleteTopicsResponse, 6)
     assert [(result.name, result.topic_id, result.error_code) for result in reply.responses] == [
         ("first", first, ErrorCode.NONE),
         ("second", second, ErrorCode.NONE),
         (None, b"\x07" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
-        ("first", NO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("absent", NO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     assert node.broker.topics() == []
+
+
+async def test_topic_that_is_named_badly_is_not_deleted(node: TalkingNode, talk: Conversation) -> None:
+    """Twice, by a name and an id that may mean two topics, or not at all."""
+    await node.create_topic("first")
+    second = await node.create_topic("second")
+    for states in (
+        (DeleteTopicState(name="first"), DeleteTopicState(name="first")),
+        (DeleteTopicState(name="first", topic_id=second),),
+        (DeleteTopicState(),),
+    ):
+        reply = await talk.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), DeleteTopicsResponse, 6)
+        assert [result.error_code for result in reply.responses] == [ErrorCode.INVALID_REQUEST]
+    assert len(node.broker.topics()) == 2
 
 
 async def test_topic_made_again_has_another_id_and_nothing_in_it(node: TalkingNode, talk: Conversation) -> None:
@@ -249,11 +266,13 @@ async def test_impossible_growth_is_refused(node: TalkingNode, talk: Conversatio
         grow("orders", 3, [[9]]),
         grow("orders", 4, [[1]]),
     ]
-    assert await grown(talk, *wanted) == [
+    assert [(await grown(talk, each))[0] for each in wanted] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         *[ErrorCode.INVALID_PARTITIONS] * 4,
         *[ErrorCode.INVALID_REPLICA_ASSIGNMENT] * 2,
     ]
+    # Which of two wishes is meant, nobody knows.
+    assert await grown(talk, grow("orders", 3), grow("orders", 4)) == [ErrorCode.INVALID_REQUEST]
 
 
 async def test_topic_grows_while_it_is_written_to(node: TalkingNode, talk: Conversation) -> None:

@@ -90,9 +90,10 @@ async def test_permissions_on_the_cluster_are_told_if_asked_for(talk: Conversati
 
 
 async def test_controllers_are_not_listed_here(talk: Conversation) -> None:
-    reply = await talk.ask(DescribeClusterRequest(endpoint_type=2), DescribeClusterResponse)
-    assert reply.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-    assert not reply.brokers
+    for endpoint_type, error in ((2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
+        reply = await talk.ask(DescribeClusterRequest(endpoint_type=endpoint_type), DescribeClusterResponse)
+        assert reply.error_code == error
+        assert not reply.brokers
 
 
 async def test_clients_are_told_the_advertised_address() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.codec.control_batch import EndMarker
 from penstock.codec.record_batch import walk_headers
 from penstock.storage.log_check import dump, repair, verify
 from penstock.storage.log_survey import ProblemKind
@@ -121,3 +122,27 @@ def test_unknown_topic_is_said_so() -> None:
     stopped(files, b"a")
     with pytest.raises(DataDirectoryError, match="holds nothing of other"):
         verify(ROOT, topic="other", files=files)
+
+
+def test_open_and_aborted_transactions_are_counted() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    desk.append_in_transaction(1)
+    desk.append_marker(1, is_commit=False, coordinator_epoch=3)
+    desk.append_in_transaction(2)
+    desk.sync()
+    desk.store.close()
+    (report,) = verify(ROOT, files=files)
+    assert (report.transactional_count, report.marker_count, report.aborted_count) == (2, 1, 1)
+    assert report.open_transactions == ((2, 2),)
+
+
+def test_dump_tells_how_a_transaction_ended() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    desk.append_in_transaction(1)
+    desk.append_marker(1, is_commit=False, coordinator_epoch=3)
+    desk.sync()
+    desk.store.close()
+    markers = [batch.marker for batch in dump(ROOT, topic="topic", partition=0, files=files)]
+    assert markers == [None, EndMarker(False, 3)]

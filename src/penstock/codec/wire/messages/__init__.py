@@ -10,6 +10,14 @@ from penstock.codec.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.codec.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
+from penstock.codec.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.codec.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -19,11 +27,18 @@ from penstock.codec.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from penstock.codec.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from penstock.codec.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.codec.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.codec.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.codec.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from penstock.codec.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
 from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.codec.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -32,6 +47,10 @@ from penstock.codec.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from penstock.codec.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+)
 from penstock.codec.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -39,6 +58,10 @@ from penstock.codec.wire.messages.describe_topic_partitions import (
 from penstock.codec.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+)
+from penstock.codec.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
 )
 from penstock.codec.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.codec.wire.messages.fetch import FetchRequest, FetchResponse
@@ -65,6 +88,22 @@ from penstock.codec.wire.messages.offset_for_leader_epoch import (
 from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
 from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from penstock.codec.wire.messages.share_acknowledge import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+)
+from penstock.codec.wire.messages.share_fetch import (
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from penstock.codec.wire.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from penstock.codec.wire.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from penstock.codec.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -97,6 +136,9 @@ API_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (EndTxnRequest, EndTxnResponse),
     (WriteTxnMarkersRequest, WriteTxnMarkersResponse),
     (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+    (DescribeAclsRequest, DescribeAclsResponse),
+    (CreateAclsRequest, CreateAclsResponse),
+    (DeleteAclsRequest, DeleteAclsResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (AlterConfigsRequest, AlterConfigsResponse),
     (DescribeLogDirsRequest, DescribeLogDirsResponse),
@@ -105,6 +147,8 @@ API_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (DeleteGroupsRequest, DeleteGroupsResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
     (OffsetDeleteRequest, OffsetDeleteResponse),
+    (DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
+    (AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
     (DescribeProducersRequest, DescribeProducersResponse),
     (DescribeTransactionsRequest, DescribeTransactionsResponse),
@@ -112,6 +156,13 @@ API_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    (ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+    (ShareFetchRequest, ShareFetchResponse),
+    (ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+    (DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
+    (AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+    (DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
 )
 
 __all__ = [
@@ -166,6 +217,12 @@ __all__ = [
     "WriteTxnMarkersResponse",
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitResponse",
+    "DescribeAclsRequest",
+    "DescribeAclsResponse",
+    "CreateAclsRequest",
+    "CreateAclsResponse",
+    "DeleteAclsRequest",
+    "DeleteAclsResponse",
     "DescribeConfigsRequest",
     "DescribeConfigsResponse",
     "AlterConfigsRequest",
@@ -182,6 +239,10 @@ __all__ = [
     "IncrementalAlterConfigsResponse",
     "OffsetDeleteRequest",
     "OffsetDeleteResponse",
+    "DescribeUserScramCredentialsRequest",
+    "DescribeUserScramCredentialsResponse",
+    "AlterUserScramCredentialsRequest",
+    "AlterUserScramCredentialsResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
     "DescribeProducersRequest",
@@ -196,4 +257,18 @@ __all__ = [
     "ConsumerGroupDescribeResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
+    "ShareGroupHeartbeatRequest",
+    "ShareGroupHeartbeatResponse",
+    "ShareGroupDescribeRequest",
+    "ShareGroupDescribeResponse",
+    "ShareFetchRequest",
+    "ShareFetchResponse",
+    "ShareAcknowledgeRequest",
+    "ShareAcknowledgeResponse",
+    "DescribeShareGroupOffsetsRequest",
+    "DescribeShareGroupOffsetsResponse",
+    "AlterShareGroupOffsetsRequest",
+    "AlterShareGroupOffsetsResponse",
+    "DeleteShareGroupOffsetsRequest",
+    "DeleteShareGroupOffsetsResponse",
 ]

@@ -1,4 +1,4 @@
-"""Keeps a `TopicImage` up with the metadata store: range once, then follow the watch, batch by batch.
+"""Keeps an image in memory up with the metadata store: range once, then follow the watch, batch by batch.
 
     range at revision r → watch from r + 1 → apply, tell listeners, let go whoever waits for that revision
           ↑_____ history gone, or the store failed: read everything again, the image tells what differs _____|
@@ -9,38 +9,60 @@ A failing store does not empty the image: it stays as it was and is brought up w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, Protocol, TypeVar
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import CompactedError, MetadataStore, StoreError, StoreUnavailableError
-from penstock.cluster.topic_image import Change, TopicImage
+from penstock.cluster.metadata_store import (
+    CompactedError,
+    Event,
+    MetadataStore,
+    Range,
+    StoreError,
+    StoreUnavailableError,
+)
 
 # How long an answer waits for the watch after its transaction is done. SQLite's takes a millisecond.
 _IMAGE_WAIT_S: Final = 10.0
 _RETRY_S: Final = 1.0
 
 
-class TopicWatch:
-    def __init__(self, store: MetadataStore, keys: KeySpace, image: TopicImage) -> None:
+ChangeT = TypeVar("ChangeT")
+
+
+class Image(Protocol[ChangeT]):
+    def apply(self, events: Iterable[Event]) -> list[ChangeT]:
+        """Tells what has changed. Events of keys that it does not know are passed over."""
+        ...
+
+    def events_to(self, current: Range) -> list[Event]:
+        """What leads from this image to `current`."""
+        ...
+
+
+class ImageWatch(Generic[ChangeT]):
+    """`what` names the image in the log."""
+
+    def __init__(self, store: MetadataStore, keys: KeySpace, image: Image[ChangeT], *, what: str) -> None:
+        self._what = what
         self._store = store
         self._keys = keys
         self._image = image
         self._revision = 0
         self._advanced = asyncio.Event()
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[ChangeT], None]] = []
         self._log = get_logger("metadata")
         self._tasks = TaskSupervisor(self._log)
 
-    def on_change(self, listener: Callable[[Change], None]) -> None:
+    def on_change(self, listener: Callable[[ChangeT], None]) -> None:
         self._listeners.append(listener)
 
     async def start(self) -> None:
         """Raises if the store cannot be read: a node must not start with an empty image."""
         await self._read_everything()
-        self._tasks.start("topic watch", self._run())
+        self._tasks.start(f"{self._what} watch", self._run())
 
     async def stop(self) -> None:
         await self._tasks.stop()
@@ -62,9 +84,9 @@ class TopicWatch:
                 await self._follow()
                 return
             except CompactedError as error:
-                self._log.info("topic watch fell behind, reading everything again", reason=str(error))
+                self._log.info("watch fell behind, reading everything again", image=self._what, reason=str(error))
             except StoreError as error:
-                self._log.warning("topic watch failed, image stays as it is", error=str(error))
+                self._log.warning("watch failed, image stays as it is", image=self._what, error=str(error))
                 await asyncio.sleep(_RETRY_S)
             await self._catch_up()
 
@@ -72,7 +94,7 @@ class TopicWatch:
         try:
             await self._read_everything()
         except StoreError as error:
-            self._log.warning("topics cannot be read, image stays as it is", error=str(error))
+            self._log.warning("metadata cannot be read, image stays as it is", image=self._what, error=str(error))
 
     async def _read_everything(self) -> None:
         current = await self._store.range(self._keys.root)
@@ -90,7 +112,7 @@ class TopicWatch:
         self._advanced.set()
         self._advanced = asyncio.Event()
 
-    def _tell(self, changes: list[Change]) -> None:
+    def _tell(self, changes: list[ChangeT]) -> None:
         for change in changes:
             for listener in self._listeners:
                 listener(change)

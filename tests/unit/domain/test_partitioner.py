@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from penstock.client.partitioner import StickyPartitions, murmur2, partition_for_key
+from penstock.domain.partitioner import StickyPartitions, murmur2, partition_for_key
 
 
 @given(st.binary(max_size=70))

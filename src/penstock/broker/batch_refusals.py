@@ -1,0 +1,116 @@
+"""Why a batch is not taken: everything that it must be, apart from its checksum, and how each refusal is worded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.broker.append_outcome import AppendRefused, Refusal
+from penstock.codec.columns_keys import null_keys
+from penstock.codec.record_batch import ATTRIBUTE_CODEC_MASK, MAGIC, BatchHeader, BatchProblem
+from penstock.codec.records import read_payload
+from penstock.domain.producer_sequence import InvalidProducerEpoch, OutOfOrderSequence
+from penstock.domain.topic_config import TopicConfig
+from penstock.domain.transaction_partition import (
+    CoordinatorFenced,
+    NotTransactional,
+    NotVerified,
+    TransactionOpen,
+)
+
+CODEC_LAST: Final = 4
+# In every format that ever was, so that the format can be told.
+MAGIC_AT: Final = 16
+
+ProducerVerdict = (
+    OutOfOrderSequence | InvalidProducerEpoch | NotTransactional | NotVerified | TransactionOpen | CoordinatorFenced
+)
+
+
+def refuse_batch(header: BatchHeader, size_bytes: int, config: TopicConfig, now_ms: int) -> AppendRefused | None:
+    """Of a batch that is not quite as nearly every one is; None: there is nothing wrong with it."""
+    if header.size_bytes != size_bytes:
+        return AppendRefused(Refusal.INVALID, f"one batch is expected, {size_bytes} bytes hold {header.size_bytes}")
+    if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
+        return AppendRefused(
+            Refusal.INVALID,
+            f"{header.record_count} records with a last offset delta of {header.last_offset_delta}",
+        )
+    if size_bytes > config.max_message_bytes:
+        return AppendRefused(
+            Refusal.TOO_LARGE,
+            f"batch of {size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
+        )
+    if header.is_control:
+        return AppendRefused(Refusal.INVALID, "control batches are written by the broker alone")
+    if header.is_transactional and header.producer_id < 0:
+        return AppendRefused(Refusal.INVALID, "a transactional batch without a producer id")
+    if header.attributes & ATTRIBUTE_CODEC_MASK > CODEC_LAST:
+        return AppendRefused(Refusal.UNSUPPORTED_CODEC, f"compression codec {header.codec} is not known")
+    return None if config.uses_log_append_time else _refuse_timestamp(header, config, now_ms)
+
+
+def _refuse_timestamp(header: BatchHeader, config: TopicConfig, now_ms: int) -> AppendRefused | None:
+    if header.max_timestamp < 0:
+        return None
+    ahead_ms = header.max_timestamp - now_ms
+    if ahead_ms > config.message_timestamp_after_max_ms:
+        return AppendRefused(
+            Refusal.BAD_TIMESTAMP,
+            f"timestamp {header.max_timestamp} lies {ahead_ms} ms ahead, "
+            f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}",
+        )
+    if -ahead_ms > config.message_timestamp_before_max_ms:
+        return AppendRefused(
+            Refusal.BAD_TIMESTAMP,
+            f"timestamp {header.max_timestamp} lies {-ahead_ms} ms back, "
+            f"message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}",
+        )
+    return None
+
+
+def refuse_keyless(records: memoryview, header: BatchHeader) -> AppendRefused | None:
+    """Without a key nothing says which record replaces which."""
+    payload = read_payload(records, 0, header)
+    if isinstance(payload, BatchProblem):
+        return AppendRefused(Refusal.INVALID, payload.reason)
+    keyless = null_keys(header, payload)
+    if keyless is None:
+        return AppendRefused(Refusal.INVALID, "the records cannot be read")
+    if keyless:
+        return AppendRefused(Refusal.INVALID, "a compacted topic takes no record without a key", keyless)
+    return None
+
+
+def refuse_unreadable(records: memoryview, problem: BatchProblem) -> AppendRefused:
+    # Not CORRUPT, which clients take for a fault on the way and answer by sending the same bytes again.
+    if problem.is_truncated or records[MAGIC_AT] != MAGIC:
+        return AppendRefused(Refusal.INVALID, problem.reason)
+    return AppendRefused(Refusal.CORRUPT, problem.reason)
+
+
+def refuse_unsequenced(header: BatchHeader) -> AppendRefused:
+    reason = (
+        f"producer {header.producer_id} without a place in its order: "
+        f"epoch {header.producer_epoch}, sequence {header.base_sequence}"
+    )
+    return AppendRefused(Refusal.INVALID, reason)
+
+
+def refuse_producer(verdict: ProducerVerdict) -> AppendRefused:
+    """What the producer's sequences or its transactions say against the batch, or against a marker."""
+    match verdict:
+        case OutOfOrderSequence(expected, actual):
+            return AppendRefused(Refusal.OUT_OF_ORDER_SEQUENCE, f"sequence {actual} where {expected} follows")
+        case InvalidProducerEpoch(current, actual):
+            reason = f"producer epoch {actual}, a newer producer wrote with epoch {current}"
+            return AppendRefused(Refusal.PRODUCER_FENCED, reason)
+        case NotTransactional():
+            reason = "the producer has a transaction under way, and the batch is not part of it"
+            return AppendRefused(Refusal.NOT_TRANSACTIONAL, reason)
+        case NotVerified():
+            return AppendRefused(Refusal.NOT_VERIFIED, "the transaction ended while the batch was waiting")
+        case TransactionOpen():
+            return AppendRefused(Refusal.TRANSACTION_OPEN, "the producer's transaction before waits for its marker")
+        case CoordinatorFenced(current, actual):
+            reason = f"coordinator epoch {actual}, a newer coordinator wrote with epoch {current}"
+            return AppendRefused(Refusal.COORDINATOR_FENCED, reason)

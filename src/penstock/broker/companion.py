@@ -1,0 +1,43 @@
+"""Companion logs: what belongs to one data partition and is kept beside it, such as the state of its queues.
+
+An ordinary log with an id made from its topic's: it is opened at first use, moves and is removed with the topic, and no
+client ever sees it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Final
+
+from penstock.base.clock import Clock
+from penstock.broker.partition_config import log_config
+from penstock.broker.partition_shell import PartitionShell
+from penstock.domain.topic_config import make_topic_config
+from penstock.storage.log_store import LogStore
+
+# A decision is one batch, and a snapshot of a queue with a million messages in flight is one record.
+_OVERRIDES: Final = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "segment.bytes": str(16 * 1024 * 1024),
+    "max.message.bytes": str(64 * 1024 * 1024),
+}
+
+
+class CompanionKind(StrEnum):
+    QUEUES = "queues"
+
+
+def companion_id(topic_id: bytes, kind: CompanionKind) -> bytes:
+    """Sixteen bytes, the same on every node and at every start."""
+    return hashlib.blake2b(topic_id, digest_size=16, person=kind.encode()[:16]).digest()
+
+
+def open_companion(partition: PartitionShell, kind: CompanionKind, *, store: LogStore, clock: Clock) -> PartitionShell:
+    """Blocking if there is anything on disk."""
+    config = make_topic_config(_OVERRIDES, {})
+    home = partition.log.home
+    name = f"{partition.topic}.{kind}"
+    log = store.open_log(name, companion_id(home.topic_id, kind), partition.index, log_config(config))
+    return PartitionShell(name, partition.index, log, store=store, clock=clock, config=config)

@@ -1,0 +1,259 @@
+"""The queues of this node: which there are, where their partitions' shells are, what becomes of them when topics come
+and go.
+
+A queue is (topic, group). Its definition stands in the metadata store; each partition of the topic has a shell with the
+machines of all its queues. Doors define queues here and take messages by `queue_delivery`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Final
+
+from penstock.base.clock import Clock, SteadyClock
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.broker import Broker
+from penstock.broker.companion import CompanionKind
+from penstock.broker.journal import JournalLostError
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.queue_batch import BatchCache
+from penstock.broker.queue_mover import QueueMover
+from penstock.broker.queue_reader import QueueReader
+from penstock.broker.queue_shell import QueueShell, QueueUnavailable
+from penstock.broker.served_topic import ServedTopic
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.queue_catalog import QueueCatalog, QueueChange, QueueRemoved
+from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
+from penstock.cluster.topic_image import Change, PartitionsGrown, TopicRemoved
+from penstock.domain.queue_commands import Close, Open
+from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
+from penstock.domain.queue_values import QueueConfig
+
+log = get_logger("queues")
+
+# Decoded messages that queues are working on, all queues together.
+CACHE_BYTES_MAX: Final = 128 * 1024 * 1024
+TIDY_MS: Final = 5_000
+RELOAD_MS: Final = 2_000
+LOADING_AT_ONCE: Final = 8
+_DEFAULTS: Final = QueueOptions()
+
+
+class NoSuchTopic(Exception):  # noqa: N818  says what is missing, not that something broke
+    """A queue is defined on a topic that there is not."""
+
+
+class NodeQueues:
+    def __init__(
+        self,
+        broker: Broker,
+        topics: TopicCatalog,
+        queues: QueueCatalog,
+        producer_ids: ProducerIds,
+        *,
+        readers: Executor,
+        clock: Clock,
+        tasks: TaskSupervisor,
+        chance: Callable[[], float] | None = None,
+    ) -> None:
+        self.broker = broker
+        self._topics = topics
+        self._queues = queues
+        self._readers = readers
+        self._clock = clock
+        # Leases are dated and waited for: an NTP step must not end all of them.
+        self._steady = SteadyClock(clock)
+        self._tasks = tasks
+        self._chance = chance or random.SystemRandom().random
+        self._cache = BatchCache(CACHE_BYTES_MAX)
+        self._mover = QueueMover(broker, producer_ids, find_target=self._dead_letter_target, tasks=tasks)
+        self._shells: dict[tuple[bytes, int], QueueShell] = {}
+        # One load of a shell at a time, and everybody who wants it waits for the same.
+        self._loading: dict[tuple[bytes, int], asyncio.Task[None]] = {}
+        queues.on_change(self._on_queue_change)
+        topics.on_change(self._on_topic_change)
+
+    # Life
+
+    async def start(self) -> None:
+        await self._queues.start()
+        limit = asyncio.Semaphore(LOADING_AT_ONCE)
+
+        async def load(partition: PartitionShell) -> None:
+            async with limit:
+                await self.shell(partition)
+
+        wanted = {definition.name.topic for definition in self._queues.all()}
+        served = [topic for name in sorted(wanted) if (topic := self.broker.topic(name)) is not None]
+        await asyncio.gather(*(load(partition) for topic in served for partition in topic.partitions))
+        for definition in self._queues.all():
+            await self._open_machines(definition)
+        self._tasks.every(TIDY_MS, "queue snapshots", self._tidy)
+        self._tasks.every(RELOAD_MS, "queue reload", self._reload_lost)
+
+    async def stop(self) -> None:
+        for shell in self._shells.values():
+            shell.close()
+        await self._queues.stop()
+
+    # Definitions
+
+    def get(self, name: QueueName) -> QueueDefinition | None:
+        definition = self._queues.get(name)
+        topic = self.broker.topic(name.topic)
+        # Left from a topic of the same name that is gone.
+        if definition is None or topic is None or definition.topic_id != topic.topic_id:
+            return None
+        return definition
+
+    def all(self) -> list[QueueDefinition]:
+        return [found for each in self._queues.all() if (found := self.get(each.name)) is not None]
+
+    async def define(self, name: QueueName, options: QueueOptions) -> QueueDefinition:
+        """The queue as it is defined then, opened on every partition; one that is there already is not changed."""
+        topic = self.broker.topic(name.topic)
+        if topic is None:
+            raise NoSuchTopic(name.topic)
+        definition = self.get(name)
+        if definition is None:
+            definition = await self._queues.create(name, topic.topic_id, options, len(topic.partitions))
+        await self._open_machines(definition)
+        return definition
+
+    async def change(self, name: QueueName, change: Callable[[QueueOptions], QueueOptions]) -> QueueDefinition | None:
+        return None if self.get(name) is None else await self._queues.change(name, change)
+
+    async def delete(self, name: QueueName) -> bool:
+        """Its messages stay in the topic; what it knew of them is gone."""
+        if self.get(name) is None:
+            return False
+        for shell in await self.shells(name):
+            await shell.submit(name.group, Close())
+        return await self._queues.delete(name)
+
+    async def _open_machines(self, definition: QueueDefinition) -> None:
+        topic = self.broker.topic_by_id(definition.topic_id)
+        for partition in topic.partitions if topic is not None else ():
+            shell = await self.shell(partition)
+            queue = shell.queue(definition.name.group)
+            if shell.is_loaded and (queue is None or not queue.is_open):
+                await shell.submit(definition.name.group, Open(_start_offset(definition, partition)))
+
+    # Shells
+
+    async def shell(self, partition: PartitionShell) -> QueueShell:
+        """The queues of a partition; loaded, unless its journal cannot be read."""
+        key = (partition.log.home.topic_id, partition.index)
+        shell = self._shells.get(key)
+        if shell is not None and shell.is_loaded:
+            return shell
+        task = self._loading.get(key)
+        if task is None or task.done():
+            task = self._loading[key] = self._tasks.start("queue loading", self._load(key, partition))
+        await asyncio.shield(task)
+        self._loading.pop(key, None)
+        return self._shells[key]
+
+    async def shells(self, name: QueueName) -> list[QueueShell]:
+        topic = self.broker.topic(name.topic)
+        return [] if topic is None else [await self.shell(partition) for partition in topic.partitions]
+
+    def loaded_shells(self) -> Iterator[QueueShell]:
+        yield from list(self._shells.values())
+
+    async def _load(self, key: tuple[bytes, int], partition: PartitionShell) -> None:
+        shell = self._shells.get(key)
+        if shell is None:
+            companion = await self.broker.companion(partition, CompanionKind.QUEUES)
+            shell = self._shells[key] = QueueShell(
+                partition,
+                companion,
+                QueueReader(partition, key[0], self._cache, self._readers),
+                clock=self._steady,
+                config_of=lambda group: self._config_of(QueueName(partition.topic, group)),
+                mover=self._mover.wake,
+                chance=self._chance,
+            )
+        try:
+            await shell.load()
+        except JournalLostError as error:
+            log.error("queues not available", topic=partition.topic, partition=partition.index, error=str(error))
+
+    def _config_of(self, name: QueueName) -> QueueConfig:
+        definition = self._queues.get(name)
+        return (definition.options if definition is not None else _DEFAULTS).machine_config()
+
+    # Dead letters
+
+    async def _dead_letter_target(self, topic: str, group: str) -> ServedTopic | None:
+        """Created when the first letter comes, with as many partitions as the topic it comes from."""
+        definition = self._queues.get(QueueName(topic, group))
+        options = definition.options if definition is not None else _DEFAULTS
+        name = options.dead_letters_of(topic)
+        origin = self.broker.topic(topic)
+        if name is None or origin is None:
+            return None
+        found = self.broker.topic(name)
+        if found is not None:
+            return found
+        outcome = await self._topics.create_topic(name, len(origin.partitions))
+        if not isinstance(outcome, Created | AlreadyExists):
+            log.error("dead-letter topic not created", topic=name, why=str(outcome))
+        return self.broker.topic(name)
+
+    # What changes elsewhere
+
+    def _on_queue_change(self, change: QueueChange) -> None:
+        name = change.definition.name
+        for shell in self._shells.values():
+            if shell.partition.topic != name.topic:
+                continue
+            if isinstance(change, QueueRemoved):
+                shell.decide(name.group, Close())
+            shell.configure(name.group)
+
+    def _on_topic_change(self, change: Change) -> None:
+        if isinstance(change, TopicRemoved):
+            for key in [key for key in self._shells if key[0] == change.topic.topic_id]:
+                self._shells.pop(key).close()
+            self._tasks.start("queues of a removed topic", self._forget_topic(change.topic.name))
+        elif isinstance(change, PartitionsGrown):
+            self._tasks.start("queues of new partitions", self._open_on(change.topic.name))
+
+    async def _forget_topic(self, topic: str) -> None:
+        for definition in self._queues.all():
+            if definition.name.topic == topic and self.get(definition.name) is None:
+                await self._queues.delete(definition.name)
+
+    async def _open_on(self, topic: str) -> None:
+        for definition in self.all():
+            if definition.name.topic == topic:
+                await self._open_machines(definition)
+
+    # Upkeep
+
+    async def _tidy(self) -> None:
+        for shell in list(self._shells.values()):
+            if shell.partition.log_start > 0:
+                shell.trim()
+            await shell.tidy()
+
+    async def _reload_lost(self) -> None:
+        for shell in [] if self.broker.is_stopping else list(self._shells.values()):
+            if shell.is_lost:
+                shell.close()
+            if not shell.is_loaded and not shell.partition.is_closed:
+                await self.shell(shell.partition)
+
+
+def _start_offset(definition: QueueDefinition, partition: PartitionShell) -> int:
+    if partition.index >= definition.partition_count:
+        return 0  # added later: nobody has had a chance to read it
+    return partition.readable_end if definition.options.start is Start.LATEST else partition.log_start
+
+
+__all__ = ["NoSuchTopic", "NodeQueues", "QueueUnavailable"]

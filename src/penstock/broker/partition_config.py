@@ -1,0 +1,41 @@
+"""What the disk needs to know of a topic's settings."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.domain.compaction import CompactionRules
+from penstock.domain.topic_config import TopicConfig
+from penstock.storage.storage_config import UNLIMITED, Durability, LogConfig
+
+
+def log_config(config: TopicConfig) -> LogConfig:
+    common = LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        durability=Durability(config.durability),
+    )
+    if config.is_compacted:
+        return _compacted(common, config)
+    if not config.cleanup_policy:
+        return msgspec.structs.replace(common, retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
+    return common
+
+
+def _compacted(common: LogConfig, config: TopicConfig) -> LogConfig:
+    is_deleted = "delete" in config.cleanup_policy
+    return msgspec.structs.replace(
+        common,
+        # Only sealed segments are compacted, so none may stay open for longer than a record may wait for it.
+        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms),
+        retention_ms=config.retention_ms if is_deleted else UNLIMITED,
+        retention_bytes=config.retention_bytes if is_deleted else UNLIMITED,
+        compaction=CompactionRules(
+            min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=config.min_compaction_lag_ms,
+            max_compaction_lag_ms=config.max_compaction_lag_ms,
+            delete_retention_ms=config.delete_retention_ms,
+        ),
+    )

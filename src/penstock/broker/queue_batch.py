@@ -1,0 +1,203 @@
+"""One batch of the log as queues see it: which messages are there, in which lanes, until when, and the messages.
+
+Most batches are dense and say nothing special, and for those nothing is decoded to know it: one search for the names
+of the special headers in the bytes is enough. Messages are cut out when the first of them is wanted, all of a batch
+at once, and stay as long as the cache keeps the batch: ten receives of ten do not decode a thousand ten times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from penstock.codec.record_batch import BatchHeader, BatchProblem
+from penstock.codec.records import StoredRecord, parse_records, read_payload
+from penstock.domain.aborted_index import AbortedTransaction
+from penstock.domain.lanes import DEFAULT_LANE, lane_of
+from penstock.domain.queue_values import NO_KEY, Range, merge_ranges
+
+PRIORITY_HEADER: Final = "penstock-priority"
+TTL_HEADER: Final = "penstock-ttl-ms"
+# A decoded message takes about this much beside its bytes.
+RECORD_BYTES: Final = 400
+_SPECIAL: Final = (PRIORITY_HEADER.encode(), TTL_HEADER.encode())
+# No time to live is longer than the calendar; longer numbers come from nobody who means it.
+_TTL_DIGITS_MAX: Final = 15
+
+
+class QueueBatch:
+    __slots__ = ("_keys", "_payload", "_records", "base_offset", "expiries", "header", "lanes", "next_offset", "raw")
+
+    def __init__(self, header: BatchHeader, raw: memoryview, *, is_left_out: bool) -> None:
+        """Blocking for large batches: decompresses. `is_left_out`: part of an aborted transaction."""
+        self.header = header
+        # As it stands in the log: share groups pass it on untouched.
+        self.raw = raw
+        self.base_offset = header.base_offset
+        self.next_offset = header.next_offset
+        self._payload: bytes | memoryview | None = None
+        self._records: list[StoredRecord] | None = None
+        self._keys: tuple[int, ...] | None = None
+        # The messages that are there, by lane.
+        self.lanes: dict[int, tuple[Range, ...]] = {}
+        self.expiries: tuple[tuple[int, int], ...] = ()
+        if header.is_control or is_left_out or not header.record_count:
+            self._records = []
+            return
+        payload = read_payload(raw, 0, header)
+        if isinstance(payload, BatchProblem):
+            raise UnreadableBatchError(header.base_offset, payload.reason)
+        self._payload = payload
+        is_dense = header.record_count == header.last_offset_delta + 1
+        if is_dense and not any(name in bytes(payload) for name in _SPECIAL):
+            self.lanes[DEFAULT_LANE] = ((self.base_offset, self.next_offset - 1),)
+        else:
+            self._sort()
+
+    def _sort(self) -> None:
+        by_lane: dict[int, list[Range]] = {}
+        expiries: list[tuple[int, int]] = []
+        for record in self.records:
+            headers = dict(record.headers)
+            lane = lane_of(headers.get(PRIORITY_HEADER))
+            by_lane.setdefault(lane, []).append((record.offset, record.offset))
+            expires_ms = _expiry(record.timestamp_ms, headers.get(TTL_HEADER))
+            if expires_ms is not None:
+                expiries.append((record.offset, expires_ms))
+        self.lanes = {lane: merge_ranges(ranges) for lane, ranges in by_lane.items()}
+        self.expiries = tuple(expiries)
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """Of all lanes together."""
+        if len(self.lanes) < 2:
+            return next(iter(self.lanes.values()), ())
+        return merge_ranges([each for ranges in self.lanes.values() for each in ranges])
+
+    @property
+    def records(self) -> list[StoredRecord]:
+        """Decoded at the first call; of large batches that is work for a thread (`is_decoded`)."""
+        if self._records is None:
+            assert self._payload is not None
+            parsed = parse_records(self.header, self._payload)
+            if isinstance(parsed, BatchProblem):
+                raise UnreadableBatchError(self.base_offset, parsed.reason)
+            self._records, self._payload = parsed, None
+        return self._records
+
+    @property
+    def is_decoded(self) -> bool:
+        return self._records is not None
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """Hashes of the keys of all messages, in their order."""
+        if self._keys is None:
+            self._keys = tuple(map(_key_hash, self.records))
+        return self._keys
+
+    def between(self, first: int, last: int) -> Sequence[StoredRecord]:
+        """The messages from `first` to `last`, as far as they are here."""
+        records = self.records
+        if self.header.record_count == self.header.last_offset_delta + 1 and records:
+            start = max(first - self.base_offset, 0)
+            return records[start : last - self.base_offset + 1] if last >= self.base_offset else ()
+        start = bisect_left(records, first, key=_offset)
+        return records[start : bisect_left(records, last + 1, key=_offset)]
+
+    @property
+    def cost_bytes(self) -> int:
+        return 3 * len(self.raw) + RECORD_BYTES * self.header.record_count
+
+
+class UnreadableBatchError(Exception):
+    """The checksum holds and the records do not: whoever produced it wrote nonsense."""
+
+    def __init__(self, base_offset: int, reason: str) -> None:
+        super().__init__(f"batch at offset {base_offset}: {reason}")
+
+
+class Place(NamedTuple):
+    """Where a batch was read, and for whom: readers of committed messages see other ones than the rest."""
+
+    topic_id: bytes
+    partition: int
+    is_committed_only: bool
+
+
+class BatchCache:
+    """The batches that queues are working on, all partitions together; the longest unused one goes first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._batches: OrderedDict[tuple[Place, int], QueueBatch] = OrderedDict()
+        # By place, the base offsets of its batches here, in order.
+        self._bases: dict[Place, list[int]] = {}
+
+    def find(self, place: Place, offset: int) -> QueueBatch | None:
+        """The batch that `offset` lies in."""
+        bases = self._bases.get(place)
+        if bases is None:
+            return None
+        index = bisect_left(bases, offset + 1) - 1
+        if index < 0:
+            return None
+        key = (place, bases[index])
+        batch = self._batches[key]
+        if offset >= batch.next_offset:
+            return None
+        self._batches.move_to_end(key)
+        return batch
+
+    def put(self, place: Place, batch: QueueBatch) -> None:
+        key = (place, batch.base_offset)
+        if key in self._batches:
+            return
+        bases = self._bases.setdefault(place, [])
+        bases.insert(bisect_left(bases, batch.base_offset), batch.base_offset)
+        self._batches[key] = batch
+        self._bytes += batch.cost_bytes
+        while self._bytes > self._bytes_max and len(self._batches) > 1:
+            self._drop(next(iter(self._batches)))
+
+    def forget(self, place: Place) -> None:
+        """The log was cut or read again: what was there may be there no longer."""
+        for base_offset in list(self._bases.get(place, ())):
+            self._drop((place, base_offset))
+
+    def _drop(self, key: tuple[Place, int]) -> None:
+        self._bytes -= self._batches.pop(key).cost_bytes
+        place, base_offset = key
+        bases = self._bases[place]
+        bases.remove(base_offset)
+        if not bases:
+            del self._bases[place]
+
+
+def is_aborted(header: BatchHeader, aborted: Iterable[AbortedTransaction]) -> bool:
+    return header.is_transactional and any(
+        one.producer_id == header.producer_id and one.first_offset <= header.base_offset <= one.last_offset
+        for one in aborted
+    )
+
+
+def _expiry(timestamp_ms: int, ttl: bytes | None) -> int | None:
+    """A time to live that cannot be read is as if it were not there: the message must flow."""
+    if ttl is None or not ttl.isdigit() or len(ttl) > _TTL_DIGITS_MAX:
+        return None
+    return timestamp_ms + int(ttl)
+
+
+def _key_hash(record: StoredRecord) -> int:
+    if record.key is None:
+        return NO_KEY
+    # Stands in journals: it must be the same in every process. 63 bits, as signed numbers go.
+    return int.from_bytes(hashlib.blake2b(record.key, digest_size=8).digest()) >> 1
+
+
+def _offset(record: StoredRecord) -> int:
+    return record.offset

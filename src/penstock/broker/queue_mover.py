@@ -1,0 +1,189 @@
+"""Dead letters on their way: from a queue to its dead-letter topic, exactly once, whatever crashes.
+
+    dying ─► MoveIntended (journal) ─► one batch in the target, with a producer's sequence ─► MoveDone (journal)
+
+The rules are in `domain/dead_letter`; here are the reads, the appends and the patience. One task for each queue of a
+partition runs while there is anything to move, and tries again after a while whatever failed: a message that is dying
+stays so until its letter is in the target.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.append_outcome import Appended, AppendRefused, Refusal
+from penstock.broker.broker import Broker
+from penstock.broker.partition_read import ReadProblem
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.queue_shell import QueueShell
+from penstock.broker.served_topic import ServedTopic
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.codec.records import Record, StoredRecord, build_batch
+from penstock.domain.dead_letter import MOVE_COUNT_MAX, DeadLetter, Origin, headers_of
+from penstock.domain.queue_commands import BeginMove, Done, DropMove, FinishMove
+from penstock.domain.queue_receipt import MessageId, write_message_id
+from penstock.domain.queue_records import Move
+from penstock.domain.queue_values import Range, count_of
+
+log = get_logger("dead letters")
+
+RETRY_MS_MIN: Final = 100
+RETRY_MS_MAX: Final = 10_000
+# Names the message's first place, whatever copies were made since.
+MESSAGE_ID_HEADER: Final = "penstock-message-id"
+_DEATH_PREFIXES: Final = (
+    "penstock-dead-letter-",
+    "penstock-origin-",
+    "penstock-delivery-count",
+    "penstock-first-failure-ms",
+    "penstock-last-failure-ms",
+    "__dlq.errors.",
+)
+
+FindTarget = Callable[[str, str], Awaitable[ServedTopic | None]]
+
+
+class QueueMover:
+    def __init__(
+        self, broker: Broker, producer_ids: ProducerIds, *, find_target: FindTarget, tasks: TaskSupervisor
+    ) -> None:
+        self._broker = broker
+        self._producer_ids = producer_ids
+        # Topic and group of the queue; the topic its dead letters go to, created if need be.
+        self._find_target = find_target
+        self._tasks = tasks
+        self._running: set[tuple[QueueShell, str]] = set()
+        # Of queues whose last batch was too large for the target: how many messages the next one may hold.
+        self._counts_max: dict[tuple[QueueShell, str], int] = {}
+        # Those whose last batch the target did not follow: its producer cannot go on there.
+        self._stranded: set[tuple[QueueShell, str]] = set()
+
+    def wake(self, shell: QueueShell, group: str) -> None:
+        """There is something to move. Called when what says so is durable."""
+        if (shell, group) not in self._running and not self._broker.is_stopping:
+            self._running.add((shell, group))
+            self._tasks.start(f"dead letters of {shell.partition.topic}/{group}", self._run(shell, group))
+
+    async def _run(self, shell: QueueShell, group: str) -> None:
+        retry_ms = RETRY_MS_MIN
+        try:
+            while shell.is_loaded and not self._broker.is_stopping and _has_work(shell, group):
+                if await self._step(shell, group):
+                    retry_ms = RETRY_MS_MIN
+                else:
+                    await asyncio.sleep(retry_ms / 1000)
+                    retry_ms = min(retry_ms * 2, RETRY_MS_MAX)
+        finally:
+            self._running.discard((shell, group))
+
+    async def _step(self, shell: QueueShell, group: str) -> bool:
+        """One batch further; False: try again later."""
+        queue = shell.queue(group)
+        move = queue.pending_move() if queue is not None else None
+        if move is None:
+            return await self._intend(shell, group)
+        # The intent must be durable before its batch is: it may have been decided on a moment ago.
+        if not await shell.is_durable():
+            return False
+        return await self._carry_out(shell, group, move)
+
+    async def _intend(self, shell: QueueShell, group: str) -> bool:
+        target = await self._find_target(shell.partition.topic, group)
+        queue = shell.queue(group)
+        if target is None or queue is None:
+            return False
+        partition = shell.partition.index % len(target.partitions)
+        last = queue.last_move()
+        # The producer that wrote the last batch goes on, if it wrote there: its sequence does the rest.
+        if (
+            last is None
+            or (shell, group) in self._stranded
+            or (last.target_topic_id, last.target_partition) != (target.topic_id, partition)
+        ):
+            producer_id = await self._producer_ids.take()
+        else:
+            producer_id = last.producer_id
+        letters = queue.dying(self._counts_max.get((shell, group), MOVE_COUNT_MAX))
+        sources: tuple[Range, ...] = tuple((letter.first, letter.last) for letter in letters)
+        if not sources:
+            return True
+        reply = shell.decide(group, BeginMove(target.topic_id, partition, producer_id, 0, sources))
+        self._stranded.discard((shell, group))
+        return isinstance(reply, Done)
+
+    async def _carry_out(self, shell: QueueShell, group: str, move: Move) -> bool:
+        target = self._broker.topic_by_id(move.target_topic_id)
+        partition = None if target is None else target.partition(move.target_partition)
+        if partition is None:
+            # Its topic is gone, and with it whatever of the batch may have been there.
+            return isinstance(shell.decide(group, DropMove(move.batch)), Done)
+        batch = await self._build(shell, group, move)
+        if batch is None:
+            return False
+        outcome = partition.append(memoryview(batch))
+        if isinstance(outcome, AppendRefused) and self._must_drop(shell, group, move, outcome.refusal):
+            # Refused, so not there now; and as the last batch of its producer, never there before.
+            return isinstance(shell.decide(group, DropMove(move.batch)), Done)
+        if not isinstance(outcome, Appended) or not await _is_written(partition, outcome):
+            log.warning("dead letters wait", topic=shell.partition.topic, group=group, why=str(outcome))
+            return False
+        reply = await shell.submit(group, FinishMove(move.batch))
+        return isinstance(reply, Done)
+
+    def _must_drop(self, shell: QueueShell, group: str, move: Move, refusal: Refusal) -> bool:
+        """The batch as it is will never be taken: another one is made of its messages."""
+        count = count_of(move.sources)
+        if refusal is Refusal.TOO_LARGE and count > 1:
+            self._counts_max[shell, group] = max(count // 2, 1)
+        elif refusal not in (Refusal.OUT_OF_ORDER_SEQUENCE, Refusal.PRODUCER_FENCED):
+            return False
+        self._stranded.add((shell, group))
+        return True
+
+    async def _build(self, shell: QueueShell, group: str, move: Move) -> bytearray | None:
+        """One record for each source, in order; one that the log has lost is there without its value."""
+        queue = shell.queue(group)
+        if queue is None:
+            return None
+        origin = Origin(shell.partition.topic, shell.partition.index, group)
+        records: list[Record] = []
+        for letter in queue.letters_of(move):
+            found = await shell.reader.messages(letter.first, letter.last, is_committed_only=False)
+            if isinstance(found, ReadProblem) and found is not ReadProblem.OUT_OF_RANGE:
+                return None
+            by_offset = {} if isinstance(found, ReadProblem) else {record.offset: record for record in found}
+            for offset in range(letter.first, letter.last + 1):
+                records.append(self._letter(shell, letter, origin, offset, by_offset.get(offset)))
+        return build_batch(
+            records, producer_id=move.producer_id, producer_epoch=move.producer_epoch, base_sequence=move.base_sequence
+        )
+
+    def _letter(
+        self, shell: QueueShell, letter: DeadLetter, origin: Origin, offset: int, record: StoredRecord | None
+    ) -> Record:
+        own = () if record is None else tuple(header for header in record.headers if not _is_of_death(header[0]))
+        added: tuple[tuple[str, bytes | None], ...] = headers_of(letter, origin, offset=offset)
+        if all(name != MESSAGE_ID_HEADER for name, _ in own):
+            first_place = MessageId(shell.partition.log.home.topic_id, shell.partition.index, offset)
+            added = (*added, (MESSAGE_ID_HEADER, write_message_id(first_place).encode()))
+        if record is None:
+            return Record(value=None, timestamp_ms=letter.failure.last_ms, headers=(*own, *added))
+        return Record(value=record.value, key=record.key, timestamp_ms=letter.failure.last_ms, headers=(*own, *added))
+
+
+def _has_work(shell: QueueShell, group: str) -> bool:
+    queue = shell.queue(group)
+    return queue is not None and (queue.pending_move() is not None or bool(queue.dying(1)))
+
+
+async def _is_written(partition: PartitionShell, outcome: Appended) -> bool:
+    return outcome.turn is None or partition.log not in await outcome.turn.wait()
+
+
+def _is_of_death(header: str) -> bool:
+    """Of an earlier one: a message that was brought back and dies again says only why it did so now."""
+    return header.startswith(_DEATH_PREFIXES)

@@ -1,0 +1,181 @@
+"""What lies in a partition's log for a queue to deliver: from its cursors on, and the messages of its deliveries.
+
+Reads whole batches through the partition's shell, as every reader does, and keeps them in the node's `BatchCache`.
+What is not in memory, and what is large to decode, is done in a thread; the machine is asked afterwards, and whatever
+became stale meanwhile it does not use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import Final, TypeVar
+
+import msgspec
+
+from penstock.broker.partition_read import PartitionRead, ReadProblem
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.queue_batch import BatchCache, Place, QueueBatch, is_aborted
+from penstock.codec.record_batch import walk_headers
+from penstock.codec.records import StoredRecord
+from penstock.domain.lanes import DEFAULT_LANE
+from penstock.domain.queue_commands import Found
+from penstock.domain.queue_values import Ordering, Range
+
+READ_BYTES: Final = 1024 * 1024
+# Decompressing and cutting apart more than this would hold the loop for a millisecond.
+LOOP_BYTES_MAX: Final = 64 * 1024
+# With ordering by key one receive looks at no more messages: their hashes become part of the journal.
+KEYED_LOOK_MAX: Final = 1_000
+# A read that finds only emptied batches leads to another one, each in its segment.
+COLD_READS_MAX: Final = 100
+
+Result = TypeVar("Result")
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """What a look from the cursors saw."""
+
+    found: tuple[Found, ...]
+    batches: tuple[QueueBatch, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.batches
+
+
+class QueueReader:
+    def __init__(self, partition: PartitionShell, topic_id: bytes, cache: BatchCache, readers: Executor) -> None:
+        self._partition = partition
+        self._topic_id = topic_id
+        self._cache = cache
+        self._readers = readers
+        self._generation = partition.log.generation
+
+    async def look(
+        self, cursors: Sequence[tuple[int, int]], count: int, *, ordering: Ordering, is_committed_only: bool
+    ) -> Sight | ReadProblem:
+        """Up to about `count` messages from the default lane's cursor on, and whatever other lanes have there."""
+        cursor = dict(cursors).get(DEFAULT_LANE, 0)
+        offset = max(cursor, self._partition.log_start)
+        batches: list[QueueBatch] = []
+        seen = 0
+        while seen < count:
+            batch = await self.batch_at(offset, is_committed_only=is_committed_only)
+            if isinstance(batch, ReadProblem):
+                return batch
+            if batch is None:
+                break
+            batches.append(batch)
+            seen += sum(last - max(first, offset) + 1 for first, last in batch.ranges if last >= offset)
+            offset = batch.next_offset
+        if not batches:
+            return Sight((), ())
+        if ordering is Ordering.KEY:
+            return Sight(await self._by_key(batches, cursor), tuple(batches))
+        return Sight(_by_lane(batches, cursors, cursor), tuple(batches))
+
+    async def _by_key(self, batches: list[QueueBatch], cursor: int) -> tuple[Found, ...]:
+        ranges: list[Range] = []
+        keys: list[int] = []
+        expiries: list[tuple[int, int]] = []
+        upto = cursor
+        for batch in batches:
+            await self._decode(batch)
+            expiries += [entry for entry in batch.expiries if entry[0] >= cursor]
+            for record, key in zip(batch.records, batch.keys, strict=True):
+                if record.offset >= cursor and len(keys) < KEYED_LOOK_MAX:
+                    ranges.append((record.offset, record.offset))
+                    keys.append(key)
+                    upto = record.offset + 1
+            if len(keys) >= KEYED_LOOK_MAX:
+                break
+            upto = batch.next_offset
+        known = tuple(entry for entry in expiries if entry[0] < upto)
+        return (Found(DEFAULT_LANE, cursor, upto, tuple(ranges), tuple(keys), known),)
+
+    async def messages(self, first: int, last: int, *, is_committed_only: bool) -> list[StoredRecord] | ReadProblem:
+        """Those of a range that are still there."""
+        offset = max(first, self._partition.log_start)
+        found: list[StoredRecord] = []
+        while offset <= last:
+            batch = await self.batch_at(offset, is_committed_only=is_committed_only)
+            if isinstance(batch, ReadProblem):
+                return batch
+            if batch is None:
+                break
+            await self._decode(batch)
+            found += batch.between(offset, last)
+            offset = batch.next_offset
+        return found
+
+    async def batch_at(self, offset: int, *, is_committed_only: bool) -> QueueBatch | ReadProblem | None:
+        """The batch that holds `offset`, or the next one after it; None: there is no more yet."""
+        place = Place(self._topic_id, self._partition.index, is_committed_only)
+        if self._generation != self._partition.log.generation:
+            self._generation = self._partition.log.generation
+            for flavour in (False, True):
+                self._cache.forget(place._replace(is_committed_only=flavour))
+        known = self._cache.find(place, offset)
+        if known is not None:
+            return known
+        read = await self._read(offset, is_committed_only)
+        if read.problem is not None:
+            return read.problem
+        if not read.size_bytes:
+            return None
+        batches = (
+            list(_cut(read)) if read.size_bytes <= LOOP_BYTES_MAX else await self._in_thread(lambda: list(_cut(read)))
+        )
+        for batch in batches:
+            self._cache.put(place, batch)
+        return next((batch for batch in batches if batch.next_offset > offset), None)
+
+    async def _read(self, offset: int, is_committed_only: bool) -> PartitionRead:
+        read = self._partition.read(offset, bytes_max=READ_BYTES, is_committed_only=is_committed_only)
+        for _ in range(COLD_READS_MAX):
+            if read.cold is None:
+                return read
+            loaded = await self._in_thread(read.cold.load)
+            read = self._partition.take_loaded(read, loaded, bytes_max=READ_BYTES)
+        return PartitionRead()
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    async def _decode(self, batch: QueueBatch) -> None:
+        if not batch.is_decoded and len(batch.raw) > LOOP_BYTES_MAX:
+            await self._in_thread(lambda: batch.records)
+
+
+def _cut(read: PartitionRead) -> Iterator[QueueBatch]:
+    data = memoryview(read.records)
+    for position, header in walk_headers(data):
+        raw = data[position : position + header.size_bytes]
+        yield QueueBatch(header, raw, is_left_out=is_aborted(header, read.aborted))
+
+
+def _by_lane(batches: Sequence[QueueBatch], cursors: Sequence[tuple[int, int]], cursor: int) -> tuple[Found, ...]:
+    """A message of another lane must not be passed unnoticed, so its lane is told with it."""
+    upto = batches[-1].next_offset
+    since = dict(cursors)
+    lanes = {DEFAULT_LANE, *since} | {lane for batch in batches for lane in batch.lanes}
+    found: list[Found] = []
+    for lane in sorted(lanes, reverse=True):
+        begin = max(since.get(lane, cursor), cursor)
+        if begin >= upto:
+            continue
+        ranges: list[Range] = []
+        expiries: list[tuple[int, int]] = []
+        for batch in batches:
+            mine = batch.lanes.get(lane, ())
+            ranges += [(max(first, begin), last) for first, last in mine if last >= begin]
+            if batch.expiries and mine:
+                expiries += [entry for entry in batch.expiries if entry[0] >= begin and _holds(mine, entry[0])]
+        found.append(Found(lane, begin, upto, tuple(ranges), (), tuple(expiries)))
+    return tuple(found)
+
+
+def _holds(ranges: Sequence[Range], offset: int) -> bool:
+    return any(first <= offset <= last for first, last in ranges)

@@ -1,0 +1,300 @@
+"""The queues of one partition: the pure machines, their journal in the partition's companion log, their alarm, and
+who waits for messages.
+
+    submit: decide ─► apply ─► journal ─► (durable) ─► reply, then effects
+
+There is no `await` between deciding and applying, so commands never interleave. A reply waits for everything that it
+may have seen, also when it has nothing to store itself. When the journal is lost the machines are dropped, and built
+anew from what is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.broker.journal import Journal, JournalLostError
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.queue_journal_file import read_start, write_start
+from penstock.broker.queue_reader import QueueReader
+from penstock.broker.waiting import WaitingRoom
+from penstock.codec.columns import read_columns
+from penstock.codec.record_batch import BatchProblem
+from penstock.domain.queue import Queue
+from penstock.domain.queue_commands import (
+    AppendMove,
+    DeadLettersWait,
+    QueueCommand,
+    QueueEffect,
+    QueueReply,
+    Snapshot,
+    TimePassed,
+    TrimLog,
+    WakeReceivers,
+)
+from penstock.domain.queue_journal import JournalLedger
+from penstock.domain.queue_records import Closed, QueueRecord, read_record, write_record
+from penstock.domain.queue_values import QueueConfig
+from penstock.storage.read_plan import ReadPlan
+from penstock.storage.storage_errors import Damage
+
+log = get_logger("queues")
+
+REPLAY_BYTES: Final = 2 * 1024 * 1024
+# One decision may release many waiting messages; the loop is let go between so many machines.
+IDLE_SNAPSHOTS_AT_ONCE: Final = 50
+
+# (journal position, group, record)
+JournalEntry = tuple[int, str, QueueRecord]
+
+
+class QueueUnavailable(msgspec.Struct, frozen=True):
+    """The partition or its journal cannot be used now; it is tried again by itself."""
+
+    reason: str
+
+
+_NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded")
+_LOST: Final = QueueUnavailable("the disk did not take the queue's journal")
+
+
+class QueueShell:
+    def __init__(
+        self,
+        partition: PartitionShell,
+        companion: PartitionShell,
+        reader: QueueReader,
+        *,
+        clock: Clock,
+        config_of: Callable[[str], QueueConfig],
+        mover: Callable[[QueueShell, str], None],
+        chance: Callable[[], float],
+    ) -> None:
+        self.partition = partition
+        self.reader = reader
+        self._companion = companion
+        self._clock = clock
+        self._config_of = config_of
+        self._mover = mover
+        self._chance = chance
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[str, Queue] = {}
+        self._rooms: dict[str, WaitingRoom] = {}
+        self._journal = Journal(companion, clock)
+        self._ledger = JournalLedger()
+        self._next_position = 0
+        self._saved_start = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms = 0
+        self.is_loaded = False
+
+    # Life
+
+    async def load(self) -> None:
+        """Rebuilds the machines from the journal. What fails leaves the shell unloaded, to be tried again."""
+        self._queues.clear()
+        self._ledger = JournalLedger()
+        companion = self._companion
+        saved = await asyncio.to_thread(read_start, companion.log)
+        offset, end = max(companion.log_start, saved), companion.log.log_end
+        if companion.readable_end < end:
+            raise JournalLostError(f"{companion.topic}-{companion.index} is not readable to its end yet")
+        while offset < end:
+            plan = companion.log.plan_read(offset, bytes_max=REPLAY_BYTES)
+            if not isinstance(plan, ReadPlan):
+                raise JournalLostError(f"{companion.topic}-{companion.index} cannot be read at {offset}: {plan}")
+            entries, offset = await asyncio.to_thread(_load_entries, plan)
+            self._replay(entries)
+        self._journal = Journal(companion, self._clock)
+        self._next_position = end
+        self._saved_start = saved
+        self.is_loaded = True
+        for group, queue in self._queues.items():
+            queue.config = self._config_of(group)
+            if queue.pending_move() is not None or queue.dying(1):
+                self._mover(self, group)
+        self._arm()
+
+    def _replay(self, entries: list[JournalEntry]) -> None:
+        for position, group, record in entries:
+            self._ledger.note(group, position, record)
+            if isinstance(record, Closed):
+                self._queues.pop(group, None)
+            elif self._ledger.is_known(group):
+                queue = self._queues.get(group)
+                if queue is None:
+                    queue = self._queues[group] = self._make(group)
+                queue.apply(record)
+
+    def _make(self, group: str) -> Queue:
+        return Queue(self._config_of(group), chance=self._chance)
+
+    def close(self) -> None:
+        self.is_loaded = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self.wake_all()
+
+    @property
+    def is_lost(self) -> bool:
+        return self.is_loaded and self._journal.is_lost
+
+    # Looking
+
+    def queue(self, group: str) -> Queue | None:
+        return self._queues.get(group)
+
+    def groups(self) -> list[str]:
+        return list(self._queues)
+
+    def room(self, group: str) -> WaitingRoom:
+        """Where those wait who found nothing in this queue."""
+        return self._rooms.setdefault(group, WaitingRoom())
+
+    def wake_all(self) -> None:
+        for room in self._rooms.values():
+            room.wake_all()
+
+    def configure(self, group: str) -> None:
+        queue = self._queues.get(group)
+        if queue is not None:
+            queue.config = self._config_of(group)
+            self.room(group).wake_all()
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    # Commands
+
+    async def submit(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
+        """The reply, when everything it rests on is durable."""
+        reply = self.decide(group, command)
+        if isinstance(reply, QueueUnavailable):
+            return reply
+        return reply if await self.is_durable() else _LOST
+
+    def decide(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
+        """Decides and applies at once. The reply must not leave before `is_durable` has said yes."""
+        if not self.is_loaded:
+            return _NOT_LOADED
+        if self._journal.is_lost:
+            return _LOST
+        queue = self._queues.get(group) or self._make(group)
+        decision = queue.decide(command, self.now_ms())
+        if decision.records:
+            self._queues.setdefault(group, queue)
+            self._write(group, queue, decision.records)
+        if decision.effects:
+            self._journal.when_durable(partial(self._do_effects, group, decision.effects))
+        self._arm()
+        return decision.reply
+
+    async def is_durable(self) -> bool:
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._journal.when_durable(partial(_resolve, future))
+        return await future
+
+    def trim(self) -> None:
+        """Retention has moved the start of the partition's log."""
+        for group in self.groups():
+            self.decide(group, TrimLog(self.partition.log_start))
+
+    # Inside
+
+    def _write(self, group: str, queue: Queue, records: tuple[QueueRecord, ...]) -> None:
+        key = group.encode()
+        entries: list[tuple[bytes, bytes | None]] = []
+        for record in records:
+            queue.apply(record)
+            entries.append((key, write_record(record)))
+            self._ledger.note(group, self._next_position, record)
+            self._next_position += 1
+            if isinstance(record, Closed):
+                self._queues.pop(group, None)
+        self._journal.append(entries)
+        if group in self._queues and self._ledger.is_due(group, queue.span_count):
+            self._snapshot(group, queue)
+
+    def _snapshot(self, group: str, queue: Queue) -> None:
+        (stored,) = queue.decide(Snapshot(), self.now_ms()).records
+        queue.apply(stored)
+        self._ledger.note(group, self._next_position, stored)
+        self._next_position += 1
+        self._journal.append([(group.encode(), write_record(stored))])
+
+    def _do_effects(self, group: str, effects: tuple[QueueEffect, ...], is_durable: bool) -> None:
+        if not is_durable or not self.is_loaded:
+            return
+        for effect in effects:
+            match effect:
+                case WakeReceivers():
+                    self.room(group).wake_all()
+                case DeadLettersWait() | AppendMove():
+                    self._mover(self, group)
+
+    def _arm(self) -> None:
+        """One alarm for the earliest deadline. One that rings too early finds nothing due and sets the next."""
+        deadlines = [deadline for queue in self._queues.values() if (deadline := queue.next_deadline_ms()) is not None]
+        if not deadlines:
+            return
+        deadline_ms = min(deadlines)
+        if self._alarm is not None:
+            if self._alarm_ms <= deadline_ms:
+                return
+            self._alarm.cancel()
+        self._alarm_ms = deadline_ms
+        self._alarm = self._loop.call_later(max(0, deadline_ms - self.now_ms()) / 1000, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        now_ms = self.now_ms()
+        for group, queue in list(self._queues.items()):
+            deadline_ms = queue.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                self.decide(group, TimePassed())
+        self._arm()
+
+    # Upkeep
+
+    async def tidy(self) -> None:
+        """From time to time: idle queues must not make the next start read the journal from its beginning."""
+        if not self.is_loaded or self._journal.is_lost:
+            return
+        for group in self._ledger.idle_due(count_max=IDLE_SNAPSHOTS_AT_ONCE):
+            queue = self._queues.get(group)
+            if queue is not None:
+                self._snapshot(group, queue)
+        start = self._ledger.replay_start()
+        if start <= self._saved_start or not await self.is_durable():
+            return
+        if await asyncio.to_thread(write_start, self._companion.log, start):
+            self._saved_start = start
+
+
+def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
+    if not future.done():
+        future.set_result(is_durable)
+
+
+def _load_entries(plan: ReadPlan) -> tuple[list[JournalEntry], int]:
+    """Blocking: the entries of one read, and the offset after it."""
+    loaded = plan.load()
+    if isinstance(loaded, Damage):
+        raise JournalLostError(loaded.describe())
+    frame = read_columns(loaded)
+    if isinstance(frame, BatchProblem):
+        raise JournalLostError(frame.reason)
+    entries: list[JournalEntry] = []
+    try:
+        for offset, key, value in zip(frame["offset"], frame["key"], frame["value"], strict=True):
+            entries.append((offset, key.decode(), read_record(value)))
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        raise JournalLostError(f"a record in the journal of a queue cannot be read: {error}") from error
+    return entries, entries[-1][0] + 1

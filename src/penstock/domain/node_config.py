@@ -1,0 +1,103 @@
+"""The settings of a node that change while it runs, by the names that Kafka's brokers have for them.
+
+    settings of this node  >  settings of all nodes  >  the node's configuration  >  built-in defaults
+
+Most are defaults of topic settings (`log.retention.ms` for `retention.ms`) and are in force at once, for every topic
+that does not say otherwise. The rest are names that tools made for Kafka set on every broker; nothing here looks at
+them, and their documentation says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from penstock.domain import topic_config
+from penstock.domain.config_change import ConfigEntry, ConfigSource, ConfigSynonym
+from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType
+
+# The topic setting whose default it is.
+TOPIC_SETTING_OF: Final[Mapping[str, str]] = {
+    definition.node_name: definition.name
+    for definition in topic_config.DEFINITIONS.values()
+    if definition.node_name is not None
+}
+
+_FOR_KAFKAS_TOOLS: Final = (
+    ConfigDefinition(
+        "background.threads", ConfigType.INT, "10", "Threads for the broker's own chores.", lowest=1, has_effect=False
+    ),
+    ConfigDefinition(
+        "sasl.kerberos.min.time.before.relogin",
+        ConfigType.LONG,
+        "60000",
+        "Milliseconds between two logins at Kerberos.",
+        has_effect=False,
+    ),
+)
+
+DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
+    **{
+        node_name: msgspec.structs.replace(topic_config.DEFINITIONS[name], name=node_name, node_name=None)
+        for node_name, name in TOPIC_SETTING_OF.items()
+    },
+    **{definition.name: definition for definition in _FOR_KAFKAS_TOOLS},
+}
+
+
+def validate(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
+    return [problem for name in sorted(overrides) if (problem := _check(name, overrides[name])) is not None]
+
+
+def _check(name: str, text: str | None) -> ConfigProblem | None:
+    definition = DEFINITIONS.get(name)
+    if definition is None:
+        return ConfigProblem(name, f"{name[:80]!r} is not a setting of a node that changes while it runs")
+    if text is None:
+        return ConfigProblem(name, f"{name} has no value, expected {definition.expectation}")
+    value = definition.parse(text)
+    if isinstance(value, ConfigProblem):
+        return value
+    if name in TOPIC_SETTING_OF:
+        # What no topic may have, no default may give to all of them.
+        problems = topic_config.validate({TOPIC_SETTING_OF[name]: text})
+        return ConfigProblem(name, problems[0].reason) if problems else None
+    return None
+
+
+def topic_defaults(configured: Mapping[str, str], *stored: Mapping[str, str]) -> dict[str, str]:
+    """The defaults of topic settings by the topics' names for them; later layers win."""
+    defaults = dict(configured)
+    for layer in stored:
+        defaults.update({TOPIC_SETTING_OF[name]: text for name, text in layer.items() if name in TOPIC_SETTING_OF})
+    return defaults
+
+
+def describe(
+    configured: Mapping[str, str], of_all_nodes: Mapping[str, str], of_this_node: Mapping[str, str]
+) -> list[ConfigEntry]:
+    """`configured`: the defaults of topic settings in the node's configuration, by the topics' names."""
+    return [
+        _entry(DEFINITIONS[name], configured.get(TOPIC_SETTING_OF.get(name, "")), of_all_nodes, of_this_node)
+        for name in sorted(DEFINITIONS)
+    ]
+
+
+def _entry(
+    definition: ConfigDefinition,
+    configured: str | None,
+    of_all_nodes: Mapping[str, str],
+    of_this_node: Mapping[str, str],
+) -> ConfigEntry:
+    name = definition.name
+    found = (
+        (of_this_node.get(name), ConfigSource.NODE_DYNAMIC),
+        (of_all_nodes.get(name), ConfigSource.NODE_DYNAMIC_DEFAULT),
+        (configured, ConfigSource.NODE_STATIC),
+        (definition.default, ConfigSource.DEFAULT),
+    )
+    layers = tuple(ConfigSynonym(name, text, source) for text, source in found if text is not None)
+    in_force = layers[0]
+    return ConfigEntry(name, in_force.value, in_force.source, definition.type, definition.described, synonyms=layers)

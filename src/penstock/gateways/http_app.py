@@ -1,0 +1,82 @@
+"""The HTTP door put together: queues, topics, SQS on the root, and the document that describes it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from penstock.broker.broker import Broker
+from penstock.broker.node_queues import NodeQueues
+from penstock.broker.publisher import Publisher
+from penstock.broker.queue_delivery import QueueDelivery
+from penstock.cluster.topic_catalog import TopicCatalog
+from penstock.domain.access import Authorizer
+from penstock.gateways.http_door import HttpDoor, json_response
+from penstock.gateways.http_openapi import describe
+from penstock.gateways.http_problem import Problem, problem_response
+from penstock.gateways.http_queues import QueueRoutes
+from penstock.gateways.http_server import Application
+from penstock.gateways.http_topics import TopicRoutes
+from penstock.gateways.sqs_door import SqsDoor
+from penstock.gateways.sqs_fifo import FifoGate
+from penstock.gateways.sqs_messages import SqsMessages
+from penstock.gateways.sqs_queues import SqsQueues
+
+
+def make_http_app(
+    *,
+    broker: Broker,
+    topics: TopicCatalog,
+    queues: NodeQueues,
+    delivery: QueueDelivery,
+    publisher: Publisher,
+    authorizer: Authorizer,
+    request_bytes_max: int,
+) -> Application:
+    door = HttpDoor(broker, authorizer, request_bytes_max=request_bytes_max)
+    routes: list[BaseRoute] = [
+        *QueueRoutes(door, queues, delivery).routes(),
+        *TopicRoutes(door, publisher).routes(),
+        *_sqs_routes(door, topics, queues, delivery, publisher),
+        Route("/openapi.json", _openapi, methods=["GET"]),
+        Route("/health", _make_health(broker), methods=["GET"]),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _on_http_error})
+
+
+def _sqs_routes(
+    door: HttpDoor, topics: TopicCatalog, queues: NodeQueues, delivery: QueueDelivery, publisher: Publisher
+) -> list[Route]:
+    clock = door.broker.clock
+    sqs_queues = SqsQueues(queues, delivery, topics)
+    fifo = FifoGate(queues, publisher, clock)
+    sqs_messages = SqsMessages(door.broker, sqs_queues, delivery, publisher, fifo, clock)
+    return SqsDoor(door, sqs_queues, sqs_messages, {}).routes()
+
+
+async def _openapi(_request: Request) -> Response:
+    return json_response(describe())
+
+
+def _make_health(broker: Broker):  # type: ignore[no-untyped-def]
+    async def health(_request: Request) -> Response:
+        if broker.is_healthy:
+            return json_response({"status": "ok"})
+        unwell = {"status": "some partitions are offline or the disk is full"}
+        return json_response(unwell, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return health
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """No such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    response = problem_response(Problem(HTTPStatus(error.status_code).phrase, error.status_code, detail))
+    response.headers.update(error.headers or {})
+    return response

@@ -1,0 +1,285 @@
+"""Queues over HTTP: receive, ack, nack, extend, peek, stats, and for the owner: define, pause, resume, purge, delete.
+
+Batch first: every call takes many receipts. A queue that is received from for the first time is made with the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.broker.node_queues import NodeQueues, QueueUnavailable
+from penstock.broker.queue_delivery import Message, NoSuchQueue, PeekedMessage, QueueDelivery, ReceiptSettlement
+from penstock.domain import access
+from penstock.domain.access import Operation
+from penstock.domain.queue_commands import Act, Outcome
+from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, check_group, check_options
+from penstock.domain.queue_receipt import MessageId, read_receipt, write_message_id, write_receipt
+from penstock.domain.queue_values import HoldKind
+from penstock.domain.topic_rules import is_internal
+from penstock.gateways.http_door import HttpDoor, endpoint, json_response
+from penstock.gateways.http_messages import (
+    COUNT_MAX,
+    AckRequest,
+    DeliveredMessage,
+    ExtendRequest,
+    NackRequest,
+    PeekReply,
+    ReceiveReply,
+    ReceiveRequest,
+    SeenMessage,
+    SettledReceipt,
+    SettleReply,
+    readable_headers,
+    text_or_base64,
+)
+from penstock.gateways.http_problem import bad_request, not_found, unavailable
+
+PEEK_COUNT: Final = 10
+MESSAGE_ID_HEADER: Final = "penstock-message-id"
+OutcomeText = Literal["done", "not-held", "finished", "failed"]
+_OUTCOMES: Final[dict[Outcome, OutcomeText]] = {
+    Outcome.DONE: "done",
+    Outcome.NOT_HELD: "not-held",
+    Outcome.FINISHED: "finished",
+}
+StateText = Literal["ready", "leased", "waiting", "blocked", "dying"]
+_STATES: Final[dict[HoldKind, StateText]] = {
+    HoldKind.LEASED: "leased",
+    HoldKind.WAITING: "waiting",
+    HoldKind.BLOCKED: "blocked",
+    HoldKind.DYING: "dying",
+}
+
+
+class QueueRoutes:
+    def __init__(self, door: HttpDoor, queues: NodeQueues, delivery: QueueDelivery) -> None:
+        self._door = door
+        self._queues = queues
+        self._delivery = delivery
+
+    def routes(self) -> list[Route]:
+        base = "/v1/queues/{topic}/{group}"
+        return [
+            Route("/v1/queues", endpoint(self._list), methods=["GET"]),
+            Route(base, endpoint(self._describe), methods=["GET"]),
+            Route(base, endpoint(self._define), methods=["PUT"]),
+            Route(base, endpoint(self._delete), methods=["DELETE"]),
+            Route(f"{base}/receive", endpoint(self._receive), methods=["POST"]),
+            Route(f"{base}/ack", endpoint(self._ack), methods=["POST"]),
+            Route(f"{base}/nack", endpoint(self._nack), methods=["POST"]),
+            Route(f"{base}/extend", endpoint(self._extend), methods=["POST"]),
+            Route(f"{base}/peek", endpoint(self._peek), methods=["GET"]),
+            Route(f"{base}/stats", endpoint(self._stats), methods=["GET"]),
+            Route(f"{base}/pause", endpoint(self._pause), methods=["POST"]),
+            Route(f"{base}/resume", endpoint(self._resume), methods=["POST"]),
+            Route(f"{base}/purge", endpoint(self._purge), methods=["POST"]),
+        ]
+
+    # Messages
+
+    async def _receive(self, request: Request) -> Response:
+        name = self._name(request, Operation.READ)
+        body = await self._door.read(request, ReceiveRequest)
+        if self._queues.get(name) is None:
+            await self._make(name, QueueOptions())
+        received = await self._delivery.receive(
+            name, consumer=body.consumer, count_max=body.count, wait_ms=body.wait_ms, lease_ms=body.lease_ms or 0
+        )
+        if isinstance(received, NoSuchQueue | QueueUnavailable):
+            raise _refusal(received)
+        return json_response(ReceiveReply([_delivered(each) for each in received.messages], received.limit.value))
+
+    async def _ack(self, request: Request) -> Response:
+        body = await self._door.read(request, AckRequest)
+        return await self._settle(request, body.receipts, Act.ACCEPT)
+
+    async def _nack(self, request: Request) -> Response:
+        body = await self._door.read(request, NackRequest)
+        act = Act.REJECT if body.reject else Act.RELEASE
+        return await self._settle(request, body.receipts, act, body.delay_ms, body.error)
+
+    async def _extend(self, request: Request) -> Response:
+        body = await self._door.read(request, ExtendRequest)
+        return await self._settle(request, body.receipts, Act.RENEW, body.lease_ms)
+
+    async def _settle(
+        self, request: Request, receipts: Sequence[str], act: Act, delay_ms: int | None = None, text: str = ""
+    ) -> Response:
+        name = self._name(request, Operation.READ)
+        items: list[ReceiptSettlement] = []
+        for written in receipts:
+            receipt = read_receipt(written, group=name.group)
+            if receipt is None:
+                raise bad_request(f"{written[:100]!r} is no receipt of this queue")
+            items.append(ReceiptSettlement(receipt, act, delay_ms, text))
+        outcomes = await self._delivery.settle(name, items)
+        if isinstance(outcomes, NoSuchQueue):
+            raise _refusal(outcomes)
+        results = [_settled(written, outcome) for written, outcome in zip(receipts, outcomes, strict=True)]
+        if all(result.outcome == "failed" for result in results):
+            raise unavailable(results[0].error or "")
+        return json_response(SettleReply(results))
+
+    async def _peek(self, request: Request) -> Response:
+        name = self._name(request, Operation.READ)
+        count = request.query_params.get("count", str(PEEK_COUNT))
+        if not count.isascii() or not count.isdigit() or not 0 < int(count) <= COUNT_MAX:
+            raise bad_request(f"count is {count[:40]!r}, a number from 1 to {COUNT_MAX} is meant")
+        seen = await self._delivery.peek(name, int(count))
+        if isinstance(seen, NoSuchQueue | QueueUnavailable):
+            raise _refusal(seen)
+        return json_response(PeekReply([_seen(message) for message in seen]))
+
+    # Queues
+
+    async def _list(self, _request: Request) -> Response:
+        return json_response({"queues": [_description(definition) for definition in self._queues.all()]})
+
+    async def _describe(self, request: Request) -> Response:
+        name = self._name(request, Operation.DESCRIBE)
+        definition = self._queues.get(name)
+        if definition is None:
+            raise _refusal(NoSuchQueue(name))
+        return json_response(_description(definition))
+
+    async def _define(self, request: Request) -> Response:
+        name = self._name(request, Operation.ALTER)
+        options = await self._door.read(request, QueueOptions)
+        problem = check_options(options)
+        if problem is not None:
+            raise bad_request(problem)
+        is_new = self._queues.get(name) is None
+        if is_new:
+            definition = await self._make(name, options)
+        else:
+            changed = await self._queues.change(name, lambda _: options)
+            if changed is None:
+                raise _refusal(NoSuchQueue(name))
+            definition = changed
+        return json_response(_description(definition), HTTPStatus.CREATED if is_new else HTTPStatus.OK)
+
+    async def _delete(self, request: Request) -> Response:
+        name = self._name(request, Operation.DELETE)
+        if not await self._queues.delete(name):
+            raise _refusal(NoSuchQueue(name))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def _stats(self, request: Request) -> Response:
+        name = self._name(request, Operation.DESCRIBE)
+        totals = await self._delivery.totals(name)
+        if isinstance(totals, NoSuchQueue):
+            raise _refusal(totals)
+        partitions = [{"partition": index, **msgspec.to_builtins(stats)} for index, stats in totals.partitions]
+        return json_response({**msgspec.to_builtins(totals), "partitions": partitions})
+
+    async def _pause(self, request: Request) -> Response:
+        return await self._set_paused(request, is_paused=True)
+
+    async def _resume(self, request: Request) -> Response:
+        return await self._set_paused(request, is_paused=False)
+
+    async def _set_paused(self, request: Request, *, is_paused: bool) -> Response:
+        name = self._name(request, Operation.ALTER)
+        return _done(await self._delivery.pause(name, is_paused=is_paused))
+
+    async def _purge(self, request: Request) -> Response:
+        return _done(await self._delivery.purge(self._name(request, Operation.DELETE)))
+
+    # Inside
+
+    def _name(self, request: Request, operation: Operation) -> QueueName:
+        name = QueueName(request.path_params["topic"], request.path_params["group"])
+        self._door.allow(operation, access.group(name.group))
+        self._door.allow(Operation.READ, access.topic(name.topic))
+        problem = check_group(name.group)
+        if problem is not None:
+            raise bad_request(problem)
+        return name
+
+    async def _make(self, name: QueueName, options: QueueOptions) -> QueueDefinition:
+        self._door.topic(name.topic)
+        if is_internal(name.topic):
+            raise bad_request(f"{name.topic!r} is the broker's own: there are no queues on it")
+        return await self._queues.define(name, options)
+
+
+def _done(outcome: NoSuchQueue | QueueUnavailable | None) -> Response:
+    if outcome is not None:
+        raise _refusal(outcome)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _refusal(problem: NoSuchQueue | QueueUnavailable) -> Exception:
+    if isinstance(problem, NoSuchQueue):
+        return not_found(f"there is no queue {problem.name.group!r} on topic {problem.name.topic!r}")
+    return unavailable(problem.reason)
+
+
+def _description(definition: QueueDefinition) -> dict[str, object]:
+    return {
+        "topic": definition.name.topic,
+        "group": definition.name.group,
+        "created_ms": definition.created_ms,
+        "changed_ms": definition.changed_ms,
+        "dead_letter_topic": definition.options.dead_letters_of(definition.name.topic),
+        "options": {
+            name: msgspec.to_builtins(getattr(definition.options, name)) for name in QueueOptions.__struct_fields__
+        },
+    }
+
+
+def _delivered(message: Message) -> DeliveredMessage:
+    record, receipt = message.record, message.receipt
+    value, value_base64 = text_or_base64(record.value)
+    key, key_base64 = text_or_base64(record.key)
+    headers = readable_headers(record.headers) if record.headers else {}
+    # A copy carries the name of the first one.
+    name = headers.get(MESSAGE_ID_HEADER) or write_message_id(
+        MessageId(receipt.topic_id, receipt.partition, record.offset)
+    )
+    return DeliveredMessage(
+        id=name,
+        receipt=write_receipt(receipt),
+        partition=receipt.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        delivery_count=message.delivery_count,
+        lease_until_ms=message.until_ms,
+        value=value,
+        value_base64=value_base64,
+        key=key,
+        key_base64=key_base64,
+        headers=headers,
+    )
+
+
+def _settled(receipt: str, outcome: Outcome | QueueUnavailable) -> SettledReceipt:
+    if isinstance(outcome, QueueUnavailable):
+        return SettledReceipt(receipt, "failed", outcome.reason)
+    return SettledReceipt(receipt, _OUTCOMES[outcome])
+
+
+def _seen(message: PeekedMessage) -> SeenMessage:
+    value, value_base64 = text_or_base64(message.record.value)
+    key, key_base64 = text_or_base64(message.record.key)
+    return SeenMessage(
+        partition=message.partition,
+        offset=message.record.offset,
+        timestamp_ms=message.record.timestamp_ms,
+        state="ready" if message.state is None else _STATES[message.state],
+        delivery_count=message.delivery_count,
+        consumer=message.consumer,
+        until_ms=message.until_ms,
+        value=value,
+        value_base64=value_base64,
+        key=key,
+        key_base64=key_base64,
+        headers=readable_headers(message.record.headers),
+    )

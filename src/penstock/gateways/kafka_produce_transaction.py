@@ -1,0 +1,111 @@
+"""Transactional batches of a Produce: the first one of a transaction in a partition waits for its coordinator's word.
+
+    Produce up to 11    the client has added the partition before: the coordinator verifies that
+    from 12 on          the coordinator adds it now (KIP-890)
+
+Later batches of the same transaction need no word: the partition knows that it is under way. A batch that waits is
+copied, because the receive buffer that it came in is used for what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from penstock.broker.append_outcome import Appended, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.transaction_coordinators import TransactionCoordinators
+from penstock.codec.record_batch import ATTRIBUTE_TRANSACTIONAL, MAGIC, BatchHeader
+from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.domain.transaction_commands import PartitionsVerified, Refused, TransactionProblem
+from penstock.domain.transaction_state import VERSION_ONE, VERSION_TWO, TopicPartition
+
+ADDS_PARTITIONS_FROM: Final = 12
+MAGIC_AT: Final = 16
+# The low byte of the attributes.
+ATTRIBUTES_AT: Final = 22
+
+_REFUSALS: Final[dict[TransactionProblem, Refusal]] = {
+    TransactionProblem.CONCURRENT_TRANSACTIONS: Refusal.TRANSACTION_OPEN,
+    TransactionProblem.PRODUCER_FENCED: Refusal.PRODUCER_FENCED,
+    TransactionProblem.INVALID_PRODUCER_ID_MAPPING: Refusal.WRONG_PRODUCER,
+    TransactionProblem.COORDINATOR_NOT_AVAILABLE: Refusal.COORDINATOR_AWAY,
+}
+_NOT_PART: Final = AppendRefused(Refusal.NOT_IN_TRANSACTION, "the partition is not part of the transaction")
+
+
+class UnverifiedBatch(msgspec.Struct, frozen=True):
+    shell: PartitionShell
+    header: BatchHeader
+    # A copy of our own.
+    records: memoryview
+    guard: int
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        return self.header.producer_id, self.header.producer_epoch
+
+    @property
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.shell.topic, self.shell.index)
+
+
+def holds_transactional(request: ProduceRequest) -> bool:
+    """One look at one byte of each batch, which need not be a sound one."""
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            records = partition.records
+            if (
+                records is not None
+                and len(records) > ATTRIBUTES_AT
+                and records[ATTRIBUTES_AT] & ATTRIBUTE_TRANSACTIONAL
+                and records[MAGIC_AT] == MAGIC
+            ):
+                return True
+    return False
+
+
+def hold_back(
+    shell: PartitionShell, records: memoryview, needed: VerificationNeeded, api_version: int
+) -> UnverifiedBatch:
+    """The guard is taken here, before anybody is asked: an answer that comes too late opens nothing."""
+    guard = shell.begin_verification(needed.header, version=_protocol_version(api_version))
+    return UnverifiedBatch(shell, needed.header, memoryview(bytearray(records)), guard)
+
+
+async def append_verified(
+    transactions: TransactionCoordinators, transactional_id: str, batches: Sequence[UnverifiedBatch], api_version: int
+) -> list[Appended | AppendRefused]:
+    """How each of the batches ended, in their order."""
+    refused: dict[tuple[int, int, TopicPartition], AppendRefused] = {}
+    for producer_id, producer_epoch in sorted({batch.producer for batch in batches}):
+        partitions = tuple(batch.partition for batch in batches if batch.producer == (producer_id, producer_epoch))
+        reply = await transactions.admit(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            partitions=partitions,
+            version=_protocol_version(api_version),
+        )
+        if isinstance(reply, Refused):
+            refusal = AppendRefused(_REFUSALS.get(reply.problem, Refusal.NO_TRANSACTION), reply.problem.value)
+            refused |= {(producer_id, producer_epoch, partition): refusal for partition in partitions}
+        elif isinstance(reply, PartitionsVerified):
+            refused |= {(producer_id, producer_epoch, partition): _NOT_PART for partition in reply.missing}
+    # No await from here on: what is appended now joins one turn of the disk.
+    return [_append(batch, refused.get((*batch.producer, batch.partition))) for batch in batches]
+
+
+def _append(batch: UnverifiedBatch, refused: AppendRefused | None) -> Appended | AppendRefused:
+    if refused is not None:
+        batch.shell.withdraw_verification(batch.header, batch.guard)
+        return refused
+    outcome = batch.shell.append(batch.records, guard=batch.guard)
+    assert not isinstance(outcome, VerificationNeeded), "a batch with a guard is verified or it is not"
+    return outcome
+
+
+def _protocol_version(api_version: int) -> int:
+    return VERSION_TWO if api_version >= ADDS_PARTITIONS_FROM else VERSION_ONE

@@ -1,0 +1,20 @@
+"""Every dialogue there is: importing this registers them all."""
+
+from __future__ import annotations
+
+from conformance.differential import (  # noqa: F401
+    dialogue_classic_groups,
+    dialogue_cluster,
+    dialogue_compaction,
+    dialogue_configs,
+    dialogue_consumer_groups,
+    dialogue_fetch,
+    dialogue_frames,
+    dialogue_group_admin,
+    dialogue_group_offsets,
+    dialogue_offsets,
+    dialogue_produce,
+    dialogue_topics,
+    dialogue_transaction_admin,
+    dialogue_transactions,
+)

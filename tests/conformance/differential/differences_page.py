@@ -1,0 +1,53 @@
+"""docs/conformance/differences.md, written from accepted.toml: what a user of Kafka may notice, and why it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from conformance.differential.comparison import Accepted, load_accepted
+from conformance.differential.reference_broker import KAFKA_VERSION
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "conformance" / "differences.md"
+_HEAD: Final = f"""# Where Penstock answers otherwise than Apache Kafka
+
+`make conformance` holds the same dialogues with Apache Kafka {KAFKA_VERSION} and with a Penstock node, in every version
+that both serve, and compares the answers field by field (`tests/conformance/differential/`). Ids that a broker draws,
+addresses, directories and the present time get symbolic names first; texts for people are compared by being there or
+not; tables are compared whatever their order. The differences below are known and meant; any other fails the test, and
+so does one that is listed and no longer shows. Under each reason stand the dialogue, its step and the field; `*` is
+anything. This page is written from `tests/conformance/differential/accepted.toml`.
+"""
+
+
+def render(accepted: Sequence[Accepted]) -> str:
+    parts = [_HEAD]
+    for section in dict.fromkeys(entry.section for entry in accepted):
+        parts.append(f"\n## {section}\n")
+        entries = [entry for entry in accepted if entry.section == section]
+        for reason in dict.fromkeys(entry.reason for entry in entries):
+            parts.append(f"\n- {reason}\n")
+            parts += [_line(entry) for entry in entries if entry.reason == reason]
+    return "".join(parts)
+
+
+def _line(entry: Accepted) -> str:
+    """Alternatives are parted by commas here: a bar would mean a column to some readers of Markdown."""
+    where = [_code(entry.dialogue), *([] if entry.step == "*" else [f"“{entry.step.replace('|', '”, “')}”"])]
+    where.append(_code(entry.path))
+    sides = [
+        f"{name} {_code(value)}"
+        for name, value in (("Kafka", entry.kafka), ("Penstock", entry.penstock))
+        if value != "*"
+    ]
+    return f"  - {'; '.join([*where, *sides])}\n"
+
+
+def _code(pattern: str) -> str:
+    return ", ".join(f"`{each}`" if each else "empty" for each in pattern.split("|"))
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(render(load_accepted()))

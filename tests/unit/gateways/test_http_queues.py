@@ -1,0 +1,191 @@
+"""The HTTP door of a whole node, spoken to over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from penstock.gateways.http_openapi import OPERATIONS, describe
+from penstock.gateways.http_server import HttpServerConfig
+from support.conversation import ANY_PORT, TalkingNode, running_node
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[TalkingNode]:
+    async with running_node(http=HttpServerConfig(listen=ANY_PORT, request_bytes_max=1_000_000)) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(node: TalkingNode) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://{node.addresses['http']}", timeout=20) as client:
+        yield client
+
+
+async def publish(http: httpx.AsyncClient, *values: Any, topic: str = "orders") -> list[dict[str, Any]]:
+    reply = await http.post(f"/v1/topics/{topic}/messages", json={"messages": [{"value": each} for each in values]})
+    assert reply.status_code == 201, reply.text
+    return list(reply.json()["messages"])
+
+
+async def receive(http: httpx.AsyncClient, count: int = 10, **more: Any) -> list[dict[str, Any]]:
+    reply = await http.post("/v1/queues/orders/workers/receive", json={"count": count, **more})
+    assert reply.status_code == 200, reply.text
+    return list(reply.json()["messages"])
+
+
+async def test_a_message_goes_in_and_comes_out_once(http: httpx.AsyncClient) -> None:
+    (published,) = await publish(http, "hello")
+    (message,) = await receive(http)
+    assert (message["value"], message["id"], message["delivery_count"]) == ("hello", published["id"], 1)
+    reply = await http.post("/v1/queues/orders/workers/ack", json={"receipts": [message["receipt"]]})
+    assert reply.json()["results"] == [{"receipt": message["receipt"], "outcome": "done"}]
+    again = await http.post("/v1/queues/orders/workers/ack", json={"receipts": [message["receipt"]]})
+    assert again.json()["results"][0]["outcome"] == "finished"
+    assert await receive(http) == []
+
+
+async def test_values_of_every_kind_come_back_as_they_were(http: httpx.AsyncClient) -> None:
+    body = {
+        "messages": [
+            {"value": {"total": 3}, "key": "k", "headers": {"trace": "1"}},
+            {"value_base64": "AP8=", "key_base64": "/w=="},
+            {},
+        ]
+    }
+    await http.post("/v1/topics/orders/messages", json=body)
+    first, second, third = await receive(http)
+    assert (first["value"], first["key"], first["headers"]) == ('{"total":3}', "k", {"trace": "1"})
+    assert (second["value_base64"], second["key_base64"]) == ("AP8=", "/w==")
+    assert "value" not in third
+
+
+async def test_bytes_are_published_as_they_are(http: httpx.AsyncClient) -> None:
+    headers = {"content-type": "application/octet-stream", "penstock-header-source": "meter"}
+    reply = await http.post("/v1/topics/orders/messages?key=k&priority=9", content=b"\xff\x00", headers=headers)
+    assert reply.status_code == 201
+    (message,) = await receive(http)
+    assert (message["value_base64"], message["key"]) == ("/wA=", "k")
+    assert message["headers"] == {"source": "meter", "penstock-priority": "9"}
+
+
+async def test_a_nack_brings_it_back_and_a_reject_does_not(http: httpx.AsyncClient) -> None:
+    await publish(http, "a")
+    (first,) = await receive(http)
+    await http.post("/v1/queues/orders/workers/nack", json={"receipts": [first["receipt"]]})
+    (second,) = await receive(http)
+    assert second["delivery_count"] == 2
+    reject = {"receipts": [second["receipt"]], "reject": True, "error": "no customer"}
+    await http.post("/v1/queues/orders/workers/nack", json=reject)
+    assert await receive(http) == []
+    reply = await http.post("/v1/queues/orders-dlq/workers/receive", json={"wait_ms": 10_000})
+    if reply.status_code == 404:  # its topic is made when the first letter comes, which may be a moment from now
+        await asyncio.sleep(1)
+        reply = await http.post("/v1/queues/orders-dlq/workers/receive", json={"wait_ms": 10_000})
+    (letter,) = reply.json()["messages"]
+    assert letter["headers"]["penstock-dead-letter-text"] == "no customer"
+    assert letter["id"] == first["id"]
+
+
+async def test_a_long_poll_ends_with_the_message(http: httpx.AsyncClient) -> None:
+    await http.put("/v1/queues/orders/workers", json={})
+    await publish(http, "before")
+    await http.put("/v1/queues/orders/workers", json={"start": "latest"})
+    waiting = asyncio.ensure_future(receive(http, 1, wait_ms=15_000))
+    await publish(http, "after")
+    (message,) = await asyncio.wait_for(waiting, 10)
+    assert message["value"] == "after"
+
+
+async def test_an_extended_lease_is_ours_for_longer(http: httpx.AsyncClient) -> None:
+    await publish(http, "a")
+    (message,) = await receive(http, lease_ms=60_000)
+    body = {"receipts": [message["receipt"]], "lease_ms": 3_600_000}
+    reply = await http.post("/v1/queues/orders/workers/extend", json=body)
+    assert reply.json()["results"][0]["outcome"] == "done"
+    (seen,) = (await http.get("/v1/queues/orders/workers/peek")).json()["messages"]
+    assert seen["state"] == "leased"
+    assert seen["until_ms"] > message["lease_until_ms"] + 3_000_000
+
+
+async def test_stats_tell_what_is_where(http: httpx.AsyncClient) -> None:
+    await publish(http, *"abcd")
+    await receive(http, 3)
+    stats = (await http.get("/v1/queues/orders/workers/stats")).json()
+    assert (stats["leased_count"], stats["backlog_count"]) == (3, 1)
+    assert stats["partitions"][0]["consumers"] == [["http", 3]]
+
+
+async def test_a_queue_is_listed_described_changed_and_deleted(http: httpx.AsyncClient) -> None:
+    await publish(http, "a")
+    made = await http.put("/v1/queues/orders/workers", json={"lease_ms": 5_000, "ordering": "key"})
+    assert made.status_code == 201
+    changed = await http.put("/v1/queues/orders/workers", json={"lease_ms": 7_000})
+    assert (changed.status_code, changed.json()["options"]["lease_ms"]) == (200, 7_000)
+    assert [each["group"] for each in (await http.get("/v1/queues")).json()["queues"]] == ["workers"]
+    assert (await http.delete("/v1/queues/orders/workers")).status_code == 204
+    assert (await http.get("/v1/queues/orders/workers")).status_code == 404
+
+
+async def test_a_pause_and_a_purge_are_obeyed(http: httpx.AsyncClient) -> None:
+    await publish(http, "a")
+    await receive(http, 1, lease_ms=1)
+    assert (await http.post("/v1/queues/orders/workers/pause")).status_code == 204
+    reply = await http.post("/v1/queues/orders/workers/receive", json={})
+    assert reply.json() == {"messages": [], "limit": "paused"}
+    await http.post("/v1/queues/orders/workers/resume")
+    assert (await http.post("/v1/queues/orders/workers/purge")).status_code == 204
+    assert await receive(http) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "word"),
+    [
+        ("POST", "/v1/queues/none/workers/receive", b"{}", 404, "none"),
+        ("POST", "/v1/queues/orders/workers/ack", b'{"receipts":["x"]}', 400, "receipt"),
+        ("POST", "/v1/queues/orders/workers/ack", b'{"receipts":[]}', 400, "receipts"),
+        ("POST", "/v1/queues/orders/workers/receive", b'{"count":0}', 400, "count"),
+        ("POST", "/v1/queues/orders/workers/receive", b'{"counts":1}', 400, "counts"),
+        ("POST", "/v1/queues/orders/workers/receive", b"{", 400, "body"),
+        ("GET", "/v1/queues/orders/workers/peek?count=many", b"", 400, "many"),
+        ("GET", "/v1/queues/orders/none/stats", b"", 404, "none"),
+        ("POST", "/v1/topics/orders/messages", b'{"value":"a","partition":7}', 400, "partition 7"),
+        ("POST", "/v1/topics/orders/messages", b'{"value":"a","value_base64":"YQ=="}', 400, "both"),
+        ("POST", "/v1/topics/or%20ders/messages", b'{"value":"a"}', 400, "or ders"),
+        ("POST", "/v1/topics/__consumer_offsets/messages", b'{"value":"a"}', 404, "__consumer_offsets"),
+        ("PUT", "/v1/queues/orders/workers", b'{"lease_ms":0}', 400, "lease_ms"),
+        ("PATCH", "/v1/queues", b"", 405, "PATCH"),
+        ("GET", "/nowhere", b"", 404, "/nowhere"),
+        ("POST", "/v1/topics/orders/messages", b" " * 1_000_001, 413, "1000000"),
+    ],
+)
+async def test_bad_requests_are_told_what_is_wrong(
+    http: httpx.AsyncClient, method: str, path: str, body: bytes, status: int, word: str
+) -> None:
+    await publish(http, "a")
+    await receive(http, 1)
+    reply = await http.request(method, path, content=body)
+    assert reply.status_code == status, reply.text
+    assert reply.headers["content-type"] == "application/problem+json"
+    problem = reply.json()
+    assert problem["status"] == status
+    assert word in problem["detail"], problem
+
+
+def test_the_document_describes_every_route_and_no_other() -> None:
+    from penstock.gateways.http_queues import QueueRoutes
+    from penstock.gateways.http_topics import TopicRoutes
+
+    routes: list[Route] = [
+        *QueueRoutes(None, None, None).routes(),  # type: ignore[arg-type]
+        *TopicRoutes(None, None).routes(),  # type: ignore[arg-type]
+    ]
+    served = {(method.lower(), route.path) for route in routes for method in route.methods or () if method != "HEAD"}
+    described = {(each.method, each.path) for each in OPERATIONS}
+    assert served | {("get", "/health")} == described
+    assert describe()["openapi"] == "3.1.0"
