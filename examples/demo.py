@@ -1,7 +1,8 @@
-"""`make demo`: a node in a temporary directory, and a stock Kafka client that knows nothing about it.
+"""`make demo`: a node in a temporary directory, and stock clients that know nothing about it.
 
-Creates a topic, produces a million messages, consumes them back and compares, then sends single messages one after the
-other to see how long an acknowledged, synced write takes. Ends by itself; nothing is left behind.
+As a log: creates a topic, produces a million messages, consumes them back and compares, then sends single messages one
+after the other to see how long an acknowledged, synced write takes. Every way: see `demo_every_way`. Ends by itself;
+nothing is left behind.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from demo_every_way import show_every_way
 from rich.console import Console
 from rich.table import Table
 
@@ -32,9 +34,14 @@ WAIT_SECONDS_MAX: Final = 60.0
 console = Console()
 
 
+class Doors(NamedTuple):
+    kafka: str
+    http: str
+
+
 @contextlib.contextmanager
-def running_node(directory: str) -> Iterator[str]:
-    """A node in a process of its own; gives its Kafka address, and ends it gracefully."""
+def running_node(directory: str) -> Iterator[Doors]:
+    """A node in a process of its own; gives its addresses, and ends it gracefully."""
     command = [sys.executable, "-m", "penstock.main", "serve", "--data-dir", directory]
     command += ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
     with (Path(directory) / "node.log").open("w") as log:
@@ -42,11 +49,11 @@ def running_node(directory: str) -> Iterator[str]:
     try:
         assert node.stdout is not None
         line = node.stdout.readline()
-        found = re.match(r"ready .*\bkafka=(\S+)", line)
-        if found is None:
+        doors = dict(re.findall(r"\b(\w+)=(\S+)", line))
+        if not line.startswith("ready"):
             raise SystemExit(f"the node did not start:\n{(Path(directory) / 'node.log').read_text()}")
         console.print(f"[bold]node[/bold]     {line.strip()}")
-        yield found[1]
+        yield Doors(doors["kafka"], doors["http"])
     finally:
         node.terminate()
         node.wait(WAIT_SECONDS_MAX)
@@ -121,7 +128,8 @@ def show(produce_seconds: float, consume_seconds: float, waits_ms: list[float]) 
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory, running_node(directory) as bootstrap:
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory, running_node(directory) as doors:
+        bootstrap = doors.kafka
         create_topic(bootstrap)
         console.print(f"[bold]produce[/bold]  {MESSAGES:,} messages with confluent-kafka, acks=all")
         produce_seconds = timed(lambda: produce_all(bootstrap))
@@ -129,6 +137,7 @@ def main() -> None:
         consume_seconds = timed(lambda: consume_all(bootstrap))
         console.print(f"[bold]latency[/bold]  {LATENCY_MESSAGES:,} messages, one at a time")
         show(produce_seconds, consume_seconds, latencies_ms(bootstrap))
+        show_every_way(doors.kafka, doors.http, console)
     console.print("the node has ended and its directory is gone; `make serve` runs one that stays")
 
 

@@ -1,6 +1,6 @@
 """Consume, transform, produce: an application that does each input once, in a process of its own.
 
-    python -m support.exactly_once_worker BOOTSTRAP INPUT OUTPUT NAME
+    python -m support.exactly_once_worker BOOTSTRAP INPUT OUTPUT NAME classic|consumer
 
 Each turn is one transaction: what was read, what came of it, and how far was read. NAME is its transactional id and its
 instance in the group, so that one started again takes the place of the one that died. One whose name begins with
@@ -21,6 +21,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 
 # Few, so that there are many transactions to be hit.
 MESSAGES_MAX: Final = 20
+# One turn in so many ends otherwise than it should: nobody is killed often enough just before a commit.
+TURNS_TO_ABORT: Final = 7
 CALL_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 60.0
 SESSION_MS: Final = 30_000
@@ -39,6 +41,12 @@ _QUICK: Final[dict[str, Any]] = {
     "log_level": 0,
 }
 
+# Of the groups' two protocols. The node says how often members of the newer one are to be heard.
+_PROTOCOLS: Final[dict[str, dict[str, Any]]] = {
+    "classic": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 200},
+    "consumer": {"group.protocol": "consumer"},
+}
+
 
 class FencedError(Exception):
     pass
@@ -49,9 +57,10 @@ class MustAbortError(Exception):
 
 
 class Worker:
-    def __init__(self, bootstrap: str, source: str, target: str, name: str) -> None:
+    def __init__(self, bootstrap: str, source: str, target: str, name: str, protocol: str) -> None:
         self._source = source
         self._target = target
+        self._turns = 0
         self._is_told_to_end = False
         signal.signal(signal.SIGTERM, self._on_signal)
         self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, **_QUICK})
@@ -60,8 +69,7 @@ class Worker:
                 "bootstrap.servers": bootstrap,
                 "group.id": f"of-{source}",
                 **({} if name.startswith(GUEST) else {"group.instance.id": name}),
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": 200,
+                **_PROTOCOLS[protocol],
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
@@ -94,6 +102,9 @@ class Worker:
             places = [TopicPartition(self._source, number, offset) for number, offset in read_to.items()]
             group = self._consumer.consumer_group_metadata()
             self._insist(lambda: self._producer.send_offsets_to_transaction(places, group, CALL_SECONDS))
+            self._turns += 1
+            if self._turns % TURNS_TO_ABORT == 0:
+                raise MustAbortError("on purpose")
             self._insist(lambda: self._producer.commit_transaction(CALL_SECONDS))
         except MustAbortError:
             self._insist(lambda: self._producer.abort_transaction(CALL_SECONDS))
@@ -135,7 +146,7 @@ def say(what: str) -> None:
 
 def main() -> int:
     try:
-        Worker(*sys.argv[1:5]).run()
+        Worker(*sys.argv[1:6]).run()
     except FencedError as error:
         say(f"fenced: {error}")
         return FENCED

@@ -492,11 +492,15 @@ class SimNode:
         world = self._world
         world.restarts += 1
         kept = world.rng.randint(self._durable, len(self._journal))
-        for place in range(kept + 1, len(self._journal) + 1):
-            world.book.lose(self._numbers[place])
         before = self.queue.snapshot()
         has_lost = kept < len(self._journal)
+        half = self._journal[kept][: world.rng.randrange(len(self._journal[kept]))] if has_lost else []
+        for place in range(kept + 1, len(self._journal) + 1):
+            world.book.lose(self._numbers[place], is_half=place == kept + 1 and bool(half))
         del self._journal[kept:]
+        if half:
+            self._journal.append(half)
+            kept += 1
         self._pending.clear()
         self._durable = kept
         self.queue = self._rebuild(is_whole=False)

@@ -196,9 +196,11 @@ class Book:
                 if offset in self.dead:
                     self.dead.remove(offset)
 
-    def lose(self, decision: int) -> None:
+    def lose(self, decision: int, *, is_half: bool) -> None:
+        """Of half a decision nobody knows what it ended; a delivery is its last record, and lost."""
         for offset, fate in enumerate(self.fates):
-            self.refuse(offset, decision)
+            if not is_half:
+                self.refuse(offset, decision)
             if fate.decided and fate.decided[-1][0] >= decision:
                 fate.decided = [delivery for delivery in fate.decided if delivery[0] != decision]
 

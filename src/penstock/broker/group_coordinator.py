@@ -21,6 +21,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.group_shell import GroupShell
 from penstock.broker.group_topics import BrokerTopics
 from penstock.broker.journal import JournalLostError
+from penstock.broker.share_shell import ShareShell
 from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
 from penstock.cluster.topic_image import Change, Topic, TopicRemoved
 from penstock.domain.access import Authorizer
@@ -276,6 +277,17 @@ class GroupCoordinator:
 
     def _shell_of(self, group_id: str) -> GroupShell:
         return self._shells[self.partition_of(group_id)]
+
+    # Share groups
+
+    async def shares_of(self, group_id: str) -> ShareShell | None:
+        """Where the share group of that id is or would be; None: groups are not available."""
+        if not await self.ready() or self._broker.is_stopping:
+            return None
+        return self._shell_of(group_id).shares
+
+    def share_shells(self) -> list[ShareShell]:
+        return [shell.shares for shell in self._shells]
 
     async def _expire(self) -> None:
         for shell in self._shells:

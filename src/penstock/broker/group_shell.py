@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from typing import Final, get_args
 
@@ -27,6 +27,7 @@ from penstock.base.log_events import get_logger
 from penstock.broker.journal import Journal, JournalLostError
 from penstock.broker.journal_snapshot import Entry
 from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.share_shell import ShareShell, StoredShareRecord, is_share_key
 from penstock.domain.group_commands import (
     Answer,
     CommitOffsets,
@@ -41,9 +42,10 @@ from penstock.domain.group_commands import (
     Sync,
 )
 from penstock.domain.group_description import GroupDescription, describe
-from penstock.domain.group_records import GroupRecord, Removed
+from penstock.domain.group_records import GroupRecord, OffsetStored, Removed
 from penstock.domain.group_table import GroupTable
 from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
+from penstock.domain.share_group import ShareEpochStored, ShareMemberStored, ShareRemoved, ShareTargetStored
 
 log = get_logger("groups")
 
@@ -58,7 +60,9 @@ _decode_key = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
 _decode_record_key = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
 # A tombstone stands for the one that is never stored as a value.
 _stored_kinds = [kind for kind in get_args(GroupRecord) if kind is not Removed]
-_decode_value: Callable[[bytes], GroupRecord] = msgspec.msgpack.Decoder(reduce(or_, _stored_kinds)).decode
+_decode_value: Callable[[bytes], GroupRecord | StoredShareRecord] = msgspec.msgpack.Decoder(
+    reduce(or_, [*_stored_kinds, *get_args(StoredShareRecord)])
+).decode
 
 
 class GroupShell:
@@ -78,6 +82,8 @@ class GroupShell:
         self._alarm_ms = 0
         self._tickets: dict[int, asyncio.Future[GroupReply]] = {}
         self._is_held = False
+        # Share groups live in the same partitions and in the same journal, and have their own machine.
+        self.shares = ShareShell(self, topics, steady)
         self.is_loaded = False
         self.replayed_records = 0
 
@@ -88,9 +94,10 @@ class GroupShell:
         table = GroupTable(self._config, self._topics)
         journal = self._new_journal()
         count = 0
+        self.shares.clear()
         async for entries in journal.replay_entries():
             count += len(entries)
-            _replay(table, entries)
+            _replay(table, self.shares, entries)
         self._table, self._journal = table, journal
         self.replayed_records = count
         self.is_loaded = True
@@ -98,6 +105,7 @@ class GroupShell:
         for group_id, decision in table.load(self._steady.now_ms()):
             self._carry_out(group_id, decision)
         self._arm()
+        self.shares.start()
 
     def _new_journal(self) -> Journal:
         return Journal(self._partition, self._clock, flush_ms=self._config.offsets_flush_ms)
@@ -105,7 +113,7 @@ class GroupShell:
     async def flush(self) -> None:
         """Returns when nothing is left that could be lost."""
         self._journal.flush()
-        await self._is_durable()
+        await self._journal.until_durable()
 
     async def save_snapshot_if_due(self) -> None:
         if self.is_loaded and self._journal.is_snapshot_due:
@@ -117,6 +125,7 @@ class GroupShell:
     def close(self) -> None:
         """The node stops: whoever waits is told to look for the coordinator."""
         self.is_loaded = False
+        self.shares.close()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -145,6 +154,9 @@ class GroupShell:
             return _unavailable()
         if self._holds_writes() and type(command) not in READING:
             return _unavailable()
+        if self.shares.get(group_id) is not None:
+            is_join = type(command) is Join
+            return Refused(GroupError.INCONSISTENT_GROUP_PROTOCOL if is_join else GroupError.GROUP_ID_NOT_FOUND)
         decision = self._table.decide(group_id, command, self._steady.now_ms())
         waiting: asyncio.Future[GroupReply] | None = None
         if decision.reply is None:
@@ -157,7 +169,7 @@ class GroupShell:
         if waiting is not None:
             return await waiting
         assert decision.reply is not None
-        return decision.reply if await self._is_durable(may_wait=may_wait) else _unavailable()
+        return decision.reply if await self._journal.until_durable(may_wait=may_wait) else _unavailable()
 
     async def end_transaction(self, command: EndTransaction) -> bool:
         """True once what follows from it is durable, also if nothing does. False: it is to be said again."""
@@ -165,7 +177,7 @@ class GroupShell:
             return False
         for group_id, decision in self._table.end_transaction(command, self._steady.now_ms()):
             self._carry_out(group_id, decision)
-        return await self._is_durable()
+        return await self._journal.until_durable()
 
     @contextmanager
     def guard(self, producer_id: int) -> Iterator[int]:
@@ -191,7 +203,7 @@ class GroupShell:
     async def _is_settled(self) -> bool:
         # What was decided while this waited need not be durable yet. That a reader sees it a moment early is the same
         # as if it had asked a moment later, unless it is lost, which the journal knows then.
-        return self.is_loaded and await self._is_durable() and not self._journal.is_lost
+        return self.is_loaded and await self._journal.until_durable() and not self._journal.is_lost
 
     def group_ids(self) -> list[str]:
         return list(self._table)
@@ -224,6 +236,22 @@ class GroupShell:
         if is_ready and self._table.get(group_id) is not None:
             self._carry_out(group_id, self._table.decide(group_id, command, self._steady.now_ms()))
 
+    # For the share groups
+
+    @property
+    def can_store(self) -> bool:
+        return self.is_loaded and not self._journal.is_lost and not self._holds_writes()
+
+    def store(self, entries: Sequence[Entry]) -> None:
+        self._journal.append(entries)
+
+    async def is_stored(self) -> bool:
+        return await self._journal.until_durable()
+
+    def has_other_group(self, group_id: str) -> bool:
+        group = self._table.get(group_id)
+        return group is not None and group.exists
+
     # Inside
 
     def _carry_out(self, group_id: str, decision: Decision, *, may_wait: bool = False) -> None:
@@ -242,11 +270,6 @@ class GroupShell:
             future = self._tickets.pop(answer.ticket, None)
             if future is not None and not future.done():
                 future.set_result(answer.reply if is_durable else _unavailable())
-
-    async def _is_durable(self, *, may_wait: bool = False) -> bool:
-        future: asyncio.Future[bool] = self._loop.create_future()
-        self._journal.when_durable(partial(_resolve, future), may_wait=may_wait)
-        return await future
 
     def _arm(self) -> None:
         """One alarm for the earliest deadline. One that rings too early finds nothing due and sets the next."""
@@ -267,16 +290,11 @@ class GroupShell:
             self._arm()
 
 
-def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
-    if not future.done():
-        future.set_result(is_durable)
-
-
 def _unavailable() -> Refused:
     return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
 
 
-def _replay(table: GroupTable, entries: Sequence[Entry]) -> None:
+def _replay(table: GroupTable, shares: ShareShell, entries: Sequence[Entry]) -> None:
     """A loop that a start may go through a million times."""
     decode_key, decode_value, apply = _decode_key, _decode_value, table.apply
     key = b""
@@ -284,8 +302,18 @@ def _replay(table: GroupTable, entries: Sequence[Entry]) -> None:
         for key, value in entries:
             group_id, record_key = decode_key(key)
             if value is None:
-                apply(group_id, Removed(_decode_record_key(record_key)))
+                removed = _decode_record_key(record_key)
+                if is_share_key(removed):
+                    shares.replay(group_id, ShareRemoved(removed))
+                else:
+                    apply(group_id, Removed(removed))
+                continue
+            record = decode_value(value)
+            if type(record) is not OffsetStored and isinstance(
+                record, ShareEpochStored | ShareMemberStored | ShareTargetStored
+            ):
+                shares.replay(group_id, record)
             else:
-                apply(group_id, decode_value(value))
+                apply(group_id, record)
     except msgspec.DecodeError as error:
         raise JournalLostError(f"the record of key {key!r} is not a group's: {error}") from error

@@ -104,6 +104,12 @@ class Journal:
         else:
             callback(True)
 
+    async def until_durable(self, *, may_wait: bool = False) -> bool:
+        """The same, for whoever can wait."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self.when_durable(partial(_resolve, future), may_wait=may_wait)
+        return await future
+
     def flush(self) -> None:
         """Everything in the buffer becomes a batch of the log, now. It is durable later: `when_durable`."""
         if self._alarm is not None:
@@ -253,6 +259,11 @@ class Journal:
         except OSError as error:
             raise JournalLostError(f"{directory}: a snapshot of no use cannot be removed: {error}") from error
         return None
+
+
+def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
+    if not future.done():
+        future.set_result(is_durable)
 
 
 async def _in_thread(

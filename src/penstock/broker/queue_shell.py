@@ -197,9 +197,7 @@ class QueueShell:
         return decision.reply
 
     async def is_durable(self) -> bool:
-        future: asyncio.Future[bool] = self._loop.create_future()
-        self._journal.when_durable(partial(_resolve, future))
-        return await future
+        return await self._journal.until_durable()
 
     def trim(self) -> None:
         """Retention has moved the start of the partition's log."""
@@ -276,11 +274,6 @@ class QueueShell:
             return
         if await asyncio.to_thread(write_start, self._companion.log, start):
             self._saved_start = start
-
-
-def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
-    if not future.done():
-        future.set_result(is_durable)
 
 
 def _load_entries(plan: ReadPlan) -> tuple[list[JournalEntry], int]:

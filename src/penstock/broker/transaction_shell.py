@@ -134,13 +134,13 @@ class TransactionShell:
             return UNAVAILABLE
         decision = self._machine.decide(command, self._steady.now_ms())
         self._carry_out(decision)
-        return decision.reply if await self._is_durable() else UNAVAILABLE
+        return decision.reply if await self._journal.until_durable() else UNAVAILABLE
 
     async def describe(self, transactional_id: str) -> TransactionMetadata | Refused | None:
         if not self._is_serving:
             return UNAVAILABLE
         found = self._machine.describe(transactional_id)
-        return found if await self._is_durable() else UNAVAILABLE
+        return found if await self._journal.until_durable() else UNAVAILABLE
 
     async def list_transactions(
         self,
@@ -159,7 +159,7 @@ class TransactionShell:
             longer_than_ms=longer_than_ms,
             id_matches=id_matches,
         )
-        return found if await self._is_durable() else UNAVAILABLE
+        return found if await self._journal.until_durable() else UNAVAILABLE
 
     def open_since_ms(self) -> list[int]:
         """When each transaction that is under way began."""
@@ -192,11 +192,6 @@ class TransactionShell:
             self.aborted_count += not effect.is_commit
         self._mark_when_durable(decision.effects)
         self._arm()
-
-    async def _is_durable(self) -> bool:
-        future: asyncio.Future[bool] = self._loop.create_future()
-        self._journal.when_durable(partial(_resolve, future))
-        return await future
 
     def _arm(self) -> None:
         """One alarm for the earliest deadline. One that rings too early finds nothing due and sets the next."""
@@ -266,11 +261,6 @@ class TransactionShell:
             is_commit=effect.is_commit,
             version=effect.version,
         )
-
-
-def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
-    if not future.done():
-        future.set_result(is_durable)
 
 
 def _replay(machine: TransactionCoordinator, key: bytes, value: bytes | None) -> None:

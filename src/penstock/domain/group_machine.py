@@ -208,14 +208,14 @@ class Group:
         return ConsumerAlive(command.member_id, LEAVE_EPOCH, 0)
 
     def _first_consumer_heartbeat(self, command: ConsumerHeartbeat, now_ms: int, out: Outbox) -> GroupReply:
-        if command.member_epoch != JOIN_EPOCH:
-            # Kafka says GROUP_ID_NOT_FOUND, which clients take for the end; this one makes them join again.
-            return Refused(GroupError.UNKNOWN_MEMBER_ID, command.member_id)
         # Generations and epochs count on, so that no two members ever hold a partition under the same number.
         group = ConsumerGroup(self._config, first_epoch=self.classic.generation_told)
         refusal = heartbeat_problem(group, command, self._topics)
         if refusal is not None:
             return refusal
+        if command.member_epoch != JOIN_EPOCH:
+            # Kafka says GROUP_ID_NOT_FOUND, which clients take for the end; this one makes them join again.
+            return Refused(GroupError.UNKNOWN_MEMBER_ID, command.member_id)
         if self.classic.state is ClassicState.EMPTY:
             self.classic.tombstones(out)
         else:

@@ -1,4 +1,5 @@
-"""The settings of one group, which it has before it has members: Kafka's names, types, defaults and bounds.
+"""The settings of one group, which it has before it has members: Kafka's names, types and defaults, and its bounds
+except where they would only be in the way.
 
 They are kept and shown. Who serves a group asks for them by name; what nobody asks for yet says so in its own
 documentation.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType
+from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType, ConfigValue
 
 _DEFINITION_LIST: Final = (
     ConfigDefinition(
@@ -21,24 +22,43 @@ _DEFINITION_LIST: Final = (
         lowest=45_000, highest=60_000, has_effect=False,
     ),
     ConfigDefinition(
+        "errors.deadletterqueue.copy.record.enable", ConfigType.BOOLEAN, "true",
+        "Whether a dead letter holds the record itself. Here it always does.", has_effect=False,
+    ),
+    ConfigDefinition(
+        "errors.deadletterqueue.topic.name", ConfigType.STRING, "",
+        "Where a share group's records go that were rejected or delivered too often; empty: nowhere.",
+    ),
+    ConfigDefinition(
         "share.auto.offset.reset", ConfigType.STRING, "latest", "Where a share group starts that has no start yet.",
-        allowed=("latest", "earliest"), has_effect=False,
+        allowed=("latest", "earliest"),
+    ),
+    ConfigDefinition(
+        "share.delivery.count.limit", ConfigType.INT, "5", "How often a record is delivered before it is given up.",
+        lowest=1, highest=1_000,
     ),
     ConfigDefinition(
         "share.heartbeat.interval.ms", ConfigType.INT, "5000", "How often a member of a share group is heard.",
-        lowest=100, highest=15_000, has_effect=False,
+        lowest=100, highest=15_000,
     ),
     ConfigDefinition(
         "share.isolation.level", ConfigType.STRING, "read_uncommitted", "Whether open transactions are seen.",
-        allowed=("read_uncommitted", "read_committed"), has_effect=False,
+        allowed=("read_uncommitted", "read_committed"),
+    ),
+    ConfigDefinition(
+        "share.partition.max.record.locks", ConfigType.INT, "2000",
+        "How many records of a partition may be with members at a time.", lowest=100, highest=1_000_000,
     ),
     ConfigDefinition(
         "share.record.lock.duration.ms", ConfigType.INT, "30000", "How long a delivered record belongs to its member.",
-        lowest=15_000, highest=60_000, has_effect=False,
+        lowest=1_000, highest=3_600_000,
+    ),
+    ConfigDefinition(
+        "share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", "Whether a member may keep a record for longer.",
     ),
     ConfigDefinition(
         "share.session.timeout.ms", ConfigType.INT, "45000", "A member that is silent for this long is gone.",
-        lowest=45_000, highest=60_000, has_effect=False,
+        lowest=1_000, highest=60_000,
     ),
 )  # fmt: skip
 
@@ -47,6 +67,17 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {definition.name: definitio
 
 def validate(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
     return [problem for name in sorted(overrides) if (problem := _check(name, overrides[name])) is not None]
+
+
+def value_of(name: str, overrides: Mapping[str, str]) -> ConfigValue:
+    """What holds for a group with these settings. What is stored was checked when it was set."""
+    definition = DEFINITIONS[name]
+    value = definition.parse(overrides.get(name, definition.default))
+    if isinstance(value, ConfigProblem):
+        # Of a version with other bounds.
+        value = definition.parse(definition.default)
+        assert not isinstance(value, ConfigProblem), value
+    return value
 
 
 def _check(name: str, text: str | None) -> ConfigProblem | None:

@@ -150,7 +150,8 @@ class Queue:
             case Open(start_offset):
                 if state.is_open:
                     return Decision((), _DONE)
-                return Decision((Opened(start_offset, max(now_ms << _NUMBER_BITS, 1), now_ms),), _DONE)
+                number = max(now_ms << _NUMBER_BITS, state.next_number)
+                return Decision((Opened(start_offset, number, now_ms),), _DONE)
             case Close():
                 return Decision((Closed(now_ms),), _DONE)
             case MoveStart(start_offset):

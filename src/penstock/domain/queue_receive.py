@@ -162,9 +162,12 @@ class _Receiving:
             if not kept and not expired:
                 yield (first, last)
                 continue
-            holes = sorted([(piece.first, piece.last) for piece in kept] + [(offset, offset) for offset in expired])
-            for hole_first, hole_last in holes:
-                if hole_last < first or hole_first > last:
+            # Whichever are fewer: a batch may have a thousand messages, and so may the list of those too old.
+            offsets = range(first, last + 1) if last - first < len(expired) else expired
+            too_old = [(offset, offset) for offset in offsets if offset in expired and first <= offset <= last]
+            for hole_first, hole_last in sorted([(piece.first, piece.last) for piece in kept] + too_old):
+                # A dying message may be too old as well.
+                if hole_last < first:
                     continue
                 if hole_first > first:
                     yield (first, hole_first - 1)

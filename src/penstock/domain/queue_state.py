@@ -138,7 +138,10 @@ class QueueState:
                 self.next_number = record.number
                 self.cursors = {DEFAULT_LANE: record.start_offset}
             case Closed():
+                # Should it be opened again at once, its deliveries have new names.
+                number = self.next_number
                 self._clear()
+                self.next_number = number
             case Stored():
                 self._restore(record)
             case _:

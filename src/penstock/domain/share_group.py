@@ -40,7 +40,7 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
 # ------------------------------------------------------------------ records
 
 
-class ShareEpochStored(msgspec.Struct, frozen=True, tag="share-epoch"):
+class ShareEpochStored(msgspec.Struct, frozen=True, array_like=True, tag="share-epoch"):
     epoch: int
     topics_digest: bytes
 
@@ -49,7 +49,7 @@ class ShareEpochStored(msgspec.Struct, frozen=True, tag="share-epoch"):
         return EPOCH_KEY
 
 
-class ShareMemberStored(msgspec.Struct, frozen=True, tag="share-member"):
+class ShareMemberStored(msgspec.Struct, frozen=True, array_like=True, tag="share-member"):
     member_id: str
     rack_id: str | None
     client_id: str
@@ -64,7 +64,7 @@ class ShareMemberStored(msgspec.Struct, frozen=True, tag="share-member"):
         return ("share-member", self.member_id, -1)
 
 
-class ShareTargetStored(msgspec.Struct, frozen=True, tag="share-target"):
+class ShareTargetStored(msgspec.Struct, frozen=True, array_like=True, tag="share-target"):
     member_id: str
     partitions: Assignment
 
@@ -73,7 +73,7 @@ class ShareTargetStored(msgspec.Struct, frozen=True, tag="share-target"):
         return ("share-target", self.member_id, -1)
 
 
-class ShareRemoved(msgspec.Struct, frozen=True, tag="share-removed"):
+class ShareRemoved(msgspec.Struct, frozen=True, array_like=True, tag="share-removed"):
     """The tombstone of any key."""
 
     key: RecordKey

@@ -121,7 +121,7 @@ def make_handlers(
         AlterConfigsRequest: configs.alter_configs,
         IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         DescribeLogDirsRequest: configs.describe_log_dirs,
-        InitProducerIdRequest: ProducersHandler(producer_ids, transactions, authorizer).init_producer_id,
+        InitProducerIdRequest: ProducersHandler(broker, producer_ids, transactions, authorizer).init_producer_id,
         FindCoordinatorRequest: CoordinatorsHandler(groups, transactions, authorizer, address).find_coordinator,
         **_group_handlers(broker, groups, authorizer),
         **_transaction_handlers(broker, transactions, markers, groups, authorizer),

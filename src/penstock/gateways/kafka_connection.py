@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from penstock.base.log_events import get_logger
@@ -101,6 +102,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_destination: Destination | None = None
         # Sweeps of the server since the last byte came: a counter costs the hot path less than a clock.
         self.quiet_sweeps = 0
+        self._closed_callbacks: list[Callable[[], None]] = []
+
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        if self._transport is None:
+            callback()
+        else:
+            self._closed_callbacks.append(callback)
 
     # Transport callbacks
 
@@ -119,6 +127,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._give_memory_back()
         if self.parked is not None:
             self.parked.cancel()
+        callbacks, self._closed_callbacks = self._closed_callbacks, []
+        for callback in callbacks:
+            callback()
         self._server.on_disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002

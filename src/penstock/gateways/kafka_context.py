@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -12,11 +12,19 @@ from penstock.domain.access import Principal
 from penstock.storage.group_commit import Turn
 
 
+class ClientConnection(Protocol):
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        """Calls once, when the client is gone; at once if it is gone already."""
+        ...
+
+
 class RequestContext(msgspec.Struct, frozen=True):
     principal: Principal
     client_id: str | None
     api_version: int
     peer: str
+    # Where the request came from, for what lasts as long as its connection.
+    connection: ClientConnection | None = None
 
 
 class PendingReply(msgspec.Struct, frozen=True):

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Final
 
+from penstock.broker.broker import Broker
 from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.domain import access
 from penstock.domain.access import CLUSTER, Authorizer, Operation
+from penstock.domain.topic_rules import is_internal
 from penstock.domain.transaction_commands import InitProducer, ProducerReady, Refused
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_transactions_errors import refusal_code
@@ -26,8 +28,9 @@ FENCED_FROM: Final = 4
 
 class ProducersHandler:
     def __init__(
-        self, producer_ids: ProducerIds, transactions: TransactionCoordinators, authorizer: Authorizer
+        self, broker: Broker, producer_ids: ProducerIds, transactions: TransactionCoordinators, authorizer: Authorizer
     ) -> None:
+        self._broker = broker
         self._producer_ids = producer_ids
         self._transactions = transactions
         self._authorizer = authorizer
@@ -37,7 +40,7 @@ class ProducersHandler:
     ) -> InitProducerIdResponse | Coroutine[object, object, InitProducerIdResponse]:
         if request.transactional_id is not None:
             return self._init_transactional(request.transactional_id, request, context)
-        if not self._authorizer.authorize(context.principal, Operation.IDEMPOTENT_WRITE, CLUSTER):
+        if not self._may_be_idempotent(context):
             return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if (request.producer_id < 0) != (request.producer_epoch < 0):
             return _refused(ErrorCode.INVALID_REQUEST)
@@ -47,6 +50,15 @@ class ProducersHandler:
         if producer_id is None:
             return self._take()
         return InitProducerIdResponse(producer_id=producer_id)
+
+    def _may_be_idempotent(self, context: RequestContext) -> bool:
+        """Who may write to any topic may do it safely: producers are idempotent nowadays without being told to."""
+        authorize = self._authorizer.authorize
+        return authorize(context.principal, Operation.IDEMPOTENT_WRITE, CLUSTER) or any(
+            authorize(context.principal, Operation.WRITE, topic.resource)
+            for topic in self._broker.topics()
+            if not is_internal(topic.name)
+        )
 
     async def _take(self) -> InitProducerIdResponse:
         return InitProducerIdResponse(producer_id=await self._producer_ids.take())

@@ -139,7 +139,9 @@ class KafkaServer:
             connection.abort(f"API key {header.api_key} is not served here")
             return
         api = APIS[header.api_key]
-        context = RequestContext(connection.principal, header.client_id, header.api_version, connection.peer)
+        context = RequestContext(
+            connection.principal, header.client_id, header.api_version, connection.peer, connection
+        )
         if not api.version_min <= header.api_version <= api.version_max:
             self._refuse_version(connection, header)
             return

@@ -33,7 +33,11 @@ def frames_of_unknown_requests(talk: Talk) -> None:
     talk.raw("an API between brokers of old", frame(4, 0))
     talk.raw("ApiVersions too new", frame(18, 99), show=error_of)
     talk.raw("ApiVersions too old", frame(18, -1))
-    for name, request in (("Produce", wire.ProduceRequest), ("Metadata", MetadataRequest), ("Fetch", wire.FetchRequest)):
+    for name, request in (
+        ("Produce", wire.ProduceRequest),
+        ("Metadata", MetadataRequest),
+        ("Fetch", wire.FetchRequest),
+    ):
         talk.raw(f"{name} too new", frame(request.api_key, 99))
         talk.raw(f"{name} of a negative version", frame(request.api_key, -1))
     talk.raw("Fetch too old", frame(1, 3))
@@ -61,7 +65,11 @@ def frames_that_are_damaged(talk: Talk) -> None:
         if offsets_version < 6:
             talk.raw(step, frame(2, offsets_version, body[:start] + length + body[start + 4 :]))
     text = wire.encode(metadata(talk.name("x")), 4)
-    talk.raw("text that is not UTF-8", frame(3, 4, text.replace(talk.name("x").encode(), b"\xff" * len(talk.name("x")))), show=len)
+    talk.raw(
+        "text that is not UTF-8",
+        frame(3, 4, text.replace(talk.name("x").encode(), b"\xff" * len(talk.name("x")))),
+        show=len,
+    )
 
 
 @dialogue(HeartbeatRequest)

@@ -211,3 +211,23 @@ def write_markers(talk: Talk) -> None:
     write("abort by hand", topic, epoch=producer.epoch)
     talk.ask("no markers", wm.WriteTxnMarkersRequest(markers=()))
     producer.end("abort", commit=False)
+
+
+@dialogue(TxnOffsetCommitRequest, EndTxnRequest)
+def transaction_offsets_without_adding(talk: Talk) -> None:
+    """From TxnOffsetCommit 5 on the group adds itself to the transaction."""
+    if talk.version(TxnOffsetCommitRequest) < 5:
+        return
+    topic, group = talk.topic("orders", 2), talk.name("group")
+    reader = Reader(talk, group, topic)
+    producer = TransactionalProducer(talk)
+    producer.init("init")
+    producer.commit_offsets("commit offsets", group, topic, {0: 5})
+    reader.look("pending")
+    producer.end("commit", commit=True)
+    producer.settle()
+    reader.look("committed")
+    producer.commit_offsets("commit others", group, topic, {0: 6})
+    producer.end("abort", commit=False)
+    producer.settle()
+    reader.look("aborted")

@@ -214,3 +214,51 @@ def transaction_inits(talk: Talk) -> None:
         producer.init("another producer", producer_id=second.producer_id + 500_000, producer_epoch=0)
         producer.init("an id without an epoch", producer_id=second.producer_id)
     producer.describe("described")
+
+
+@dialogue(ProduceRequest)
+def transaction_without_adding(talk: Talk) -> None:
+    """From Produce 12 on a batch adds its partition by itself."""
+    if talk.version(ProduceRequest) < 12:
+        return
+    topic = talk.topic("orders", 2)
+    producer = TransactionalProducer(talk)
+    producer.init("init")
+    producer.send("send", topic, b"a", b"b")
+    producer.describe("began")
+    producer.send("send to the other", topic, b"c", partition=1)
+    producer.describe("both")
+    epoch_before = producer.epoch
+    producer.end("commit", commit=True)
+    producer.settle()
+    talk.note("the epoch rose by", producer.epoch - epoch_before)
+    read_both_ways(talk, "committed", topic)
+    producer.send("the next", topic, b"d")
+    producer.send("an old epoch", topic, b"x", epoch=epoch_before, sequence=2)
+    producer.end("abort", commit=False)
+    producer.settle()
+    read_both_ways(talk, "aborted", topic)
+    producer.end("abort nothing", commit=False)
+    producer.settle()
+    producer.end("commit nothing", commit=True)
+    producer.describe("afterwards")
+
+
+@dialogue(AddPartitionsToTxnRequest)
+def partitions_are_verified(talk: Talk) -> None:
+    """As brokers ask each other, from version 4 on."""
+    if talk.version(AddPartitionsToTxnRequest) < 4:
+        return
+    topic = talk.topic("orders", 2)
+    producer = TransactionalProducer(talk)
+    producer.init("init")
+    producer.add("verified before", topic, 0, verify_only=True)
+    producer.add("added", topic, 0)
+    producer.add("verified", topic, 0, verify_only=True)
+    producer.add("one of two", topic, 0, 1, verify_only=True)
+    producer.epoch += 1
+    producer.add("a later epoch", topic, 0, verify_only=True)
+    producer.epoch -= 1
+    producer.end("abort", commit=False)
+    producer.settle()
+    producer.add("verified after", topic, 0, verify_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conformance.differential import (  # noqa: F401
+    dialogue_access,
     dialogue_classic_groups,
     dialogue_cluster,
     dialogue_compaction,
@@ -11,10 +12,12 @@ from conformance.differential import (  # noqa: F401
     dialogue_fetch,
     dialogue_frames,
     dialogue_group_admin,
+    dialogue_group_changes,
     dialogue_group_offsets,
     dialogue_offsets,
     dialogue_produce,
     dialogue_topics,
+    dialogue_topics_again,
     dialogue_transaction_admin,
     dialogue_transactions,
 )

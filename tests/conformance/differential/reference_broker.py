@@ -236,6 +236,9 @@ def _properties(port: int, controller_port: int, data: Path) -> str:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        # What no rule names is open to everybody, as at a node of ours.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
         # Otherwise a second passes between two assignments, and an answer depends on when it was asked for.
         "group.consumer.min.assignment.interval.ms": 0,
         "group.consumer.assignment.interval.ms": 0,

@@ -24,7 +24,7 @@ from conformance.librdkafka.suite_catalogue import (
     parse_catalogue,
     plan_errands,
 )
-from conformance.librdkafka.suite_report import MARK, as_document, render_list, write_list
+from conformance.librdkafka.suite_report import LIST, MARK, as_document, render_list, write_list
 
 TABLE = """
 struct test tests[] = {
@@ -176,3 +176,11 @@ def test_wish_for_a_rule_is_understood() -> None:
     assert parse_rule(added.split()) == Rule("h:1", True, "t", "User:*", "*", "ALL", False)
     removed = "--bootstrap-server h:1 --remove --force --allow-principal User:a --operation Describe --topic t"
     assert parse_rule(removed.split()) == Rule("h:1", False, "t", "User:a", "*", "DESCRIBE", True)
+
+
+def test_written_list_says_what_the_runner_expects() -> None:
+    expected = load_expected(Path(__file__).with_name("expected.toml"))
+    written = {line for line in LIST.read_text().splitlines() if line.startswith("| 0")}
+    assert written == {f"| {name} | {listed.reason} |" for name, listed in expected.items()}, (
+        "run `make conformance-list`"
+    )

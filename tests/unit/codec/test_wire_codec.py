@@ -234,6 +234,13 @@ def test_the_table_is_the_one_kafka_has() -> None:
         "DescribeConfigs": 1,
         "DescribeLogDirs": 1,
         "WriteTxnMarkers": 1,
+        "DescribeAcls": 1,
+        "CreateAcls": 1,
+        "DeleteAcls": 1,
+        "ShareGroupHeartbeat": 1,
+        "ShareGroupDescribe": 1,
+        "ShareFetch": 1,
+        "ShareAcknowledge": 1,
     }
     maximums = {name: APIS[key].version_max for key, name in ((0, "Produce"), (1, "Fetch"), (2, "ListOffsets"),
                 (3, "Metadata"), (18, "ApiVersions"), (22, "InitProducerId"))}  # fmt: skip

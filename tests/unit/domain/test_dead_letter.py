@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import msgspec
+
 from penstock.domain.dead_letter import Origin, headers_of
 from penstock.domain.queue import Queue
 from penstock.domain.queue_commands import (
@@ -95,7 +97,7 @@ def test_sequences_begin_again_after_the_largest_number() -> None:
     huge = Move(first.batch, TARGET, 0, 9, 0, (1 << 31) - 1, ((0, 0),))
     stored = desk.queue.snapshot()
     queue = Queue(desk.config)
-    queue.apply(type(stored)(**{**{name: getattr(stored, name) for name in stored.__struct_fields__}, "move": huge}))
+    queue.apply(msgspec.structs.replace(stored, move=huge))
     decision = queue.decide(begin((1, 1)), desk.now_ms)
     (effect,) = decision.effects
     assert isinstance(effect, AppendMove)

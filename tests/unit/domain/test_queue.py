@@ -392,7 +392,6 @@ def test_a_queue_made_again_knows_none_of_the_old_receipts() -> None:
     old = desk.receive("ann")
     desk.submit(Close())
     assert desk.submit(Receive("ann", 1, ())) == Refused(QueueProblem.NOT_OPEN)
-    desk.now_ms += 1
     desk.submit(Open(0))
     new = desk.receive("ann")
     assert new.number > old.number
@@ -441,6 +440,21 @@ def test_a_snapshot_as_bytes_is_the_whole_queue(seed: int) -> None:
     other.apply(read)
     assert other.snapshot() == stored == rebuilt(desk).snapshot()
     assert other.records_since_snapshot == 0
+
+
+def test_a_restart_keeps_leases_waits_and_their_times() -> None:
+    desk = QueueDesk(log_end=4)
+    received = desk.receive("ann")
+    desk.settle(Act.RELEASE, 3, number=received.number, delay_ms=5_000)
+    desk.settle(Act.ACCEPT, 0, number=received.number)
+    desk.queue = rebuilt(desk)
+    assert desk.queue.next_deadline_ms() == 2_000
+    assert not desk.receive("bob").deliveries
+    assert desk.settle(Act.ACCEPT, 1, number=received.number) is Outcome.DONE
+    desk.pass_time(1_000)
+    assert offsets(desk.receive("bob")) == [2]
+    desk.pass_time(4_000)
+    assert 3 in offsets(desk.receive("bob"))
 
 
 def test_a_snapshot_is_a_record_like_any_other() -> None:

@@ -225,8 +225,6 @@ async def test_one_may_delete_what_one_may_not_describe() -> None:
 async def test_cluster_is_guarded_too() -> None:
     cluster = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     async with guarded_node() as (_, talk, _):
-        await talk.send(InitProducerIdRequest())
-        await talk.expect(InitProducerIdResponse(error_code=cluster, producer_epoch=-1))
         await talk.send(DescribeLogDirsRequest(topics=None))
         await talk.expect(DescribeLogDirsResponse(error_code=cluster))
         await talk.send(DescribeLogDirsRequest(topics=None), 1)
@@ -234,6 +232,15 @@ async def test_cluster_is_guarded_too() -> None:
         request = DescribeConfigsRequest(resources=(DescribeConfigsResource(4, "1", None),))
         reply = await talk.ask(request, wire.DescribeConfigsResponse)
         assert [(result.error_code, result.configs) for result in reply.results] == [(cluster, ())]
+
+
+async def test_who_may_write_to_any_topic_may_be_idempotent() -> None:
+    async with guarded_node() as (node, talk, _):
+        assert (await talk.ask(InitProducerIdRequest(), InitProducerIdResponse)).error_code == ErrorCode.NONE
+        await node.catalog.delete_topic("open")
+        await talk.send(InitProducerIdRequest())
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        await talk.expect(InitProducerIdResponse(error_code=code, producer_epoch=-1))
 
 
 async def test_no_acks_are_refused_by_the_end_of_the_connection() -> None:
