@@ -37,6 +37,7 @@ from penstock.domain.group_commands import (
 )
 from penstock.domain.group_description import NO_GROUP, GroupDescription
 from penstock.domain.group_values import GroupConfig, GroupError
+from penstock.domain.share_group import ShareGroup, ShareGroupConfig
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
 from penstock.domain.transaction_state import TopicPartition
 
@@ -78,6 +79,7 @@ class GroupCoordinator:
         self._shells: list[GroupShell] = []
         self._loading: asyncio.Task[None] | None = None
         self._last_ticket = 0
+        self._share_config_of: Callable[[str], ShareGroupConfig] = lambda _group_id: ShareGroupConfig()
         catalog.on_change(self._on_change)
 
     # Life
@@ -138,6 +140,7 @@ class GroupCoordinator:
         ]
         began_ms = self._clock.monotonic_ms()
         for shell in shells:
+            shell.shares.config_of = self._share_config_of
             await self._load_one(shell)
         self._shells = shells
         log.info(
@@ -224,7 +227,7 @@ class GroupCoordinator:
         """What a marker in this partition of `__consumer_offsets` would say; True once it is durable. It may be said
         any number of times. False: not now, say it again.
         """
-        if not self._has_any():
+        if not self.has_any():
             # Without the internal topic no offset waits, here or anywhere.
             return True
         if not await self.ready() or self._broker.is_stopping:
@@ -243,14 +246,14 @@ class GroupCoordinator:
     # Looking
 
     async def describe(self, group_id: str) -> GroupDescription | Refused:
-        if not self._has_any():
+        if not self.has_any():
             return NO_GROUP
         if not await self.ready():
             return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
         return await self._shell_of(group_id).describe(group_id)
 
     async def list_groups(self) -> list[tuple[str, GroupDescription]] | Refused:
-        if not self._has_any():
+        if not self.has_any():
             return []
         if not await self.ready():
             return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
@@ -262,7 +265,7 @@ class GroupCoordinator:
             found += listed
         return found
 
-    def _has_any(self) -> bool:
+    def has_any(self) -> bool:
         """False: no group was ever asked for. Looking must not create the internal topic."""
         return self._broker.topic(CONSUMER_OFFSETS) is not None
 
@@ -288,6 +291,17 @@ class GroupCoordinator:
 
     def share_shells(self) -> list[ShareShell]:
         return [shell.shares for shell in self._shells]
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        return self._shell_of(group_id).shares.get(group_id) if self._shells else None
+
+    def configure_shares(self, config_of: Callable[[str], ShareGroupConfig]) -> None:
+        """The settings of each share group, also of those that are loaded later."""
+        self._share_config_of = config_of
+        for shell in self.share_shells():
+            shell.config_of = config_of
+            for group_id in shell.group_ids():
+                shell.configure(group_id)
 
     async def _expire(self) -> None:
         for shell in self._shells:

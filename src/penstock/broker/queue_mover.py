@@ -1,10 +1,14 @@
-"""Dead letters on their way: from a queue to its dead-letter topic, exactly once, whatever crashes.
+"""Messages on their way from a queue to another topic, exactly once, whatever crashes: dead letters, and redrives.
 
     dying ─► MoveIntended (journal) ─► one batch in the target, with a producer's sequence ─► MoveDone (journal)
 
 The rules are in `domain/dead_letter`; here are the reads, the appends and the patience. One task for each queue of a
 partition runs while there is anything to move, and tries again after a while whatever failed: a message that is dying
-stays so until its letter is in the target.
+stays so until its copy is in the target.
+
+What died goes to the queue's dead-letter topic. What was told to move has its place written down with that decision;
+if there is no such place any more, or it refuses the message, the message goes home: to the end of the partition that
+it lies in, as it is, for whoever decides anew.
 """
 
 from __future__ import annotations
@@ -22,12 +26,13 @@ from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_shell import QueueShell
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.codec.records import Record, StoredRecord, build_batch
+from penstock.codec.records import Headers, Record, StoredRecord, build_batch
 from penstock.domain.dead_letter import MOVE_COUNT_MAX, DeadLetter, Origin, headers_of
 from penstock.domain.queue_commands import BeginMove, Done, DropMove, FinishMove
 from penstock.domain.queue_receipt import MessageId, write_message_id
 from penstock.domain.queue_records import Move
-from penstock.domain.queue_values import Range, count_of
+from penstock.domain.queue_values import Cause, Range, count_of
+from penstock.domain.redrive import deadly_headers, living_headers, read_place
 
 log = get_logger("dead letters")
 
@@ -35,14 +40,8 @@ RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 10_000
 # Names the message's first place, whatever copies were made since.
 MESSAGE_ID_HEADER: Final = "penstock-message-id"
-_DEATH_PREFIXES: Final = (
-    "penstock-dead-letter-",
-    "penstock-origin-",
-    "penstock-delivery-count",
-    "penstock-first-failure-ms",
-    "penstock-last-failure-ms",
-    "__dlq.errors.",
-)
+# What a target will refuse for ever: nothing is wrong with the target.
+_FINAL_REFUSALS: Final = frozenset({Refusal.INVALID, Refusal.TOO_LARGE, Refusal.BAD_TIMESTAMP, Refusal.CORRUPT})
 
 FindTarget = Callable[[str, str], Awaitable[ServedTopic | None]]
 
@@ -61,6 +60,9 @@ class QueueMover:
         self._counts_max: dict[tuple[QueueShell, str], int] = {}
         # Those whose last batch the target did not follow: its producer cannot go on there.
         self._stranded: set[tuple[QueueShell, str]] = set()
+        # Offsets of messages that the place they were sent to does not take: they go home. Forgotten by a restart,
+        # and learned again.
+        self._unwelcome: dict[tuple[QueueShell, str], set[int]] = {}
 
     def wake(self, shell: QueueShell, group: str) -> None:
         """There is something to move. Called when what says so is durable."""
@@ -92,28 +94,51 @@ class QueueMover:
         return await self._carry_out(shell, group, move)
 
     async def _intend(self, shell: QueueShell, group: str) -> bool:
-        target = await self._find_target(shell.partition.topic, group)
         queue = shell.queue(group)
-        if target is None or queue is None:
+        letters = queue.dying(self._counts_max.get((shell, group), MOVE_COUNT_MAX)) if queue is not None else []
+        if queue is None or not letters:
+            return queue is not None
+        target = await self._target_of(shell, group, letters[0])
+        if target is None:
             return False
-        partition = shell.partition.index % len(target.partitions)
+        topic_id, partition = target
         last = queue.last_move()
         # The producer that wrote the last batch goes on, if it wrote there: its sequence does the rest.
         if (
             last is None
             or (shell, group) in self._stranded
-            or (last.target_topic_id, last.target_partition) != (target.topic_id, partition)
+            or (last.target_topic_id, last.target_partition) != (topic_id, partition)
         ):
             producer_id = await self._producer_ids.take()
         else:
             producer_id = last.producer_id
-        letters = queue.dying(self._counts_max.get((shell, group), MOVE_COUNT_MAX))
-        sources: tuple[Range, ...] = tuple((letter.first, letter.last) for letter in letters)
-        if not sources:
-            return True
-        reply = shell.decide(group, BeginMove(target.topic_id, partition, producer_id, 0, sources))
+        wanted = [
+            letter for letter in letters if self._road(shell, group, letter) == self._road(shell, group, letters[0])
+        ]
+        sources: tuple[Range, ...] = tuple((letter.first, letter.last) for letter in wanted)
+        reply = shell.decide(group, BeginMove(topic_id, partition, producer_id, 0, sources))
         self._stranded.discard((shell, group))
         return isinstance(reply, Done)
+
+    def _road(self, shell: QueueShell, group: str, letter: DeadLetter) -> tuple[bool, str]:
+        """Letters with the same one go to the same place."""
+        if letter.failure.cause is not Cause.MOVED:
+            return False, ""
+        unwelcome = self._unwelcome.get((shell, group))
+        is_unwelcome = unwelcome is not None and letter.first in unwelcome
+        return True, "" if is_unwelcome else letter.failure.text
+
+    async def _target_of(self, shell: QueueShell, group: str, letter: DeadLetter) -> tuple[bytes, int] | None:
+        """Topic id and partition; None: not to be had now."""
+        is_told, road = self._road(shell, group, letter)
+        if not is_told:
+            target = await self._find_target(shell.partition.topic, group)
+            return None if target is None else (target.topic_id, shell.partition.index % len(target.partitions))
+        place = read_place(road)
+        topic = None if place is None else self._broker.topic(place.topic)
+        if place is None or topic is None or topic.partition(place.partition) is None:
+            return _home_of(shell)
+        return topic.topic_id, place.partition
 
     async def _carry_out(self, shell: QueueShell, group: str, move: Move) -> bool:
         target = self._broker.topic_by_id(move.target_topic_id)
@@ -139,10 +164,21 @@ class QueueMover:
         count = count_of(move.sources)
         if refusal is Refusal.TOO_LARGE and count > 1:
             self._counts_max[shell, group] = max(count // 2, 1)
+        elif refusal in _FINAL_REFUSALS and self._was_told(shell, group, move):
+            offsets = {offset for first, last in move.sources for offset in range(first, last + 1)}
+            self._unwelcome.setdefault((shell, group), set()).update(offsets)
+            log.warning("messages go home", topic=shell.partition.topic, group=group, why=refusal.value, count=count)
         elif refusal not in (Refusal.OUT_OF_ORDER_SEQUENCE, Refusal.PRODUCER_FENCED):
             return False
         self._stranded.add((shell, group))
         return True
+
+    def _was_told(self, shell: QueueShell, group: str, move: Move) -> bool:
+        """Whether its messages were told where to go, and did not stay at home for it already."""
+        queue = shell.queue(group)
+        letters = queue.letters_of(move) if queue is not None else []
+        is_away = (move.target_topic_id, move.target_partition) != _home_of(shell)
+        return is_away and bool(letters) and letters[0].failure.cause is Cause.MOVED
 
     async def _build(self, shell: QueueShell, group: str, move: Move) -> bytearray | None:
         """One record for each source, in order; one that the log has lost is there without its value."""
@@ -157,22 +193,41 @@ class QueueMover:
                 return None
             by_offset = {} if isinstance(found, ReadProblem) else {record.offset: record for record in found}
             for offset in range(letter.first, letter.last + 1):
-                records.append(self._letter(shell, letter, origin, offset, by_offset.get(offset)))
+                record = by_offset.get(offset)
+                if letter.failure.cause is Cause.MOVED:
+                    is_home = (move.target_topic_id, move.target_partition) == _home_of(shell)
+                    records.append(_moved(shell, letter, offset, record, is_home=is_home))
+                else:
+                    records.append(_dead(shell, letter, origin, offset, record))
         return build_batch(
             records, producer_id=move.producer_id, producer_epoch=move.producer_epoch, base_sequence=move.base_sequence
         )
 
-    def _letter(
-        self, shell: QueueShell, letter: DeadLetter, origin: Origin, offset: int, record: StoredRecord | None
-    ) -> Record:
-        own = () if record is None else tuple(header for header in record.headers if not _is_of_death(header[0]))
-        added: tuple[tuple[str, bytes | None], ...] = headers_of(letter, origin, offset=offset)
-        if all(name != MESSAGE_ID_HEADER for name, _ in own):
-            first_place = MessageId(shell.partition.log.home.topic_id, shell.partition.index, offset)
-            added = (*added, (MESSAGE_ID_HEADER, write_message_id(first_place).encode()))
-        if record is None:
-            return Record(value=None, timestamp_ms=letter.failure.last_ms, headers=(*own, *added))
-        return Record(value=record.value, key=record.key, timestamp_ms=letter.failure.last_ms, headers=(*own, *added))
+
+def _dead(shell: QueueShell, letter: DeadLetter, origin: Origin, offset: int, record: StoredRecord | None) -> Record:
+    own = () if record is None else deadly_headers(record.headers)
+    headers = (*own, *headers_of(letter, origin, offset=offset))
+    return _copy(shell, offset, record, letter.failure.last_ms, headers)
+
+
+def _moved(shell: QueueShell, letter: DeadLetter, offset: int, record: StoredRecord | None, *, is_home: bool) -> Record:
+    if record is not None and is_home:
+        return Record(value=record.value, key=record.key, timestamp_ms=record.timestamp_ms, headers=record.headers)
+    own = () if record is None else living_headers(record.headers)
+    return _copy(shell, offset, record, letter.failure.last_ms, own)
+
+
+def _copy(shell: QueueShell, offset: int, record: StoredRecord | None, timestamp_ms: int, headers: Headers) -> Record:
+    if all(name != MESSAGE_ID_HEADER for name, _ in headers):
+        first_place = MessageId(shell.partition.log.home.topic_id, shell.partition.index, offset)
+        headers = (*headers, (MESSAGE_ID_HEADER, write_message_id(first_place).encode()))
+    if record is None:
+        return Record(value=None, timestamp_ms=timestamp_ms, headers=headers)
+    return Record(value=record.value, key=record.key, timestamp_ms=timestamp_ms, headers=headers)
+
+
+def _home_of(shell: QueueShell) -> tuple[bytes, int]:
+    return shell.partition.log.home.topic_id, shell.partition.index
 
 
 def _has_work(shell: QueueShell, group: str) -> bool:
@@ -182,8 +237,3 @@ def _has_work(shell: QueueShell, group: str) -> bool:
 
 async def _is_written(partition: PartitionShell, outcome: Appended) -> bool:
     return outcome.turn is None or partition.log not in await outcome.turn.wait()
-
-
-def _is_of_death(header: str) -> bool:
-    """Of an earlier one: a message that was brought back and dies again says only why it did so now."""
-    return header.startswith(_DEATH_PREFIXES)

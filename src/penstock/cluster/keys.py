@@ -7,6 +7,7 @@
                            /configs/nodes/{id}    settings of one node; `default` for all of them
                            /configs/groups/{name} settings of one group
                            /queues/{topic}/{group} what the owner of a queue asked for
+                           /redrives/{id}         a redrive of dead letters, how far it came
                            /acls/{digest}         a rule about who may do what
                            /users/{name}          what proves a user's passwords
 
@@ -64,6 +65,10 @@ class KeySpace(msgspec.Struct, frozen=True):
         return f"{self.root}queues/"
 
     @property
+    def redrives(self) -> str:
+        return f"{self.root}redrives/"
+
+    @property
     def acls(self) -> str:
         return f"{self.root}acls/"
 
@@ -96,6 +101,9 @@ class KeySpace(msgspec.Struct, frozen=True):
     def queue_of(self, key: str) -> QueueName:
         topic, _, group = key.removeprefix(self.queues).partition("/")
         return QueueName(topic, unquote(group))
+
+    def redrive(self, task_id: str) -> str:
+        return f"{self.redrives}{task_id}"
 
     def acl(self, digest: str) -> str:
         return f"{self.acls}{digest}"

@@ -17,11 +17,10 @@ SHARE_ATTRIBUTE: Final = "kafka.share"
 
 
 def queue_options(overrides: Mapping[str, str]) -> QueueOptions:
-    locks = int(value_of("share.partition.max.record.locks", overrides))  # type: ignore[arg-type]
     return QueueOptions(
-        lease_ms=int(value_of("share.record.lock.duration.ms", overrides)),  # type: ignore[arg-type]
-        deliveries_max=int(value_of("share.delivery.count.limit", overrides)),  # type: ignore[arg-type]
-        in_flight_max=locks,
+        lease_ms=_number("share.record.lock.duration.ms", overrides),
+        deliveries_max=_number("share.delivery.count.limit", overrides),
+        in_flight_max=_number("share.partition.max.record.locks", overrides),
         # Kafka's default is to have none.
         dead_letter_topic=str(value_of("errors.deadletterqueue.topic.name", overrides)),
         start=Start(str(value_of("share.auto.offset.reset", overrides))),
@@ -37,7 +36,7 @@ def may_renew(overrides: Mapping[str, str]) -> bool:
 def member_config(config: ShareGroupConfig, overrides: Mapping[str, str]) -> ShareGroupConfig:
     """The node's own, but for what the group has been given."""
     changes = {
-        field: value_of(name, overrides)
+        field: _number(name, overrides)
         for field, name in (
             ("session_timeout_ms", "share.session.timeout.ms"),
             ("heartbeat_interval_ms", "share.heartbeat.interval.ms"),
@@ -45,3 +44,9 @@ def member_config(config: ShareGroupConfig, overrides: Mapping[str, str]) -> Sha
         if name in overrides
     }
     return msgspec.structs.replace(config, **changes) if changes else config
+
+
+def _number(name: str, overrides: Mapping[str, str]) -> int:
+    value = value_of(name, overrides)
+    assert isinstance(value, int), name
+    return value
