@@ -26,7 +26,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.exactly_once_worker import FENCED, LOST, SESSION_MS
+from support.exactly_once_worker import FENCED, LOST
 from support.group_node import node_for_groups
 from support.node_process import NodeProcess
 
@@ -266,7 +266,7 @@ def twice(numbers: list[int]) -> list[int]:
 # A group's positions are taken in the same way by both, and who may commit them is not decided in the same way.
 @pytest.fixture(params=["classic", pytest.param("consumer", marks=pytest.mark.slow)])
 def story(request: pytest.FixtureRequest, tmp_path: Path, topic: str) -> Iterator[Story]:
-    with node_for_groups(tmp_path / "node", session_ms=SESSION_MS) as node:
+    with node_for_groups(tmp_path / "node") as node:
         told = Story(node, topic, random.Random(SEED), request.param)
         yield told
         told.end()

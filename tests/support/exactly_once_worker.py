@@ -3,7 +3,7 @@
     python -m support.exactly_once_worker BOOTSTRAP INPUT OUTPUT NAME classic|consumer
 
 Each turn is one transaction: what was read, what came of it, and how far was read. NAME is its transactional id and its
-instance in the group, so that one started again takes the place of the one that died. One whose name begins with
+instance in a classic group, so that one started again takes the place of the one that died. One whose name begins with
 "guest" is no static member: it comes and goes, and the partitions with it. A line on standard output for every commit;
 ends with FENCED when somebody else has its name, with LOST when it does not know how to go on, and on SIGTERM.
 """
@@ -41,11 +41,13 @@ _QUICK: Final[dict[str, Any]] = {
     "log_level": 0,
 }
 
-# Of the groups' two protocols. The node says how often members of the newer one are to be heard.
-_PROTOCOLS: Final[dict[str, dict[str, Any]]] = {
-    "classic": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 200},
-    "consumer": {"group.protocol": "consumer"},
-}
+
+def _protocol(protocol: str, name: str) -> dict[str, Any]:
+    """A member of the newer protocol is no static one: nobody could take its place before its session is over."""
+    if protocol == "consumer":
+        return {"group.protocol": "consumer"}
+    times = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 200}
+    return times if name.startswith(GUEST) else {**times, "group.instance.id": name}
 
 
 class FencedError(Exception):
@@ -68,8 +70,7 @@ class Worker:
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": f"of-{source}",
-                **({} if name.startswith(GUEST) else {"group.instance.id": name}),
-                **_PROTOCOLS[protocol],
+                **_protocol(protocol, name),
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",

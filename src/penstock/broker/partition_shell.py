@@ -245,6 +245,11 @@ class PartitionShell:
         append_time_ms = duplicate.timestamp_ms if self._dates_records else NO_TIMESTAMP
         return Appended(duplicate.base_offset, append_time_ms, log.log_start, turn)
 
+    def join_turn_if_unsynced(self) -> Turn | None:
+        """Of a topic that acknowledges before the disk has it: a turn that covers what the disk has not yet."""
+        is_on_disk = self._is_synced or self.log.durable_end >= self.log.log_end
+        return None if is_on_disk else self.join_turn()
+
     def join_turn(self) -> Turn:
         """A turn of the disk that covers everything written so far."""
         return self._store.group_commit.join(self.log)

@@ -13,16 +13,21 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.codec.records import StoredRecord, parse_records, read_payload
 from penstock.domain.aborted_index import AbortedTransaction
 from penstock.domain.lanes import DEFAULT_LANE, lane_of
 from penstock.domain.queue_values import NO_KEY, Range, merge_ranges
 
+log = get_logger("queues")
+
 PRIORITY_HEADER: Final = "penstock-priority"
 TTL_HEADER: Final = "penstock-ttl-ms"
 # A decoded message takes about this much beside its bytes.
 RECORD_BYTES: Final = 400
+# What the special headers begin with, as they do nowhere else in most batches: one search for all of them.
+_SPECIAL_PREFIX: Final = b"penstock-"
 _SPECIAL: Final = (PRIORITY_HEADER.encode(), TTL_HEADER.encode())
 # No time to live is longer than the calendar; longer numbers come from nobody who means it.
 _TTL_DIGITS_MAX: Final = 15
@@ -38,7 +43,7 @@ class QueueBatch:
         self.raw = raw
         self.base_offset = header.base_offset
         self.next_offset = header.next_offset
-        self._payload: bytes | memoryview | None = None
+        self._payload: bytes | None = None
         self._records: list[StoredRecord] | None = None
         self._keys: tuple[int, ...] | None = None
         # The messages that are there, by lane.
@@ -49,13 +54,21 @@ class QueueBatch:
             return
         payload = read_payload(raw, 0, header)
         if isinstance(payload, BatchProblem):
-            raise UnreadableBatchError(header.base_offset, payload.reason)
-        self._payload = payload
+            self._pass_over(payload)
+            return
+        self._payload = data = bytes(payload)
         is_dense = header.record_count == header.last_offset_delta + 1
-        if is_dense and not any(name in bytes(payload) for name in _SPECIAL):
+        if is_dense and not _is_special(data):
             self.lanes[DEFAULT_LANE] = ((self.base_offset, self.next_offset - 1),)
         else:
             self._sort()
+
+    def _pass_over(self, problem: BatchProblem) -> None:
+        """Its checksum holds and its records do not: whoever produced it wrote nonsense. Nobody can be given any of
+        it, and what lies behind it must not wait for ever."""
+        log.error("batch without readable messages", base_offset=self.base_offset, why=problem.reason)
+        self._records, self._payload, self._keys = [], None, ()
+        self.lanes, self.expiries = {}, ()
 
     def _sort(self) -> None:
         by_lane: dict[int, list[Range]] = {}
@@ -80,12 +93,15 @@ class QueueBatch:
     @property
     def records(self) -> list[StoredRecord]:
         """Decoded at the first call; of large batches that is work for a thread (`is_decoded`)."""
-        if self._records is None:
-            assert self._payload is not None
-            parsed = parse_records(self.header, self._payload)
+        payload = self._payload
+        # Two threads may come here at once; both find the same, and the first to end takes the payload away.
+        if self._records is None and payload is not None:
+            parsed = parse_records(self.header, payload)
             if isinstance(parsed, BatchProblem):
-                raise UnreadableBatchError(self.base_offset, parsed.reason)
-            self._records, self._payload = parsed, None
+                self._pass_over(parsed)
+            else:
+                self._records, self._payload = parsed, None
+        assert self._records is not None
         return self._records
 
     @property
@@ -102,7 +118,7 @@ class QueueBatch:
     def between(self, first: int, last: int) -> Sequence[StoredRecord]:
         """The messages from `first` to `last`, as far as they are here."""
         records = self.records
-        if self.header.record_count == self.header.last_offset_delta + 1 and records:
+        if len(records) == self.header.last_offset_delta + 1:
             start = max(first - self.base_offset, 0)
             return records[start : last - self.base_offset + 1] if last >= self.base_offset else ()
         start = bisect_left(records, first, key=_offset)
@@ -111,13 +127,6 @@ class QueueBatch:
     @property
     def cost_bytes(self) -> int:
         return 3 * len(self.raw) + RECORD_BYTES * self.header.record_count
-
-
-class UnreadableBatchError(Exception):
-    """The checksum holds and the records do not: whoever produced it wrote nonsense."""
-
-    def __init__(self, base_offset: int, reason: str) -> None:
-        super().__init__(f"batch at offset {base_offset}: {reason}")
 
 
 class Place(NamedTuple):
@@ -176,6 +185,10 @@ class BatchCache:
         bases.remove(base_offset)
         if not bases:
             del self._bases[place]
+
+
+def _is_special(payload: bytes) -> bool:
+    return _SPECIAL_PREFIX in payload and any(name in payload for name in _SPECIAL)
 
 
 def is_aborted(header: BatchHeader, aborted: Iterable[AbortedTransaction]) -> bool:

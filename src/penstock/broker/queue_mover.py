@@ -157,7 +157,19 @@ class QueueMover:
             log.warning("dead letters wait", topic=shell.partition.topic, group=group, why=str(outcome))
             return False
         reply = await shell.submit(group, FinishMove(move.batch))
+        self._forget_trouble(shell, group, move)
         return isinstance(reply, Done)
+
+    def _forget_trouble(self, shell: QueueShell, group: str, move: Move) -> None:
+        """One message was too large, not all of them: batches grow again."""
+        count_max = self._counts_max.pop((shell, group), MOVE_COUNT_MAX) * 2
+        if count_max < MOVE_COUNT_MAX:
+            self._counts_max[shell, group] = count_max
+        unwelcome = self._unwelcome.get((shell, group))
+        if unwelcome is not None:
+            unwelcome.difference_update(offset for first, last in move.sources for offset in range(first, last + 1))
+            if not unwelcome:
+                del self._unwelcome[shell, group]
 
     def _must_drop(self, shell: QueueShell, group: str, move: Move, refusal: Refusal) -> bool:
         """The batch as it is will never be taken: another one is made of its messages."""

@@ -8,7 +8,7 @@ became stale meanwhile it does not use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final, TypeVar
 
@@ -24,10 +24,16 @@ from penstock.domain.queue_commands import Found
 from penstock.domain.queue_values import Ordering, Range
 
 READ_BYTES: Final = 1024 * 1024
+# One look, unless it is told otherwise.
+LOOK_BYTES_MAX: Final = 16 * 1024 * 1024
 # Decompressing and cutting apart more than this would hold the loop for a millisecond.
 LOOP_BYTES_MAX: Final = 64 * 1024
 # With ordering by key one receive looks at no more messages: their hashes become part of the journal.
 KEYED_LOOK_MAX: Final = 1_000
+# One look sees no more, so that it neither holds the loop nor fills the memory: thousands of small batches, or large
+# ones. A receive gets fewer messages then than it asked for.
+LOOK_BATCHES_MAX: Final = 2_000
+LOOK_BYTES_MAX: Final = 16 * 1024 * 1024
 # A read that finds only emptied batches leads to another one, each in its segment.
 COLD_READS_MAX: Final = 100
 
@@ -56,25 +62,57 @@ class QueueReader:
     async def look(
         self, cursors: Sequence[tuple[int, int]], count: int, *, ordering: Ordering, is_committed_only: bool
     ) -> Sight | ReadProblem:
-        """Up to about `count` messages from the default lane's cursor on, and whatever other lanes have there."""
-        cursor = dict(cursors).get(DEFAULT_LANE, 0)
-        offset = max(cursor, self._partition.log_start)
+        """About `count` messages from each lane's cursor on, and whatever unknown lanes have where the default one
+        looks: a message that its cursor passes unnoticed would be lost."""
+        known = dict(cursors)
+        cursor = known.setdefault(DEFAULT_LANE, 0)
+        others = [lane for lane in sorted(known, reverse=True) if lane != DEFAULT_LANE]
+        batches = await self._scan(cursor, count, is_committed_only, elsewhere=others)
+        if isinstance(batches, ReadProblem):
+            return batches
+        if ordering is Ordering.KEY:
+            found = await self._by_key(batches, cursor) if batches else ()
+            return Sight(found, tuple(batches))
+        found = _by_lane(batches, known, cursor) if batches else ()
+        upto = batches[-1].next_offset if batches else cursor
+        for lane in others:
+            # Within what was seen already it is told already.
+            if cursor <= known[lane] < upto:
+                continue
+            ahead = await self._scan(known[lane], count, is_committed_only, lane=lane)
+            if isinstance(ahead, ReadProblem):
+                return ahead
+            if ahead:
+                found += (_of_lane(ahead, lane, known[lane], ahead[-1].next_offset),)
+                batches += ahead
+        return Sight(found, tuple(batches))
+
+    async def _scan(
+        self,
+        offset: int,
+        count: int,
+        is_committed_only: bool,
+        *,
+        lane: int | None = None,
+        elsewhere: Sequence[int] = (),
+    ) -> list[QueueBatch] | ReadProblem:
+        """Batches from `offset` on with `count` messages of the lane, or of all lanes but those `elsewhere`."""
+        offset = max(offset, self._partition.log_start)
         batches: list[QueueBatch] = []
-        seen = 0
-        while seen < count:
+        seen = size_bytes = 0
+        while seen < count and len(batches) < LOOK_BATCHES_MAX and size_bytes < LOOK_BYTES_MAX:
             batch = await self.batch_at(offset, is_committed_only=is_committed_only)
             if isinstance(batch, ReadProblem):
                 return batch
             if batch is None:
                 break
             batches.append(batch)
-            seen += sum(last - max(first, offset) + 1 for first, last in batch.ranges if last >= offset)
+            size_bytes += len(batch.raw)
+            for own, ranges in batch.lanes.items():
+                if own == lane or (lane is None and own not in elsewhere):
+                    seen += sum(last - max(first, offset) + 1 for first, last in ranges if last >= offset)
             offset = batch.next_offset
-        if not batches:
-            return Sight((), ())
-        if ordering is Ordering.KEY:
-            return Sight(await self._by_key(batches, cursor), tuple(batches))
-        return Sight(_by_lane(batches, cursors, cursor), tuple(batches))
+        return batches
 
     async def _by_key(self, batches: list[QueueBatch], cursor: int) -> tuple[Found, ...]:
         ranges: list[Range] = []
@@ -156,25 +194,26 @@ def _cut(read: PartitionRead) -> Iterator[QueueBatch]:
         yield QueueBatch(header, raw, is_left_out=is_aborted(header, read.aborted))
 
 
-def _by_lane(batches: Sequence[QueueBatch], cursors: Sequence[tuple[int, int]], cursor: int) -> tuple[Found, ...]:
-    """A message of another lane must not be passed unnoticed, so its lane is told with it."""
+def _by_lane(batches: Sequence[QueueBatch], known: Mapping[int, int], cursor: int) -> tuple[Found, ...]:
+    """Of the lanes whose cursors lie in what was seen. One without a cursor has the default lane's."""
     upto = batches[-1].next_offset
-    since = dict(cursors)
-    lanes = {DEFAULT_LANE, *since} | {lane for batch in batches for lane in batch.lanes}
-    found: list[Found] = []
-    for lane in sorted(lanes, reverse=True):
-        begin = max(since.get(lane, cursor), cursor)
-        if begin >= upto:
-            continue
-        ranges: list[Range] = []
-        expiries: list[tuple[int, int]] = []
-        for batch in batches:
-            mine = batch.lanes.get(lane, ())
-            ranges += [(max(first, begin), last) for first, last in mine if last >= begin]
-            if batch.expiries and mine:
-                expiries += [entry for entry in batch.expiries if entry[0] >= begin and _holds(mine, entry[0])]
-        found.append(Found(lane, begin, upto, tuple(ranges), (), tuple(expiries)))
-    return tuple(found)
+    lanes = {*known} | {lane for batch in batches for lane in batch.lanes}
+    return tuple(
+        _of_lane(batches, lane, known.get(lane, cursor), upto)
+        for lane in sorted(lanes, reverse=True)
+        if cursor <= known.get(lane, cursor) < upto
+    )
+
+
+def _of_lane(batches: Sequence[QueueBatch], lane: int, begin: int, upto: int) -> Found:
+    ranges: list[Range] = []
+    expiries: list[tuple[int, int]] = []
+    for batch in batches:
+        mine = batch.lanes.get(lane, ())
+        ranges += [(max(first, begin), last) for first, last in mine if last >= begin]
+        if batch.expiries and mine:
+            expiries += [entry for entry in batch.expiries if entry[0] >= begin and _holds(mine, entry[0])]
+    return Found(lane, begin, upto, tuple(ranges), (), tuple(expiries))
 
 
 def _holds(ranges: Sequence[Range], offset: int) -> bool:

@@ -47,8 +47,10 @@ from penstock.storage.storage_errors import Damage
 log = get_logger("queues")
 
 REPLAY_BYTES: Final = 2 * 1024 * 1024
-# One decision may release many waiting messages; the loop is let go between so many machines.
+# Snapshots of idle queues in one go: each is small, and the loop is let go between so many.
 IDLE_SNAPSHOTS_AT_ONCE: Final = 50
+# Records of a replay that are applied before others may use the loop: some milliseconds.
+REPLAYED_AT_ONCE: Final = 500
 
 # (journal position, group, record)
 JournalEntry = tuple[int, str, QueueRecord]
@@ -90,9 +92,12 @@ class QueueShell:
         self._ledger = JournalLedger()
         self._next_position = 0
         self._saved_start = 0
+        # Where the partition's log began when the queues were last told.
+        self._trimmed_below = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
         self.is_loaded = False
+        self._is_closed = False
 
     # Life
 
@@ -110,16 +115,21 @@ class QueueShell:
             if not isinstance(plan, ReadPlan):
                 raise JournalLostError(f"{companion.topic}-{companion.index} cannot be read at {offset}: {plan}")
             entries, offset = await asyncio.to_thread(_load_entries, plan)
-            self._replay(entries)
+            for place in range(0, len(entries), REPLAYED_AT_ONCE):
+                self._replay(entries[place : place + REPLAYED_AT_ONCE])
+                await asyncio.sleep(0)
+        if self._is_closed:
+            return
         self._journal = Journal(companion, self._clock)
         self._next_position = end
         self._saved_start = saved
+        self._trimmed_below = 0
         self.is_loaded = True
         for group, queue in self._queues.items():
             queue.config = self._config_of(group)
             if queue.pending_move() is not None or queue.dying(1):
                 self._mover(self, group)
-        self._arm()
+            self._arm(queue)
 
     def _replay(self, entries: list[JournalEntry]) -> None:
         for position, group, record in entries:
@@ -135,12 +145,18 @@ class QueueShell:
     def _make(self, group: str) -> Queue:
         return Queue(self._config_of(group), chance=self._chance)
 
-    def close(self) -> None:
+    def unload(self) -> None:
+        """The journal is lost: nothing is decided until `load` has rebuilt the machines."""
         self.is_loaded = False
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         self.wake_all()
+
+    def close(self) -> None:
+        """For good, also for a `load` that is under way: the topic is gone, or the node stops."""
+        self._is_closed = True
+        self.unload()
 
     @property
     def is_lost(self) -> bool:
@@ -166,7 +182,8 @@ class QueueShell:
         queue = self._queues.get(group)
         if queue is not None:
             queue.config = self._config_of(group)
-            self.room(group).wake_all()
+        # Also if it is gone: whoever waits for its messages should know.
+        self._wake(group)
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -193,16 +210,20 @@ class QueueShell:
             self._write(group, queue, decision.records)
         if decision.effects:
             self._journal.when_durable(partial(self._do_effects, group, decision.effects))
-        self._arm()
+        self._arm(queue)
         return decision.reply
 
     async def is_durable(self) -> bool:
         return await self._journal.until_durable()
 
     def trim(self) -> None:
-        """Retention has moved the start of the partition's log."""
+        """To be called when retention may have moved the start of the partition's log."""
+        log_start = self.partition.log_start
+        if log_start <= self._trimmed_below or not self.is_loaded or self._journal.is_lost:
+            return
+        self._trimmed_below = log_start
         for group in self.groups():
-            self.decide(group, TrimLog(self.partition.log_start))
+            self.decide(group, TrimLog(log_start))
 
     # Inside
 
@@ -216,6 +237,8 @@ class QueueShell:
             self._next_position += 1
             if isinstance(record, Closed):
                 self._queues.pop(group, None)
+                self._wake(group)
+                self._rooms.pop(group, None)
         self._journal.append(entries)
         if group in self._queues and self._ledger.is_due(group, queue.span_count):
             self._snapshot(group, queue)
@@ -233,19 +256,21 @@ class QueueShell:
         for effect in effects:
             match effect:
                 case WakeReceivers():
-                    self.room(group).wake_all()
+                    self._wake(group)
                 case DeadLettersWait() | AppendMove():
                     self._mover(self, group)
 
-    def _arm(self) -> None:
-        """One alarm for the earliest deadline. One that rings too early finds nothing due and sets the next."""
-        deadlines = [deadline for queue in self._queues.values() if (deadline := queue.next_deadline_ms()) is not None]
-        if not deadlines:
+    def _wake(self, group: str) -> None:
+        room = self._rooms.get(group)
+        if room is not None:
+            room.wake_all()
+
+    def _arm(self, queue: Queue) -> None:
+        """One alarm for the earliest deadline of all. One that rings too early finds nothing due and sets the next."""
+        deadline_ms = queue.next_deadline_ms()
+        if deadline_ms is None or (self._alarm is not None and self._alarm_ms <= deadline_ms):
             return
-        deadline_ms = min(deadlines)
         if self._alarm is not None:
-            if self._alarm_ms <= deadline_ms:
-                return
             self._alarm.cancel()
         self._alarm_ms = deadline_ms
         self._alarm = self._loop.call_later(max(0, deadline_ms - self.now_ms()) / 1000, self._on_alarm)
@@ -257,7 +282,8 @@ class QueueShell:
             deadline_ms = queue.next_deadline_ms()
             if deadline_ms is not None and deadline_ms <= now_ms:
                 self.decide(group, TimePassed())
-        self._arm()
+            else:
+                self._arm(queue)
 
     # Upkeep
 
@@ -286,7 +312,8 @@ def _load_entries(plan: ReadPlan) -> tuple[list[JournalEntry], int]:
         raise JournalLostError(frame.reason)
     entries: list[JournalEntry] = []
     try:
-        for offset, key, value in zip(frame["offset"], frame["key"], frame["value"], strict=True):
+        columns = (frame[name].to_list() for name in ("offset", "key", "value"))
+        for offset, key, value in zip(*columns, strict=True):
             entries.append((offset, key.decode(), read_record(value)))
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
         raise JournalLostError(f"a record in the journal of a queue cannot be read: {error}") from error

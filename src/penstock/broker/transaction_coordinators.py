@@ -155,6 +155,8 @@ class TransactionCoordinators:
         if not await self.ready() or self._broker.is_stopping:
             return UNAVAILABLE
         shell = self._shell_of(command.transactional_id)
+        if isinstance(command, EndTransaction) and command.is_commit and not await self._sync(shell, command):
+            return UNAVAILABLE
         reply = await shell.submit(command)
         if isinstance(reply, ProducerIdNeeded):
             assert isinstance(command, InitProducer | EndTransaction)
@@ -165,6 +167,17 @@ class TransactionCoordinators:
                 return UNAVAILABLE
             reply = await shell.submit(msgspec.structs.replace(command, spare_producer_id=spare))
         return reply
+
+    async def _sync(self, shell: TransactionShell, command: EndTransaction) -> bool:
+        """What a commit covers is on disk before the commit is, also where a topic promises less: after a power cut a
+        transaction is there as a whole or not at all."""
+        for place in shell.partitions_of(command.transactional_id):
+            topic = self._broker.topic(place.topic)
+            partition = None if topic is None else topic.partition(place.partition)
+            turn = None if partition is None else partition.join_turn_if_unsynced()
+            if partition is not None and turn is not None and partition.log in await turn.wait():
+                return False
+        return True
 
     async def submit_patiently(self, command: CoordinatorCommand) -> TransactionReply:
         """The same, but the end of the transaction before is waited for.

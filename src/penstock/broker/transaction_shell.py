@@ -136,6 +136,11 @@ class TransactionShell:
         self._carry_out(decision)
         return decision.reply if await self._journal.until_durable() else UNAVAILABLE
 
+    def partitions_of(self, transactional_id: str) -> tuple[TopicPartition, ...]:
+        """Of the transaction under way, if there is one."""
+        found = self._machine.describe(transactional_id) if self.is_loaded else None
+        return () if found is None else found.partitions
+
     async def describe(self, transactional_id: str) -> TransactionMetadata | Refused | None:
         if not self._is_serving:
             return UNAVAILABLE

@@ -45,7 +45,6 @@ from penstock.gateways.kafka_transactions_patience import submit_patiently
 
 # AddPartitionsToTxn
 MANY_TRANSACTIONS_FROM: Final = 4
-ABORTABLE_FROM: Final = 5
 # Older clients know a fenced producer by another error: all three APIs.
 FENCED_FROM: Final = 2
 # EndTxn
@@ -132,9 +131,7 @@ class TransactionsHandler:
             case PartitionsAdded():
                 return {}
             case PartitionsVerified(missing):
-                is_known = context.api_version >= ABORTABLE_FROM
-                code = ErrorCode.TRANSACTION_ABORTABLE if is_known else ErrorCode.INVALID_TXN_STATE
-                return dict.fromkeys(missing, code)
+                return dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE)
             case Refused():
                 knows_fenced = context.api_version >= FENCED_FROM
                 return _all(asked, refusal_code(reply, knows_fenced=knows_fenced))

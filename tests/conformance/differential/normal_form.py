@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
 from penstock.codec.records import StoredRecord, read_records
-from penstock.codec.wire import APIS, NO_UUID, ErrorCode, Message
+from penstock.codec.wire import NO_UUID, ErrorCode, Message
 
 # What tells one element of a list from the next, the first that says something.
 _IDENTITIES: Final = (
@@ -134,7 +134,7 @@ def _number(number: int, symbols: Symbols, field: str) -> int | str:
     if field == "port" and number == symbols.port:
         return "its port"
     if field == "api_key":
-        return APIS[number].name if number in APIS else f"API {number}"
+        return f"API {number}"
     if field in _DRAWN and number >= (field == "session_id"):
         return symbols.drawn(_DRAWN[field], number)
     if field in _EPOCHS and number > 0:

@@ -154,6 +154,22 @@ async def test_urgent_messages_overtake(desk: QueueBroker) -> None:
     assert values(await desk.receive(name, 3))[0] == b"now"
 
 
+async def test_messages_of_lower_lanes_come_too(desk: QueueBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    now_ms = desk.clock.now_ms()
+    low = (("penstock-priority", b"0"),)
+    records = [
+        Record(value=b"%d" % number, timestamp_ms=now_ms, headers=low if number % 2 else ()) for number in range(100)
+    ]
+    await desk.send("orders", records)
+    seen: list[bytes | None] = []
+    while messages := await desk.receive(name, 10):
+        seen += values(messages)
+        await settle(desk, name, messages, Act.ACCEPT)
+    assert sorted(int(value or b"-1") for value in seen) == list(range(100))
+
+
 async def test_expired_messages_are_not_delivered(desk: QueueBroker) -> None:
     await desk.topic("orders")
     name = await desk.queue("orders")

@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.broker import transaction_coordinators
+from penstock.broker.append_outcome import Appended
 from penstock.broker.marker_writer import MarkerOutcome
 from penstock.broker.transaction_metrics import TransactionCollector
+from penstock.codec.record_batch import read_header
+from penstock.codec.records import Record, build_batch
 from penstock.domain.topic_rules import TRANSACTION_STATE
 from penstock.domain.transaction_commands import (
     AddPartitions,
@@ -217,3 +220,33 @@ async def test_open_and_ended_transactions_are_counted(node: TalkingNode) -> Non
     listed = await node.transactions.list_transactions(producer_ids=[producer.producer_id])
     assert isinstance(listed, list)
     assert isinstance(listed[0], TransactionListing)
+
+
+async def test_a_commit_has_the_disk_take_what_it_covers_first() -> None:
+    """Also where the topic acknowledges before that: a power cut must not leave half of a transaction."""
+    async with running_node() as node:
+        await node.create_topic("orders", durability="interval", durability_interval_ms="60000")
+        producer = await open_one(node)
+        shell = node.broker.topic("orders").partitions[0]  # type: ignore[union-attr]
+        batch = build_batch(
+            [Record(value=b"paid")],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        guard = shell.begin_verification(read_header(batch), version=2)  # type: ignore[arg-type]
+        assert isinstance(shell.append(memoryview(batch), guard=guard), Appended)
+        assert shell.log.durable_end == 0
+        durable_ends: list[int] = []
+        coordinator = node.transactions._shell_of("payments")
+        submit = coordinator.submit
+
+        async def watched(command: object) -> object:
+            durable_ends.append(shell.log.durable_end)
+            return await submit(command)  # type: ignore[arg-type]
+
+        coordinator.submit = watched  # type: ignore[method-assign, assignment]
+        whose = ("payments", producer.producer_id, producer.producer_epoch)
+        assert isinstance(await node.transactions.submit(EndTransaction(*whose, True, 2)), TransactionEnded)
+        assert durable_ends == [1]

@@ -65,6 +65,9 @@ async def test_record_without_a_key_is_refused(talk: Conversation, count: int, c
     batch = keyed(*[(b"k", b"v")] * (count - 1), (None, b"v"), codec=codec)
     reply = await talk.ask(produce("state", batch), ProduceResponse, 9)
     assert outcome(reply) == (ErrorCode.INVALID_RECORD, -1)
+    # Which one it was: a client tells the others' owners that theirs were in bad company.
+    (partition,) = reply.responses[0].partition_responses
+    assert [error.batch_index for error in partition.record_errors] == [count - 1]
     await say(talk, *[(b"k", b"v")] * count)
 
 

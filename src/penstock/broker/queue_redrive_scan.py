@@ -1,0 +1,116 @@
+"""Looking through the queue of a dead-letter topic without taking anything: to show letters, and to count them.
+
+On a dead-letter topic that nobody has redriven or purged yet there is no such queue: then everything is pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from penstock.broker.node_queues import NodeQueues
+from penstock.broker.partition_read import ReadProblem
+from penstock.broker.queue_delivery import NoSuchQueue, QueueDelivery
+from penstock.broker.queue_shell import QueueShell
+from penstock.codec.records import StoredRecord
+from penstock.domain.queue_definition import DEAD_LETTER_SUFFIX, QueueName
+from penstock.domain.queue_values import HoldKind
+from penstock.domain.redrive import REDRIVE_GROUP, Death, RedriveFilter, death_of
+from penstock.domain.topic_rules import is_internal
+
+
+class PendingLetter(msgspec.Struct, frozen=True):
+    partition: int
+    record: StoredRecord
+    death: Death
+    # None: waits for somebody to take it.
+    state: HoldKind | None
+
+
+class DeadLetterTopic(msgspec.Struct, frozen=True):
+    topic: str
+    partition_count: int
+    # Not redriven and not purged; holes of compaction and transactions count too where nobody has looked yet.
+    pending_count: int
+    # What is in the log, all told.
+    stored_count: int
+    # The queues whose dead letters come here.
+    sources: tuple[QueueName, ...]
+
+
+class UnreadableQueueError(Exception):
+    """A partition of the queue cannot be read now."""
+
+
+class DeadLetterScan:
+    def __init__(self, queues: NodeQueues, delivery: QueueDelivery) -> None:
+        self._queues = queues
+        self._delivery = delivery
+
+    async def topics(self) -> list[DeadLetterTopic]:
+        """Those that a queue names for its dead letters, and those called like one."""
+        sources = self._sources()
+        names = [each.name for each in self._queues.broker.topics() if not is_internal(each.name)]
+        wanted = [name for name in sorted(names) if name in sources or name.endswith(DEAD_LETTER_SUFFIX)]
+        found = [await self.describe(name) for name in wanted]
+        return [each for each in found if each is not None]
+
+    def _sources(self) -> dict[str, list[QueueName]]:
+        sources: dict[str, list[QueueName]] = {}
+        for definition in self._queues.all():
+            target = definition.options.dead_letters_of(definition.name.topic)
+            if target is not None and definition.name.group != REDRIVE_GROUP:
+                sources.setdefault(target, []).append(definition.name)
+        return sources
+
+    async def describe(self, topic: str, group: str = REDRIVE_GROUP) -> DeadLetterTopic | None:
+        served = self._queues.broker.topic(topic)
+        if served is None or is_internal(topic):
+            return None
+        stored = sum(partition.readable_end - partition.log_start for partition in served.partitions)
+        pending = await self.pending_count(QueueName(topic, group))
+        return DeadLetterTopic(topic, len(served.partitions), pending, stored, tuple(self._sources().get(topic, ())))
+
+    async def pending_count(self, name: QueueName) -> int:
+        totals = await self._delivery.totals(name)
+        if isinstance(totals, NoSuchQueue):
+            served = self._queues.broker.topic(name.topic)
+            partitions = served.partitions if served is not None else ()
+            return sum(partition.readable_end - partition.log_start for partition in partitions)
+        return totals.backlog_count + totals.waiting_count + totals.leased_count + totals.blocked_count
+
+    async def letters(self, name: QueueName, only: RedriveFilter) -> AsyncIterator[PendingLetter]:
+        """Those that are pending and fit, partition by partition in log order."""
+        for shell in await self._queues.shells(name):
+            async for letter in self._letters_of(shell, name, only):
+                yield letter
+
+    async def _letters_of(
+        self, shell: QueueShell, name: QueueName, only: RedriveFilter
+    ) -> AsyncIterator[PendingLetter]:
+        definition = self._queues.get(name)
+        queue = shell.queue(name.group) if definition is not None else None
+        is_committed_only = definition is None or definition.options.is_committed_only
+        offset = shell.partition.log_start if queue is None else max(queue.finished_below, shell.partition.log_start)
+        end = shell.partition.readable_end
+        while offset < end:
+            batch = await shell.reader.batch_at(offset, is_committed_only=is_committed_only)
+            if isinstance(batch, ReadProblem):
+                raise UnreadableQueueError(f"partition {shell.partition.index}: the log is {batch.value}")
+            if batch is None:
+                return
+            for record in batch.between(offset, batch.next_offset - 1):
+                view = queue.look_up(record.offset) if queue is not None else None
+                if queue is not None and view is None and record.offset < queue.cursor():
+                    continue
+                death = death_of(record.headers)
+                if only.fits(death, key=record.key, timestamp_ms=record.timestamp_ms):
+                    is_free = view is None or view.kind is HoldKind.WAITING
+                    yield PendingLetter(
+                        shell.partition.index, record, death, None if is_free or view is None else view.kind
+                    )
+            offset = batch.next_offset
+            # What is in memory is read without waiting: others must have their turn too.
+            await asyncio.sleep(0)

@@ -1,0 +1,152 @@
+"""Messages for members of share groups: acquired in the partition's queue, handed over as the batches of the log.
+
+A batch goes out as it was written, however few of its messages are the member's: which ones are, it is told beside it
+(`ShareTaken.acquired`). So nothing is cut, compressed or checked again. Nothing here may leave before the shell
+`is_durable`: neither what was taken nor what was settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from penstock.broker.partition_read import ReadProblem
+from penstock.broker.queue_batch import QueueBatch
+from penstock.broker.queue_shell import QueueShell, QueueUnavailable
+from penstock.domain.queue_commands import (
+    ConsumerGone,
+    Delivery,
+    Found,
+    Outcome,
+    Receive,
+    Received,
+    Settle,
+    Settled,
+    Settlement,
+)
+from penstock.domain.queue_definition import QueueDefinition
+from penstock.domain.queue_values import Limit
+
+# A look may find only messages that must wait for others; then it looks further, but lets go in between.
+LOOKS_MAX: Final = 20
+# How many redeliveries are taken at a time: how large they are is known only when they are read.
+AGAIN_COUNT_MAX: Final = 500
+
+
+class ShareTaken(msgspec.Struct, frozen=True):
+    batches: list[memoryview]
+    # In order, none of them overlapping another.
+    acquired: list[Delivery]
+    size_bytes: int
+    count: int
+
+
+NOTHING: Final = ShareTaken([], [], 0, 0)
+_NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded")
+
+
+async def take(
+    shell: QueueShell,
+    definition: QueueDefinition,
+    *,
+    member_id: str,
+    count_max: int,
+    bytes_max: int,
+    takes_whole_batches: bool,
+) -> ShareTaken | QueueUnavailable:
+    """From one partition. With whole batches, more than `count_max` if a batch is larger than what is left of it."""
+    group, options = definition.name.group, definition.options
+    for _ in range(LOOKS_MAX):
+        queue = shell.queue(group)
+        if queue is None or not shell.is_loaded:
+            return _NOT_LOADED
+        wanted = queue.wanted(member_id, count_max, shell.now_ms())
+        if not wanted.count:
+            return NOTHING
+        found: tuple[Found, ...] = ()
+        if not wanted.ready_count:
+            sight = await shell.reader.look(
+                wanted.cursors,
+                wanted.count,
+                ordering=options.ordering,
+                is_committed_only=options.is_committed_only,
+                bytes_max=bytes_max,
+            )
+            if isinstance(sight, ReadProblem):
+                return QueueUnavailable(f"the partition's log is {sight.value}")
+            found = sight.found
+            if not found:
+                return NOTHING
+        count = min(count_max, AGAIN_COUNT_MAX) if wanted.ready_count else count_max
+        reply = shell.decide(group, Receive(member_id, count, found, takes_whole_ranges=takes_whole_batches))
+        if not isinstance(reply, Received):
+            return reply if isinstance(reply, QueueUnavailable) else NOTHING
+        if reply.deliveries:
+            return await _load(shell, reply.deliveries, is_committed_only=options.is_committed_only)
+        if reply.limit is not Limit.NONE or queue.wanted(member_id, count_max, 0).cursors == wanted.cursors:
+            return NOTHING
+    return NOTHING
+
+
+async def _load(shell: QueueShell, deliveries: Iterable[Delivery], *, is_committed_only: bool) -> ShareTaken:
+    """Holes in the batches the member answers itself, as gaps; what cannot be read now it is not told, and the lock
+    runs out."""
+    parts: list[memoryview] = []
+    acquired: list[Delivery] = []
+    last_base = -1
+    for delivery in _merged(sorted(deliveries, key=attrgetter("first"))):
+        batches = await _batches(shell, delivery, is_committed_only=is_committed_only)
+        if batches is None:
+            continue
+        acquired.append(delivery)
+        for batch in batches:
+            if batch.base_offset != last_base:
+                parts.append(batch.raw)
+                last_base = batch.base_offset
+    return ShareTaken(parts, acquired, sum(map(len, parts)), sum(each.last - each.first + 1 for each in acquired))
+
+
+async def _batches(shell: QueueShell, delivery: Delivery, *, is_committed_only: bool) -> list[QueueBatch] | None:
+    found: list[QueueBatch] = []
+    offset = max(delivery.first, shell.partition.log_start)
+    while offset <= delivery.last:
+        batch = await shell.reader.batch_at(offset, is_committed_only=is_committed_only)
+        if isinstance(batch, ReadProblem):
+            return None
+        if batch is None or batch.base_offset > delivery.last:
+            break
+        found.append(batch)
+        offset = batch.next_offset
+    return found
+
+
+def _merged(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Neighbours of the same count as one."""
+    merged: list[Delivery] = []
+    for delivery in deliveries:
+        before = merged[-1] if merged else None
+        if before is not None and before.last + 1 == delivery.first and before.count == delivery.count:
+            merged[-1] = Delivery(before.first, delivery.last, before.count, before.lane)
+        else:
+            merged.append(delivery)
+    return merged
+
+
+def settle(shell: QueueShell, group: str, member_id: str, items: Sequence[Settlement]) -> Outcome | QueueUnavailable:
+    """All of it or nothing, as Kafka does it: the first outcome that is not DONE, or DONE."""
+    reply = shell.decide(group, Settle(tuple(items), consumer=member_id, is_whole=True))
+    if isinstance(reply, QueueUnavailable):
+        return reply
+    if not isinstance(reply, Settled):
+        return Outcome.NOT_HELD
+    return next((outcome for outcome in reply.outcomes if outcome is not Outcome.DONE), Outcome.DONE)
+
+
+def let_go(shell: QueueShell, group: str, member_id: str, *, is_counted: bool) -> None:
+    """Whatever the member holds there is free again."""
+    queue = shell.queue(group)
+    if queue is not None and shell.is_loaded:
+        shell.decide(group, ConsumerGone(member_id, is_counted=is_counted))

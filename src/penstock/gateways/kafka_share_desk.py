@@ -1,0 +1,168 @@
+"""What ShareFetch and ShareAcknowledge have in common: the sessions, finding a partition, settling, letting go.
+
+Everything decided here for one request is made durable by one wait at its end (`touched`), before the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.broker import Broker
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.queue_shell import QueueShell, QueueUnavailable
+from penstock.broker.share_delivery import let_go, settle
+from penstock.broker.share_groups import ShareGroups
+from penstock.codec.wire import ErrorCode
+from penstock.domain import access
+from penstock.domain.access import Authorizer, Operation
+from penstock.domain.queue_commands import Outcome
+from penstock.domain.queue_definition import QueueDefinition, QueueName
+from penstock.domain.share_session import (
+    CLOSING_EPOCH,
+    OPENING_EPOCH,
+    SharePartitionKey,
+    ShareSession,
+    ShareSessionProblem,
+    ShareSessions,
+)
+from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_share_acknowledge import AcknowledgementBatch, read_acknowledgements
+
+# group.share.max.share.sessions
+SESSIONS_MAX: Final = 2_000
+SESSION_CODES: Final = {problem: ErrorCode[problem.name] for problem in ShareSessionProblem}
+
+
+class ShareProblem(msgspec.Struct, frozen=True):
+    code: ErrorCode
+    message: str
+
+
+class SharePlace(msgspec.Struct, frozen=True):
+    """A partition, with its queues and the one of the group."""
+
+    partition: PartitionShell
+    shell: QueueShell
+    definition: QueueDefinition
+
+
+class ShareDesk:
+    def __init__(self, broker: Broker, shares: ShareGroups, authorizer: Authorizer, tasks: TaskSupervisor) -> None:
+        self.broker = broker
+        self._shares = shares
+        self._authorizer = authorizer
+        self._tasks = tasks
+        self._sessions = ShareSessions(SESSIONS_MAX)
+
+    def problem(self, group: str | None, member_id: str | None, context: RequestContext) -> ShareProblem | None:
+        if not group or not member_id:
+            return ShareProblem(ErrorCode.INVALID_REQUEST, "a group id and a member id are needed")
+        if not self._authorizer.authorize(context.principal, Operation.READ, access.group(group)):
+            return ShareProblem(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed to read with this group")
+        return None
+
+    # Sessions
+
+    async def begin(
+        self, group: str, member_id: str, epoch: int, context: RequestContext
+    ) -> ShareSession | ShareProblem:
+        if epoch != OPENING_EPOCH:
+            session = self._sessions.step(group, member_id, epoch)
+            return session if isinstance(session, ShareSession) else _refused(session)
+        before = self._sessions.get(group, member_id)
+        if before is not None:
+            # The member begins anew and has nothing in its hands any more.
+            await self.end(before, is_counted=False)
+        connection = context.connection
+        is_known = self._sessions.knows(connection)
+        opened = self._sessions.open(group, member_id, connection)
+        if isinstance(opened, ShareSessionProblem):
+            return _refused(opened)
+        if not is_known and connection is not None:
+            connection.when_closed(partial(self._on_closed, connection))
+        return opened
+
+    def is_closing(self, epoch: int) -> bool:
+        return epoch == CLOSING_EPOCH
+
+    async def end(self, session: ShareSession, *, is_counted: bool) -> None:
+        """What the member holds is free for others."""
+        self._sessions.end(session)
+        for shell in self._shells_held_by(session):
+            let_go(shell, session.group, session.member_id, is_counted=is_counted)
+            # Not durable is no harm: the locks run out by themselves then.
+            await shell.is_durable()
+
+    def _shells_held_by(self, session: ShareSession) -> list[QueueShell]:
+        """Also of partitions that the member has stopped fetching from."""
+        return [
+            shell
+            for shell in self._shares.queues.loaded_shells()
+            if (queue := shell.queue(session.group)) is not None and queue.holds_any(session.member_id)
+        ]
+
+    def _on_closed(self, connection: object) -> None:
+        for session in self._sessions.end_connection(connection):
+            # Counted: what brought its consumer down must not do so for ever.
+            self._tasks.start("share session ends", self.end(session, is_counted=True))
+
+    # Partitions
+
+    async def find(self, key: SharePartitionKey, session: ShareSession, context: RequestContext) -> SharePlace | ShareProblem:
+        topic = self.broker.topic_by_id(key[0])
+        if topic is None:
+            return ShareProblem(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
+        if not self._authorizer.authorize(context.principal, Operation.READ, topic.resource):
+            return ShareProblem(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to read this topic")
+        partition = topic.partition(key[1])
+        if partition is None:
+            return ShareProblem(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
+        name = QueueName(topic.name, session.group)
+        definition = self._shares.queues.get(name)
+        if definition is None:
+            # Members had it made when they were assigned; whoever is none does not make queues by guessing names.
+            if not self._shares.is_member(session.group, session.member_id):
+                return ShareProblem(ErrorCode.GROUP_ID_NOT_FOUND, "not a member of the share group")
+            definition = await self._shares.queue(name)
+        if definition is None:
+            return ShareProblem(ErrorCode.KAFKA_STORAGE_ERROR, "the group's state cannot be made now")
+        return SharePlace(partition, await self._shares.queues.shell(partition), definition)
+
+    # Settling
+
+    def settle(
+        self, place: SharePlace, session: ShareSession, batches: Iterable[AcknowledgementBatch], *, is_renewing: bool
+    ) -> ShareProblem | None:
+        items = read_acknowledgements(batches, may_renew=is_renewing)
+        if isinstance(items, str):
+            return ShareProblem(ErrorCode.INVALID_REQUEST, items)
+        if is_renewing and not self._shares.may_renew(session.group):
+            return ShareProblem(ErrorCode.INVALID_RECORD_STATE, "the group does not renew locks")
+        outcome = settle(place.shell, session.group, session.member_id, items)
+        if isinstance(outcome, QueueUnavailable):
+            return ShareProblem(ErrorCode.KAFKA_STORAGE_ERROR, outcome.reason)
+        if outcome is not Outcome.DONE:
+            return ShareProblem(ErrorCode.INVALID_RECORD_STATE, "the member does not hold all of these records")
+        return None
+
+
+async def all_durable(touched: Iterable[QueueShell]) -> set[int]:
+    """By `id`, the shells whose journal the disk did not take: nothing decided there since counts."""
+    shells = list({id(shell): shell for shell in touched}.values())
+    if len(shells) == 1:
+        return set() if await shells[0].is_durable() else {id(shells[0])}
+    outcomes = await asyncio.gather(*(shell.is_durable() for shell in shells))
+    return {id(shell) for shell, is_durable in zip(shells, outcomes, strict=True) if not is_durable}
+
+
+def _refused(problem: ShareSessionProblem) -> ShareProblem:
+    return ShareProblem(SESSION_CODES[problem], problem.value)
+
+
+NOT_DURABLE: Final = ShareProblem(ErrorCode.KAFKA_STORAGE_ERROR, "the disk did not take the queue's journal")
