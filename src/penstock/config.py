@@ -18,6 +18,7 @@ import msgspec
 from penstock.base.log_events import LogFormat, LogLevel
 from penstock.broker.broker_config import BrokerConfig
 from penstock.domain.group_values import GroupConfig
+from penstock.domain.share_group import ShareGroupConfig
 from penstock.domain.transaction_rules import TransactionSettings
 from penstock.gateways.http_server import HttpServerConfig
 from penstock.gateways.kafka_server import KafkaServerConfig
@@ -54,6 +55,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: MetricsConfig = MetricsConfig()
     broker: BrokerConfig = BrokerConfig()
     groups: GroupConfig = GroupConfig()
+    share_groups: ShareGroupConfig = ShareGroupConfig()
     transactions: TransactionSettings = TransactionSettings()
     storage: StorageConfig = StorageConfig()
     log: LogEventsConfig = LogEventsConfig()

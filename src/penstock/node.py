@@ -30,6 +30,8 @@ from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.publisher import Publisher
 from penstock.broker.queue_delivery import QueueDelivery
+from penstock.broker.queue_redrive import Redrives
+from penstock.broker.share_groups import ShareGroups
 from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.broker.transaction_metrics import TransactionCollector
 from penstock.cluster.access_catalog import AccessCatalog, AccessChange, AclsChanged
@@ -38,6 +40,7 @@ from penstock.cluster.metadata_store import MetadataStore
 from penstock.cluster.node_registry import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.queue_catalog import QueueCatalog
+from penstock.cluster.redrive_store import RedriveStore
 from penstock.cluster.sqlite_store import SqliteStore
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.config import Config, ConfigError, split_address
@@ -126,11 +129,16 @@ class Node:
         )
         self._undo.push_async_callback(queues.stop)
         await queues.start()
+        delivery = QueueDelivery(queues)
+        redrives = Redrives(queues, delivery, RedriveStore(metadata, keys), clock=self._clock, tasks=self._tasks)
+        await redrives.start()
         access = AccessCatalog(metadata, keys)
         authorizer = await self._follow_access(access, broker)
-        await self._open_http_door(broker, catalog, queues, authorizer)
+        await self._open_http_door(broker, catalog, queues, delivery, redrives, authorizer)
+        shares = ShareGroups(groups, queues, catalog, self._config.share_groups, tasks=self._tasks)
+        await shares.start()
         await self._open_kafka_door(
-            broker, catalog, producer_ids, groups, transactions, markers, access, authorizer, readers
+            broker, catalog, producer_ids, groups, shares, transactions, markers, access, authorizer, readers
         )
         await self._register(NodeRegistry(metadata, keys))
 
@@ -202,7 +210,13 @@ class Node:
         return authorizer
 
     async def _open_http_door(
-        self, broker: Broker, catalog: TopicCatalog, queues: NodeQueues, authorizer: AclAuthorizer
+        self,
+        broker: Broker,
+        catalog: TopicCatalog,
+        queues: NodeQueues,
+        delivery: QueueDelivery,
+        redrives: Redrives,
+        authorizer: AclAuthorizer,
     ) -> None:
         config = self._config.http
         if config.listen in ("", OFF):
@@ -214,7 +228,8 @@ class Node:
             broker=broker,
             topics=catalog,
             queues=queues,
-            delivery=QueueDelivery(queues),
+            delivery=delivery,
+            redrives=redrives,
             publisher=Publisher(),
             authorizer=authorizer,
             request_bytes_max=config.request_bytes_max,
@@ -232,6 +247,7 @@ class Node:
         catalog: TopicCatalog,
         producer_ids: ProducerIds,
         groups: GroupCoordinator,
+        shares: ShareGroups,
         transactions: TransactionCoordinators,
         markers: MarkerWriter,
         access: AccessCatalog,
@@ -246,6 +262,7 @@ class Node:
             catalog=catalog,
             producer_ids=producer_ids,
             groups=groups,
+            shares=shares,
             transactions=transactions,
             markers=markers,
             access=access,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
+from penstock.base.patterns import compile_pattern
 from penstock.broker.broker import Broker
 from penstock.domain import access
 from penstock.domain.access import AllowAll, Authorizer, Operation, Principal
@@ -35,9 +35,8 @@ class BrokerTopics:
         return self._matching(expression, principal, self._broker.generation)
 
     def _match(self, expression: str, principal: str, _generation: int) -> tuple[str, ...] | None:
-        try:
-            pattern = re.compile(expression)
-        except re.error:
+        matches = compile_pattern(expression)
+        if matches is None:
             return None
         kind, _, name = principal.partition(":")
         member = Principal(kind, name)
@@ -45,6 +44,6 @@ class BrokerTopics:
             topic.name
             for topic in self._broker.topics()
             if not is_internal(topic.name)
-            and pattern.fullmatch(topic.name)
+            and matches(topic.name)
             and self.authorizer.authorize(member, Operation.DESCRIBE, access.topic(topic.name))
         )

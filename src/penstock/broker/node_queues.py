@@ -25,6 +25,7 @@ from penstock.broker.queue_mover import QueueMover
 from penstock.broker.queue_reader import QueueReader
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
 from penstock.broker.served_topic import ServedTopic
+from penstock.cluster.metadata_store import StoreUnavailableError
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.queue_catalog import QueueCatalog, QueueChange, QueueRemoved
 from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
@@ -132,7 +133,10 @@ class NodeQueues:
         if self.get(name) is None:
             return False
         for shell in await self.shells(name):
-            await shell.submit(name.group, Close())
+            reply = await shell.submit(name.group, Close())
+            if isinstance(reply, QueueUnavailable):
+                # Or a queue made anew under this name would go on where this one was.
+                raise StoreUnavailableError(reply.reason)
         return await self._queues.delete(name)
 
     async def _open_machines(self, definition: QueueDefinition) -> None:
@@ -146,7 +150,8 @@ class NodeQueues:
     # Shells
 
     async def shell(self, partition: PartitionShell) -> QueueShell:
-        """The queues of a partition; loaded, unless its journal cannot be read."""
+        """The queues of a partition; loaded, unless its journal cannot be read. StoreUnavailableError: there is no
+        journal to be had, or no partition any more."""
         key = (partition.log.home.topic_id, partition.index)
         shell = self._shells.get(key)
         if shell is not None and shell.is_loaded:
@@ -156,7 +161,10 @@ class NodeQueues:
             task = self._loading[key] = self._tasks.start("queue loading", self._load(key, partition))
         await asyncio.shield(task)
         self._loading.pop(key, None)
-        return self._shells[key]
+        shell = self._shells.get(key)
+        if shell is None:
+            raise StoreUnavailableError(f"the queues of {partition.topic}-{partition.index} cannot be opened")
+        return shell
 
     async def shells(self, name: QueueName) -> list[QueueShell]:
         topic = self.broker.topic(name.topic)
@@ -169,6 +177,8 @@ class NodeQueues:
         shell = self._shells.get(key)
         if shell is None:
             companion = await self.broker.companion(partition, CompanionKind.QUEUES)
+            if partition.is_closed:
+                return  # its topic was deleted meanwhile
             shell = self._shells[key] = QueueShell(
                 partition,
                 companion,
@@ -208,18 +218,22 @@ class NodeQueues:
     # What changes elsewhere
 
     def _on_queue_change(self, change: QueueChange) -> None:
-        name = change.definition.name
-        for shell in self._shells.values():
-            if shell.partition.topic != name.topic:
+        """Of this topic only: what is removed may be left from an earlier one of the name."""
+        topic = self.broker.topic_by_id(change.definition.topic_id)
+        for partition in topic.partitions if topic is not None else ():
+            shell = self._shells.get((change.definition.topic_id, partition.index))
+            if shell is None:
                 continue
             if isinstance(change, QueueRemoved):
-                shell.decide(name.group, Close())
-            shell.configure(name.group)
+                shell.decide(change.definition.name.group, Close())
+            shell.configure(change.definition.name.group)
 
     def _on_topic_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved):
             for key in [key for key in self._shells if key[0] == change.topic.topic_id]:
-                self._shells.pop(key).close()
+                shell = self._shells.pop(key)
+                shell.close()
+                shell.reader.forget()
             self._tasks.start("queues of a removed topic", self._forget_topic(change.topic.name))
         elif isinstance(change, PartitionsGrown):
             self._tasks.start("queues of new partitions", self._open_on(change.topic.name))
@@ -227,7 +241,7 @@ class NodeQueues:
     async def _forget_topic(self, topic: str) -> None:
         for definition in self._queues.all():
             if definition.name.topic == topic and self.get(definition.name) is None:
-                await self._queues.delete(definition.name)
+                await self._queues.delete(definition.name, topic_id=definition.topic_id)
 
     async def _open_on(self, topic: str) -> None:
         for definition in self.all():
@@ -238,16 +252,17 @@ class NodeQueues:
 
     async def _tidy(self) -> None:
         for shell in list(self._shells.values()):
-            if shell.partition.log_start > 0:
-                shell.trim()
+            shell.trim()
             await shell.tidy()
 
     async def _reload_lost(self) -> None:
         for shell in [] if self.broker.is_stopping else list(self._shells.values()):
             if shell.is_lost:
-                shell.close()
+                shell.unload()
             if not shell.is_loaded and not shell.partition.is_closed:
                 await self.shell(shell.partition)
+                # Those that were defined while it could not be used.
+                await self._open_on(shell.partition.topic)
 
 
 def _start_offset(definition: QueueDefinition, partition: PartitionShell) -> int:

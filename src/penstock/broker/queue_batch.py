@@ -17,12 +17,11 @@ from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.codec.records import StoredRecord, parse_records, read_payload
 from penstock.domain.aborted_index import AbortedTransaction
-from penstock.domain.lanes import DEFAULT_LANE, lane_of
+from penstock.domain.lanes import DEFAULT_LANE, PRIORITY_HEADER, lane_of
 from penstock.domain.queue_values import NO_KEY, Range, merge_ranges
 
 log = get_logger("queues")
 
-PRIORITY_HEADER: Final = "penstock-priority"
 TTL_HEADER: Final = "penstock-ttl-ms"
 # A decoded message takes about this much beside its bytes.
 RECORD_BYTES: Final = 400
@@ -174,7 +173,7 @@ class BatchCache:
             self._drop(next(iter(self._batches)))
 
     def forget(self, place: Place) -> None:
-        """The log was cut or read again: what was there may be there no longer."""
+        """Everything of a place."""
         for base_offset in list(self._bases.get(place, ())):
             self._drop((place, base_offset))
 

@@ -7,7 +7,8 @@ A consumer that finds nothing waits until one of the partitions has more, a mess
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.partition_read import ReadProblem
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
-from penstock.broker.waiting import Waiter
+from penstock.broker.waiting import Waiter, WaitingRoom
 from penstock.codec.records import StoredRecord
 from penstock.domain.queue import QueueStats
 from penstock.domain.queue_commands import (
@@ -36,21 +37,56 @@ from penstock.domain.queue_definition import QueueDefinition, QueueName
 from penstock.domain.queue_receipt import Receipt
 from penstock.domain.queue_values import HoldKind, Limit
 
-# A look may find only messages that must wait for others; then it looks further, but lets go in between.
+# A look may find only messages that are too old, or must wait for others. Then it looks further, each time at twice as
+# many; a receive that may wait goes on for as long as that brings it forward.
 LOOKS_MAX: Final = 20
+LOOK_COUNT_MAX: Final = 10_000
 
 
-class Message(msgspec.Struct, frozen=True):
+class Source(msgspec.Struct, frozen=True):
+    """What the messages of one delivery share."""
+
+    group: str
+    topic_id: bytes
+    partition: int
+    number: int
+    until_ms: int
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message, delivered."""
 
-    receipt: Receipt
+    source: Source
     record: StoredRecord
     # With this one.
     delivery_count: int
     lane: int
-    until_ms: int
     # About: of a message that has failed before it is when it first did.
     first_delivery_ms: int
+
+    @property
+    def receipt(self) -> Receipt:
+        source = self.source
+        return Receipt(source.group, source.topic_id, source.partition, self.record.offset, source.number)
+
+    @property
+    def until_ms(self) -> int:
+        return self.source.until_ms
+
+
+class Caller:
+    """Who asked for messages. Whoever is gone must not be given any: they would be with nobody until their lease
+    ends."""
+
+    __slots__ = ("is_gone", "room")
+
+    def __init__(self) -> None:
+        self.is_gone = False
+        self.room = WaitingRoom()
+
+    def leave(self) -> None:
+        self.is_gone = True
+        self.room.wake_all()
 
 
 class PeekedMessage(msgspec.Struct, frozen=True):
@@ -80,6 +116,8 @@ class ReceivedMessages(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...] = ()
     # Why there are not more.
     limit: Limit = Limit.NONE
+    # The log goes on behind what was looked at, and nothing of it was for anybody so far.
+    has_more: bool = False
 
 
 class QueueTotals(msgspec.Struct, frozen=True):
@@ -103,7 +141,14 @@ class QueueDelivery:
         self._turns: dict[QueueName, int] = {}
 
     async def receive(
-        self, name: QueueName, *, consumer: str, count_max: int, wait_ms: int = 0, lease_ms: int = 0
+        self,
+        name: QueueName,
+        *,
+        consumer: str,
+        count_max: int,
+        wait_ms: int = 0,
+        lease_ms: int = 0,
+        caller: Caller | None = None,
     ) -> ReceivedMessages | NoSuchQueue | QueueUnavailable:
         definition = self._queues.get(name)
         if definition is None:
@@ -116,15 +161,23 @@ class QueueDelivery:
                 shells = await self._queues.shells(name)
                 waiter.watch(shell.room(name.group) for shell in shells)
                 waiter.watch(shell.partition.readers for shell in shells)
-                waiter.watch((self._broker.stopping,))
+                waiter.watch((self._broker.stopping,) if caller is None else (self._broker.stopping, caller.room))
                 received = await self._take(definition, shells, consumer, count_max, lease_ms)
+                if not isinstance(received, ReceivedMessages):
+                    return received
+                if caller is not None and caller.is_gone:
+                    _give_back(shells, name.group, received.messages)
+                    return ReceivedMessages()
                 left_ms = deadline_ms - clock.monotonic_ms()
-                if not isinstance(received, ReceivedMessages) or received.messages or left_ms <= 0:
+                if received.messages or left_ms <= 0 or self._broker.is_stopping or self._queues.get(name) is None:
                     return received
-                if self._broker.is_stopping or self._queues.get(name) is None:
-                    return received
-                await waiter.wait(left_ms)
+                if received.has_more:
+                    await asyncio.sleep(0)
+                else:
+                    await waiter.wait(left_ms)
                 waiter.leave()
+                # It may have been changed meanwhile.
+                definition = self._queues.get(name) or definition
         finally:
             waiter.leave()
 
@@ -136,36 +189,42 @@ class QueueDelivery:
         self._turns[name] = turn + 1
         messages: list[Message] = []
         limit = Limit.NONE
+        has_more = False
         problem: QueueUnavailable | None = None
         touched: list[QueueShell] = []
-        for index in range(len(shells)):
-            shell = shells[(turn + index) % len(shells)]
-            taken = await self.take_from(
-                shell, definition, consumer=consumer, count_max=count_max - len(messages), lease_ms=lease_ms
-            )
-            if isinstance(taken, QueueUnavailable):
-                # The other partitions are served all the same.
-                problem = taken
-                continue
-            if taken.messages:
-                touched.append(shell)
-                messages += taken.messages
-            limit = limit if limit is not Limit.NONE else taken.limit
-            if len(messages) >= count_max:
-                break
-        for shell in touched:
-            if not await shell.is_durable():
-                return QueueUnavailable("the disk did not take the queue's journal")
+        try:
+            for index in range(len(shells)):
+                shell = shells[(turn + index) % len(shells)]
+                taken = await self.take_from(
+                    shell, definition, consumer=consumer, count_max=count_max - len(messages), lease_ms=lease_ms
+                )
+                if isinstance(taken, QueueUnavailable):
+                    # The other partitions are served all the same.
+                    problem = taken
+                    continue
+                if taken.messages:
+                    touched.append(shell)
+                    messages += taken.messages
+                limit = limit if limit is not Limit.NONE else taken.limit
+                has_more = has_more or taken.has_more
+                if len(messages) >= count_max:
+                    break
+            for shell in touched:
+                if not await shell.is_durable():
+                    return QueueUnavailable("the disk did not take the queue's journal")
+        except asyncio.CancelledError:
+            _give_back(shells, name.group, messages)
+            raise
         if problem is not None and not messages:
             return problem
-        return ReceivedMessages(tuple(messages), limit)
+        return ReceivedMessages(tuple(messages), limit, has_more)
 
     async def take_from(
         self, shell: QueueShell, definition: QueueDefinition, *, consumer: str, count_max: int, lease_ms: int
     ) -> ReceivedMessages | QueueUnavailable:
         """From one partition. The messages must not leave before the shell `is_durable`."""
         group, options = definition.name.group, definition.options
-        for _ in range(LOOKS_MAX):
+        for look in range(LOOKS_MAX):
             queue = shell.queue(group)
             if queue is None or not shell.is_loaded:
                 return QueueUnavailable("the queues of this partition are being loaded")
@@ -175,15 +234,11 @@ class QueueDelivery:
                 return ReceivedMessages(limit=reply.limit) if isinstance(reply, Received) else ReceivedMessages()
             found: tuple[Found, ...] = ()
             if wanted.ready_count < wanted.count:
-                sight = await shell.reader.look(
-                    wanted.cursors,
-                    wanted.count - wanted.ready_count,
-                    ordering=options.ordering,
-                    is_committed_only=options.is_committed_only,
-                )
-                if isinstance(sight, ReadProblem):
-                    return QueueUnavailable(f"the partition's log is {sight.value}")
-                found = sight.found
+                count = min((wanted.count - wanted.ready_count) << look, max(wanted.count, LOOK_COUNT_MAX))
+                sight = await self._look(shell, definition, wanted.cursors, count)
+                if isinstance(sight, QueueUnavailable):
+                    return sight
+                found = sight
             if not found and not wanted.ready_count:
                 return ReceivedMessages()
             reply = shell.decide(group, Receive(consumer, count_max, found, lease_ms))
@@ -195,25 +250,52 @@ class QueueDelivery:
                     return ReceivedMessages(tuple(messages), reply.limit)
             elif reply.limit is not Limit.NONE or queue.wanted(consumer, count_max, 0).cursors == wanted.cursors:
                 return ReceivedMessages(limit=reply.limit)
-        return ReceivedMessages()
+        return ReceivedMessages(has_more=True)
+
+    async def _look(
+        self, shell: QueueShell, definition: QueueDefinition, cursors: Sequence[tuple[int, int]], count: int
+    ) -> tuple[Found, ...] | QueueUnavailable:
+        options = definition.options
+        sight = await shell.reader.look(
+            cursors, count, ordering=options.ordering, is_committed_only=options.is_committed_only
+        )
+        if isinstance(sight, ReadProblem):
+            return QueueUnavailable(f"the partition's log is {sight.value}")
+        # A topic may promise less than the journal does. But a cursor must not come to lie behind the end of a log that
+        # has lost its last messages with the power: whatever is written there later would count as delivered.
+        turn = shell.partition.join_turn_if_unsynced() if sight.found else None
+        if turn is not None and shell.partition.log in await turn.wait():
+            return QueueUnavailable("the disk did not take the messages")
+        return sight.found
 
     async def _load(
         self, shell: QueueShell, group: str, received: Received, *, is_committed_only: bool
     ) -> list[Message]:
         """What was delivered. What is no longer there is settled at once, and never comes back."""
         topic_id, partition = shell.partition.log.home.topic_id, shell.partition.index
+        source = Source(group, topic_id, partition, received.number, received.until_ms)
         messages: list[Message] = []
         gaps: list[Settlement] = []
-        for delivery in received.deliveries:
-            found = await shell.reader.messages(delivery.first, delivery.last, is_committed_only=is_committed_only)
-            if isinstance(found, ReadProblem):
-                # Not settled: the lease runs out, and whoever comes then may find the log well again.
-                continue
-            gaps += _gaps(delivery, found, received.number)
-            for record in found:
-                receipt = Receipt(group, topic_id, partition, record.offset, received.number)
-                first_ms = _first_delivery_ms(shell, group, record.offset, delivery.count)
-                messages.append(Message(receipt, record, delivery.count, delivery.lane, received.until_ms, first_ms))
+        now_ms = shell.now_ms()
+        try:
+            for delivery in received.deliveries:
+                first, last, count, lane = delivery.first, delivery.last, delivery.count, delivery.lane
+                found = await shell.reader.messages(first, last, is_committed_only=is_committed_only)
+                if isinstance(found, ReadProblem):
+                    # Not settled: the lease runs out, and whoever comes then may find the log well again.
+                    continue
+                if len(found) <= last - first:
+                    gaps += _gaps(delivery, found, received.number)
+                if count == 1:
+                    messages += [Message(source, record, 1, lane, now_ms) for record in found]
+                    continue
+                for record in found:
+                    first_ms = _first_delivery_ms(shell, group, record.offset, now_ms)
+                    messages.append(Message(source, record, count, lane, first_ms))
+        except asyncio.CancelledError:
+            ranges = [(delivery.first, delivery.last) for delivery in received.deliveries]
+            shell.decide(group, Settle(tuple(_release(first, last, received.number) for first, last in ranges)))
+            raise
         if gaps:
             shell.decide(group, Settle(tuple(gaps)))
         return messages
@@ -269,7 +351,9 @@ class QueueDelivery:
                     return QueueUnavailable(f"the partition's log is {batch.value}")
                 if batch is None:
                     break
-                for record in batch.between(offset, batch.next_offset - 1)[: count_max - len(seen)]:
+                for record in batch.between(offset, batch.next_offset - 1):
+                    if len(seen) >= count_max:
+                        break
                     view = queue.look_up(record.offset)
                     if view is not None:
                         seen.append(
@@ -332,10 +416,27 @@ class QueueDelivery:
         return None
 
 
-def _first_delivery_ms(shell: QueueShell, group: str, offset: int, count: int) -> int:
-    queue = shell.queue(group) if count > 1 else None
+def _first_delivery_ms(shell: QueueShell, group: str, offset: int, now_ms: int) -> int:
+    queue = shell.queue(group)
     view = queue.look_up(offset) if queue is not None else None
-    return shell.now_ms() if view is None or view.failure is None else view.failure.first_ms
+    return now_ms if view is None or view.failure is None else view.failure.first_ms
+
+
+def _give_back(shells: Iterable[QueueShell], group: str, messages: Sequence[Message]) -> None:
+    """Nobody is there to take them. They count as delivered, as if their lease had run out, but are free at once."""
+    for shell in shells:
+        index = shell.partition.index
+        items = [
+            _release(message.record.offset, message.record.offset, message.source.number)
+            for message in messages
+            if message.source.partition == index
+        ]
+        if items:
+            shell.decide(group, Settle(tuple(items)))
+
+
+def _release(first: int, last: int, number: int) -> Settlement:
+    return Settlement(first, last, Act.RELEASE, number, 0)
 
 
 def _settlement(item: ReceiptSettlement) -> Settlement:

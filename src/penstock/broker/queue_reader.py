@@ -153,8 +153,7 @@ class QueueReader:
         place = Place(self._topic_id, self._partition.index, is_committed_only)
         if self._generation != self._partition.log.generation:
             self._generation = self._partition.log.generation
-            for flavour in (False, True):
-                self._cache.forget(place._replace(is_committed_only=flavour))
+            self.forget()
         known = self._cache.find(place, offset)
         if known is not None:
             return known
@@ -169,6 +168,11 @@ class QueueReader:
         for batch in batches:
             self._cache.put(place, batch)
         return next((batch for batch in batches if batch.next_offset > offset), None)
+
+    def forget(self) -> None:
+        """The log was cut or read again, or is gone: what was there may be there no longer."""
+        for flavour in (False, True):
+            self._cache.forget(Place(self._topic_id, self._partition.index, flavour))
 
     async def _read(self, offset: int, is_committed_only: bool) -> PartitionRead:
         read = self._partition.read(offset, bytes_max=READ_BYTES, is_committed_only=is_committed_only)

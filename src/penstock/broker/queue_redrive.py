@@ -23,7 +23,7 @@ from penstock.broker.queue_shell import QueueUnavailable
 from penstock.cluster.redrive_store import RedriveStore
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
 from penstock.domain.queue_values import Ordering
-from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveFilter, RedriveTask
+from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveFilter, RedriveState, RedriveTask
 from penstock.domain.topic_rules import is_internal
 
 log = get_logger("redrive")
@@ -222,6 +222,9 @@ class Redrives:
         try:
             await run.run()
             log.info("redrive over", task=run.task.id, state=run.task.state, moved=run.task.moved_count)
+        except Exception as error:  # edge of a supervised task: a task that failed can be begun again
+            log.error("redrive failed", task=run.task.id, error=repr(error), exc_info=error)
+            await run.end(RedriveState.FAILED, "something unforeseen, the node's log says more")
         finally:
             self._known[run.task.id] = run.task
             del self._runs[run.task.id]

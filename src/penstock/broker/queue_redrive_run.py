@@ -29,6 +29,8 @@ from penstock.domain.queue_values import Cause, Limit
 from penstock.domain.redrive import Place, RedriveState, RedriveTask, death_of, write_place
 from penstock.domain.topic_rules import is_internal
 
+# Of every task: there is one at a time, and it gives back what one before it could not.
+CONSUMER: Final = "penstock-redrive"
 # One batch of the mover.
 TAKE_COUNT_MAX: Final = MOVE_COUNT_MAX
 # Told to move and not there yet: enough that the mover never waits for us, and little to remember.
@@ -78,6 +80,9 @@ class RedriveRun:
         except RedriveFailure as failure:
             await self._free()
             outcome, reason = RedriveState.FAILED, str(failure)
+        await self.end(outcome, reason)
+
+    async def end(self, outcome: RedriveState, reason: str) -> None:
         self._count(state=outcome, reason=reason, ended_ms=self._clock.now_ms())
         await self._save(self.task)
 
@@ -102,13 +107,16 @@ class RedriveRun:
         end = self.task.ends[index] if index < len(self.task.ends) else 0
         while not self._is_cancelled and end:
             taken = await self._delivery.take_from(
-                shell, self._definition(), consumer=self.task.id, count_max=self._take_count(), lease_ms=LEASE_MS_MAX
+                shell, self._definition(), consumer=CONSUMER, count_max=self._take_count(), lease_ms=LEASE_MS_MAX
             )
             if isinstance(taken, QueueUnavailable):
                 failures += 1
                 if failures >= UNAVAILABLE_MAX:
                     raise RedriveFailure(taken.reason)
                 await self._pause(shell, PATIENCE_MS)
+                continue
+            if not taken.messages and taken.has_more:
+                await self._save_now_and_then()
                 continue
             if not taken.messages:
                 _check_limit(taken.limit)
@@ -166,7 +174,7 @@ class RedriveRun:
         if self.task.target is None and origin_partition is not None and origin_partition < count:
             return Place(name, origin_partition)
         key = message.record.key
-        return Place(name, message.receipt.partition % count if key is None else partition_for_key(key, count))
+        return Place(name, message.source.partition % count if key is None else partition_for_key(key, count))
 
     async def _settle(self, shell: QueueShell, placed: Sequence[tuple[Message, str]]) -> None:
         items = tuple(_runs(placed))
@@ -242,7 +250,7 @@ class RedriveRun:
         if definition is None or definition.topic_id != self.task.topic_id:
             return
         for shell in await self._queues.shells(self.task.source):
-            await shell.submit(self.task.source.group, ConsumerGone(self.task.id))
+            await shell.submit(self.task.source.group, ConsumerGone(CONSUMER))
 
 
 def _check_limit(limit: Limit) -> None:
@@ -254,7 +262,7 @@ def _runs(placed: Sequence[tuple[Message, str]]) -> Iterator[Settlement]:
     """Neighbours with the same place as one item."""
     run: Settlement | None = None
     for message, place in sorted(placed, key=lambda each: each[0].record.offset):
-        offset, number = message.record.offset, message.receipt.number
+        offset, number = message.record.offset, message.source.number
         if run is not None and (run.last + 1, run.number, run.text) == (offset, number, place):
             run = msgspec.structs.replace(run, last=offset)
             continue

@@ -15,6 +15,7 @@ from penstock.broker.partition_read import ReadProblem
 from penstock.broker.queue_delivery import NoSuchQueue, QueueDelivery
 from penstock.broker.queue_shell import QueueShell
 from penstock.codec.records import StoredRecord
+from penstock.domain.lanes import PRIORITY_HEADER, lane_of
 from penstock.domain.queue_definition import DEAD_LETTER_SUFFIX, QueueName
 from penstock.domain.queue_values import HoldKind
 from penstock.domain.redrive import REDRIVE_GROUP, Death, RedriveFilter, death_of
@@ -103,7 +104,7 @@ class DeadLetterScan:
                 return
             for record in batch.between(offset, batch.next_offset - 1):
                 view = queue.look_up(record.offset) if queue is not None else None
-                if queue is not None and view is None and record.offset < queue.cursor():
+                if queue is not None and view is None and record.offset < queue.cursor(_lane_of(record)):
                     continue
                 death = death_of(record.headers)
                 if only.fits(death, key=record.key, timestamp_ms=record.timestamp_ms):
@@ -114,3 +115,7 @@ class DeadLetterScan:
             offset = batch.next_offset
             # What is in memory is read without waiting: others must have their turn too.
             await asyncio.sleep(0)
+
+
+def _lane_of(record: StoredRecord) -> int:
+    return lane_of(dict(record.headers).get(PRIORITY_HEADER))

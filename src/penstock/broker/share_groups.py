@@ -129,6 +129,9 @@ class ShareGroups:
 
     # Queues
 
+    def lock_ms(self, group_id: str) -> int:
+        return queue_options(self._catalog.group_config(group_id)).lease_ms
+
     def may_renew(self, group_id: str) -> bool:
         return may_renew(self._catalog.group_config(group_id))
 

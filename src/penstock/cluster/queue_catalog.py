@@ -148,12 +148,12 @@ class QueueCatalog:
                 return self._known(name)
         raise _contended(key)
 
-    async def delete(self, name: QueueName) -> bool:
-        """False: there was none."""
+    async def delete(self, name: QueueName, *, topic_id: bytes | None = None) -> bool:
+        """False: there was none, or not on the topic that is meant: it was made anew on another of the name."""
         key = self._keys.queue(name)
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._store.get(key)
-            if entry is None:
+            if entry is None or topic_id not in (None, decode(key, entry.value, StoredQueue).topic_id):
                 return False
             result = await self._store.txn([ModRevisionIs(key, entry.mod_revision)], deletes=[key])
             if result.ok:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+PRIORITY_HEADER: Final = "penstock-priority"
 LANE_MIN: Final = 0
 LANE_MAX: Final = 9
 # Of messages that say nothing. In the middle, as with JMS: a message can be less urgent than usual, too.

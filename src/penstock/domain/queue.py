@@ -197,6 +197,10 @@ class Queue:
     def in_flight_count(self) -> int:
         return self._state.live.live_count
 
+    def holds_any(self, consumer: str) -> bool:
+        """Whether messages are with that consumer."""
+        return self._state.live.by_consumer.get(consumer, 0) > 0
+
     @property
     def span_count(self) -> int:
         """What it costs: memory, and the size of a snapshot."""

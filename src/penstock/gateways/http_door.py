@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -12,7 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
+from penstock.broker.queue_delivery import Caller
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.metadata_store import StoreUnavailableError
 from penstock.domain.access import ANONYMOUS, Authorizer, Operation, Resource
@@ -32,6 +35,7 @@ class HttpDoor:
         self.broker = broker
         self._authorizer = authorizer
         self._request_bytes_max = request_bytes_max
+        self._tasks = TaskSupervisor(log)
 
     async def read(self, request: Request, kind: type[BodyT]) -> BodyT:
         data = await self.read_bytes(request)
@@ -51,6 +55,17 @@ class HttpDoor:
         except BodyTooLargeError as error:
             raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", f"the body: {error}") from error
 
+    @contextmanager
+    def attend(self, request: Request) -> Iterator[Caller]:
+        """Who asked, and whether he is still there: uvicorn lets a handler run on when its client has gone. The body
+        must have been read before."""
+        caller = Caller()
+        watching = self._tasks.start("http caller", _watch(request, caller))
+        try:
+            yield caller
+        finally:
+            watching.cancel()
+
     def allow(self, operation: Operation, resource: Resource) -> None:
         if not self._authorizer.authorize(ANONYMOUS, operation, resource):
             detail = f"{operation.name.lower()} of {resource.name} is not allowed"
@@ -61,6 +76,12 @@ class HttpDoor:
         if topic is None:
             raise not_found(f"there is no topic {name!r}")
         return topic
+
+
+async def _watch(request: Request, caller: Caller) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    caller.leave()
 
 
 def endpoint(handler: Endpoint) -> Endpoint:

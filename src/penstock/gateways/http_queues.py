@@ -15,7 +15,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.broker.node_queues import NodeQueues, QueueUnavailable
-from penstock.broker.queue_delivery import Message, NoSuchQueue, PeekedMessage, QueueDelivery, ReceiptSettlement
+from penstock.broker.queue_delivery import (
+    Message,
+    NoSuchQueue,
+    PeekedMessage,
+    QueueDelivery,
+    ReceiptSettlement,
+    ReceivedMessages,
+)
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_commands import Act, Outcome
@@ -89,9 +96,18 @@ class QueueRoutes:
         body = await self._door.read(request, ReceiveRequest)
         if self._queues.get(name) is None:
             await self._make(name, QueueOptions())
-        received = await self._delivery.receive(
-            name, consumer=body.consumer, count_max=body.count, wait_ms=body.wait_ms, lease_ms=body.lease_ms or 0
-        )
+        lease_ms = body.lease_ms or 0
+        received = await self._delivery.receive(name, consumer=body.consumer, count_max=body.count, lease_ms=lease_ms)
+        if body.wait_ms and isinstance(received, ReceivedMessages) and not received.messages:
+            with self._door.attend(request) as caller:
+                received = await self._delivery.receive(
+                    name,
+                    consumer=body.consumer,
+                    count_max=body.count,
+                    wait_ms=body.wait_ms,
+                    lease_ms=lease_ms,
+                    caller=caller,
+                )
         if isinstance(received, NoSuchQueue | QueueUnavailable):
             raise _refusal(received)
         return json_response(ReceiveReply([_delivered(each) for each in received.messages], received.limit.value))

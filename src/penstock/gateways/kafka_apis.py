@@ -11,6 +11,7 @@ from penstock.base.clock import Clock
 from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.marker_writer import MarkerWriter
+from penstock.broker.share_groups import ShareGroups
 from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.cluster.access_catalog import AccessCatalog
 from penstock.cluster.producer_ids import ProducerIds
@@ -19,6 +20,7 @@ from penstock.codec.wire import Request
 from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.codec.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest
+from penstock.codec.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from penstock.codec.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
 from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -29,6 +31,7 @@ from penstock.codec.wire.messages.create_topics import CreateTopicsRequest
 from penstock.codec.wire.messages.delete_acls import DeleteAclsRequest
 from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.codec.wire.messages.delete_records import DeleteRecordsRequest
+from penstock.codec.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest
 from penstock.codec.wire.messages.describe_acls import DescribeAclsRequest
 from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest
@@ -36,6 +39,7 @@ from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest
 from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from penstock.codec.wire.messages.describe_producers import DescribeProducersRequest
+from penstock.codec.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from penstock.codec.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from penstock.codec.wire.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.codec.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -56,6 +60,10 @@ from penstock.codec.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.wire.messages.share_acknowledge import ShareAcknowledgeRequest
+from penstock.codec.wire.messages.share_fetch import ShareFetchRequest
+from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from penstock.codec.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.codec.wire.messages.sync_group import SyncGroupRequest
 from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest
@@ -74,6 +82,10 @@ from penstock.gateways.kafka_metadata import MetadataHandler, NodeAddress
 from penstock.gateways.kafka_offsets import OffsetsHandler
 from penstock.gateways.kafka_produce import ProduceHandler
 from penstock.gateways.kafka_producers import ProducersHandler
+from penstock.gateways.kafka_share_desk import ShareDesk
+from penstock.gateways.kafka_share_fetch import ShareFetchHandler
+from penstock.gateways.kafka_share_groups import ShareGroupsHandler
+from penstock.gateways.kafka_share_offsets import ShareOffsetsHandler
 from penstock.gateways.kafka_topics import TopicsHandler
 from penstock.gateways.kafka_transactions import TransactionsHandler
 from penstock.gateways.kafka_transactions_admin import TransactionsAdminHandler
@@ -90,6 +102,7 @@ def make_handlers(
     catalog: TopicCatalog,
     producer_ids: ProducerIds,
     groups: GroupCoordinator,
+    shares: ShareGroups,
     transactions: TransactionCoordinators,
     markers: MarkerWriter,
     access: AccessCatalog,
@@ -123,7 +136,8 @@ def make_handlers(
         DescribeLogDirsRequest: configs.describe_log_dirs,
         InitProducerIdRequest: ProducersHandler(broker, producer_ids, transactions, authorizer).init_producer_id,
         FindCoordinatorRequest: CoordinatorsHandler(groups, transactions, authorizer, address).find_coordinator,
-        **_group_handlers(broker, groups, authorizer),
+        **_group_handlers(broker, groups, shares, authorizer),
+        **_share_handlers(broker, shares, authorizer, clock),
         **_transaction_handlers(broker, transactions, markers, groups, authorizer),
         **_access_handlers(access, authorizer),
     }
@@ -132,10 +146,27 @@ def make_handlers(
     return {request.api_key: cast(Handler, handler) for request, handler in table.items()}
 
 
-def _group_handlers(broker: Broker, groups: GroupCoordinator, authorizer: Authorizer) -> HandlerTable:
+def _share_handlers(broker: Broker, shares: ShareGroups, authorizer: Authorizer, clock: Clock) -> HandlerTable:
+    members = ShareGroupsHandler(broker, shares, authorizer)
+    messages = ShareFetchHandler(ShareDesk(broker, shares, authorizer), clock)
+    offsets = ShareOffsetsHandler(broker, shares, authorizer)
+    return {
+        ShareGroupHeartbeatRequest: members.share_group_heartbeat,
+        ShareGroupDescribeRequest: members.share_group_describe,
+        ShareFetchRequest: messages.share_fetch,
+        ShareAcknowledgeRequest: messages.share_acknowledge,
+        DescribeShareGroupOffsetsRequest: offsets.describe_share_group_offsets,
+        AlterShareGroupOffsetsRequest: offsets.alter_share_group_offsets,
+        DeleteShareGroupOffsetsRequest: offsets.delete_share_group_offsets,
+    }
+
+
+def _group_handlers(
+    broker: Broker, groups: GroupCoordinator, shares: ShareGroups, authorizer: Authorizer
+) -> HandlerTable:
     members = GroupsHandler(groups, authorizer)
     offsets = GroupOffsetsHandler(broker, groups, authorizer)
-    admin = GroupAdminHandler(broker, groups, authorizer)
+    admin = GroupAdminHandler(broker, groups, shares, authorizer)
     return {
         JoinGroupRequest: members.join_group,
         SyncGroupRequest: members.sync_group,

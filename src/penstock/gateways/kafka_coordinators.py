@@ -1,7 +1,7 @@
 """FindCoordinator: who looks after a group or a transaction.
 
 It is this node, and the internal topic is made and replayed before it is named: the client's next request finds it
-ready. Share groups have nobody yet. FindCoordinator must be there at all events: librdkafka takes a broker without it
+ready. What a share group has done with a partition's messages is known where the partition is: here. FindCoordinator must be there at all events: librdkafka takes a broker without it
 for one that cannot read LZ4, and silently sends such batches uncompressed.
 """
 
@@ -30,7 +30,7 @@ REASONS: Final = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed to see this group",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not allowed to see this transactional id",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not allowed to look for share coordinators",
-    ErrorCode.INVALID_REQUEST: "no such kind of coordinator",
+    ErrorCode.INVALID_REQUEST: "no such kind of coordinator, or no key of it",
 }
 
 
@@ -86,9 +86,15 @@ class CoordinatorsHandler:
             case _ if key_type == SHARE and context.api_version >= SHARE_KEYS_FROM:
                 if not self._may(context, Operation.CLUSTER_ACTION, CLUSTER):
                     return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+                return ErrorCode.NONE if _is_share_key(key) else ErrorCode.INVALID_REQUEST
             case _:
                 return ErrorCode.INVALID_REQUEST
 
     def _may(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
         return self._authorizer.authorize(context.principal, operation, resource)
+
+
+def _is_share_key(key: str) -> bool:
+    """`group:topic id:partition`; brokers of a cluster look for it, clients never do."""
+    parts = key.rsplit(":", 2)
+    return len(parts) == 3 and all(parts) and parts[2].isdecimal()

@@ -7,11 +7,12 @@ other kind is not there. Tools ask the second first, and the first about what it
 from __future__ import annotations
 
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.broker.share_groups import ShareGroups
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages import consumer_group_describe as consumer_wire
 from penstock.codec.wire.messages import describe_groups as classic_wire
@@ -36,20 +37,25 @@ from penstock.domain.group_classic import ClassicState
 from penstock.domain.group_commands import DeleteGroup, Refused
 from penstock.domain.group_description import DEAD, GroupDescription, MemberDescription
 from penstock.domain.group_values import Assignment, GroupKind
+from penstock.domain.share_group import ShareRefused
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_errors import GROUP_CODES
 from penstock.gateways.kafka_metadata import NOT_ASKED
+from penstock.gateways.kafka_store import StoreFailed, ask_store
 
 # DescribeGroups: older ones are told of a group that is not there by its state, Dead.
 NOT_FOUND_FROM: Final = 6
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
+# As ListGroups names their type, and their protocol too.
+SHARE: Final = "share"
 
 
 class GroupAdminHandler:
-    def __init__(self, broker: Broker, groups: GroupCoordinator, authorizer: Authorizer) -> None:
+    def __init__(self, broker: Broker, groups: GroupCoordinator, shares: ShareGroups, authorizer: Authorizer) -> None:
         self._broker = broker
         self._groups = groups
+        self._shares = shares
         self._authorizer = authorizer
 
     # Classic groups
@@ -196,13 +202,16 @@ class GroupAdminHandler:
         types = {kind.lower() for kind in request.types_filter}
         # Who may see the cluster sees every group; others those that they may see.
         sees_all = self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER)
+        found = [ListedGroup(group_id, group.protocol_type, group.state, group.kind) for group_id, group in listed] + [
+            ListedGroup(group_id, SHARE, group.state, SHARE) for group_id, group in self._shares.all()
+        ]
         return ListGroupsResponse(
             groups=[
-                ListedGroup(group_id, found.protocol_type, found.state, found.kind)
-                for group_id, found in sorted(listed, key=itemgetter(0))
-                if (not states or found.state.lower() in states)
-                and (not types or found.kind in types)
-                and (sees_all or self._may(Operation.DESCRIBE, group_id, context))
+                group
+                for group in sorted(found, key=attrgetter("group_id"))
+                if (not states or group.group_state.lower() in states)
+                and (not types or group.group_type in types)
+                and (sees_all or self._may(Operation.DESCRIBE, group.group_id, context))
             ]
         )
 
@@ -213,8 +222,16 @@ class GroupAdminHandler:
     async def _delete(self, group_id: str, context: RequestContext) -> DeletableGroupResult:
         if not self._may(Operation.DELETE, group_id, context):
             return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not isinstance(await self._shares.get(group_id), ShareRefused):
+            return DeletableGroupResult(group_id, await self._delete_share_group(group_id))
         reply = await self._groups.submit(group_id, DeleteGroup())
         return DeletableGroupResult(group_id, GROUP_CODES[reply.error] if isinstance(reply, Refused) else 0)
+
+    async def _delete_share_group(self, group_id: str) -> ErrorCode:
+        refused = await ask_store(self._shares.delete(group_id))
+        if isinstance(refused, StoreFailed):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if refused is None else GROUP_CODES[refused.error]
 
     def _may(self, operation: Operation, group_id: str, context: RequestContext) -> bool:
         return self._authorizer.authorize(context.principal, operation, access.group(group_id))

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
@@ -53,11 +52,10 @@ class SharePlace(msgspec.Struct, frozen=True):
 
 
 class ShareDesk:
-    def __init__(self, broker: Broker, shares: ShareGroups, authorizer: Authorizer, tasks: TaskSupervisor) -> None:
+    def __init__(self, broker: Broker, shares: ShareGroups, authorizer: Authorizer) -> None:
         self.broker = broker
         self._shares = shares
         self._authorizer = authorizer
-        self._tasks = tasks
         self._sessions = ShareSessions(SESSIONS_MAX)
 
     def problem(self, group: str | None, member_id: str | None, context: RequestContext) -> ShareProblem | None:
@@ -69,16 +67,14 @@ class ShareDesk:
 
     # Sessions
 
-    async def begin(
-        self, group: str, member_id: str, epoch: int, context: RequestContext
-    ) -> ShareSession | ShareProblem:
+    def begin(self, group: str, member_id: str, epoch: int, context: RequestContext) -> ShareSession | ShareProblem:
         if epoch != OPENING_EPOCH:
             session = self._sessions.step(group, member_id, epoch)
             return session if isinstance(session, ShareSession) else _refused(session)
         before = self._sessions.get(group, member_id)
         if before is not None:
             # The member begins anew and has nothing in its hands any more.
-            await self.end(before, is_counted=False)
+            self.end(before, is_counted=False)
         connection = context.connection
         is_known = self._sessions.knows(connection)
         opened = self._sessions.open(group, member_id, connection)
@@ -91,13 +87,14 @@ class ShareDesk:
     def is_closing(self, epoch: int) -> bool:
         return epoch == CLOSING_EPOCH
 
-    async def end(self, session: ShareSession, *, is_counted: bool) -> None:
-        """What the member holds is free for others."""
+    def end(self, session: ShareSession, *, is_counted: bool) -> list[QueueShell]:
+        """What the member holds is free for others. Nobody has to wait until that is durable: if it never is, the
+        locks run out by themselves."""
         self._sessions.end(session)
-        for shell in self._shells_held_by(session):
+        shells = self._shells_held_by(session)
+        for shell in shells:
             let_go(shell, session.group, session.member_id, is_counted=is_counted)
-            # Not durable is no harm: the locks run out by themselves then.
-            await shell.is_durable()
+        return shells
 
     def _shells_held_by(self, session: ShareSession) -> list[QueueShell]:
         """Also of partitions that the member has stopped fetching from."""
@@ -110,11 +107,13 @@ class ShareDesk:
     def _on_closed(self, connection: object) -> None:
         for session in self._sessions.end_connection(connection):
             # Counted: what brought its consumer down must not do so for ever.
-            self._tasks.start("share session ends", self.end(session, is_counted=True))
+            self.end(session, is_counted=True)
 
     # Partitions
 
-    async def find(self, key: SharePartitionKey, session: ShareSession, context: RequestContext) -> SharePlace | ShareProblem:
+    async def find(
+        self, key: SharePartitionKey, session: ShareSession, context: RequestContext
+    ) -> SharePlace | ShareProblem:
         topic = self.broker.topic_by_id(key[0])
         if topic is None:
             return ShareProblem(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
@@ -135,6 +134,10 @@ class ShareDesk:
         return SharePlace(partition, await self._shares.queues.shell(partition), definition)
 
     # Settling
+
+    def lock_ms(self, group: str) -> int:
+        """What a reply tells of the time that a member has for what it got."""
+        return self._shares.lock_ms(group)
 
     def settle(
         self, place: SharePlace, session: ShareSession, batches: Iterable[AcknowledgementBatch], *, is_renewing: bool

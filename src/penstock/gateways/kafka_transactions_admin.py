@@ -7,11 +7,11 @@ readers of committed records for ever, and WriteTxnMarkers is how it is ended by
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import groupby
 from typing import Final
 
+from penstock.base.patterns import compile_pattern
 from penstock.broker.broker import Broker
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.partition_shell import PartitionShell
@@ -72,11 +72,9 @@ class TransactionsAdminHandler:
     ) -> ListTransactionsResponse:
         id_matches: Callable[[str], bool] | None = None
         if request.transactional_id_pattern:
-            try:
-                pattern = re.compile(request.transactional_id_pattern)
-            except re.error:
+            id_matches = compile_pattern(request.transactional_id_pattern)
+            if id_matches is None:
                 return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-            id_matches = _whole_match(pattern)
         states = [STATES_BY_LABEL[label] for label in request.state_filters if label in STATES_BY_LABEL]
         found = await self._transactions.list_transactions(
             # Asked for by names that nobody knows is not the same as not asked for.
@@ -225,7 +223,3 @@ def _not_described(transactional_id: str, code: ErrorCode) -> TransactionState:
 
 def _topic_of(place: TopicPartition) -> str:
     return place.topic
-
-
-def _whole_match(pattern: re.Pattern[str]) -> Callable[[str], bool]:
-    return lambda transactional_id: pattern.fullmatch(transactional_id) is not None

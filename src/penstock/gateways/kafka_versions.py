@@ -32,7 +32,7 @@ NAMES_FROM: Final = 3
 LEVEL_ZERO_FROM: Final = 4
 
 # The highest level of each, which is also the one that is switched on: there is no way to choose another.
-FEATURES: Final = {"group.version": 1, "transaction.version": VERSION_TWO}
+FEATURES: Final = {"group.version": 1, "share.version": 1, "transaction.version": VERSION_TWO}
 # Grows when levels change, which they never do while a node runs. A client believes nothing below 0.
 FEATURES_EPOCH: Final = 1
 

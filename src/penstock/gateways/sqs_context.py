@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import msgspec
 
+from penstock.broker.queue_delivery import Caller
 from penstock.codec.sqs.errors import SqsError
 
 ACCOUNT_DEFAULT: Final = "000000000000"
@@ -28,6 +31,8 @@ class SqsContext(msgspec.Struct, frozen=True):
     base_url: str
     region: str = REGION_DEFAULT
     account: str = ACCOUNT_DEFAULT
+    # For what takes long: whether whoever asked is still there.
+    attend: Callable[[], AbstractContextManager[Caller]] = lambda: nullcontext(Caller())
 
     def queue_url(self, queue: str) -> str:
         return f"{self.base_url}/{self.account}/{queue}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -92,7 +93,7 @@ class SqsDoor:
             if isinstance(asked, Unreadable):
                 error = SqsError.MISSING_PARAMETER if asked.is_missing else SqsError.INVALID_PARAMETER_VALUE
                 raise SqsRefusal(error, asked.reason)
-            reply = await self._actions[action](asked, _context_of(request))
+            reply = await self._actions[action](asked, _context_of(request, self._door))
         except SqsRefusal as refusal:
             return _refused(refusal.error, str(refusal), request_id, is_json=is_json)
         except (ProblemError, StoreUnavailableError, MalformedQueryError) as error:
@@ -123,9 +124,10 @@ def _read_form(
     return messages.convert(kind, fields)
 
 
-def _context_of(request: Request) -> SqsContext:
+def _context_of(request: Request, door: HttpDoor) -> SqsContext:
     base_url = f"{request.url.scheme}://{request.url.netloc}"
-    return SqsContext(base_url, region_of(request.headers.get("authorization", "")))
+    region = region_of(request.headers.get("authorization", ""))
+    return SqsContext(base_url, region, attend=partial(door.attend, request))
 
 
 def _error_of(error: Exception) -> SqsError:

@@ -61,7 +61,14 @@ class FifoGate:
             if isinstance(one.outcome, Published):
                 window.note(token, Sent(one.outcome.offset, now_ms), scope=scope)
             placed.append(one)
-        return await self._publisher.settle(placed)
+        outcomes = await self._publisher.settle(placed)
+        if any(
+            isinstance(outcome, NotPublished) and isinstance(each.outcome, Published)
+            for outcome, each in zip(outcomes, placed, strict=True)
+        ):
+            # The disk did not take what was noted. Whoever sends it again must not be told that it is there.
+            self._windows.pop(topic.topic_id, None)
+        return outcomes
 
     async def _windows_of(self, topic: ServedTopic) -> list[DeduplicationWindow]:
         lock = self._locks.setdefault(topic.topic_id, asyncio.Lock())

@@ -158,13 +158,18 @@ class SqsMessages:
             known = attributes_of(definition.options)
             wait_seconds = int(known.get("ReceiveMessageWaitTimeSeconds", DEFAULTS["ReceiveMessageWaitTimeSeconds"]))
         check_seconds("WaitTimeSeconds", wait_seconds, WAIT_SECONDS_MAX)
-        received = await self._delivery.receive(
-            definition.name,
-            consumer=GROUP,
-            count_max=request.max_number_of_messages,
-            wait_ms=wait_seconds * 1000,
-            lease_ms=lease_ms,
-        )
+        count_max = request.max_number_of_messages
+        received = await self._delivery.receive(definition.name, consumer=GROUP, count_max=count_max, lease_ms=lease_ms)
+        if wait_seconds and isinstance(received, ReceivedMessages) and not received.messages:
+            with context.attend() as caller:
+                received = await self._delivery.receive(
+                    definition.name,
+                    consumer=GROUP,
+                    count_max=count_max,
+                    wait_ms=wait_seconds * 1000,
+                    lease_ms=lease_ms,
+                    caller=caller,
+                )
         return messages.ReceiveMessageReply(messages=self._shape(definition, received, request, context))
 
     def _shape(

@@ -26,6 +26,7 @@ from penstock.storage.cleaner_throttle import CleaningStopped
 from penstock.storage.cleaner_writer import CLEANED_SUFFIX, SEGMENT_SUFFIXES, remove_cleaned
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from penstock.storage.lane_file import remove_lane_file
 from penstock.storage.log_removal import remove_segment_files
 from penstock.storage.segment import LOG_SUFFIX, Segment
 from penstock.storage.small_file import TEMPORARY_SUFFIX, read_small_file, write_temporary
@@ -142,6 +143,8 @@ class SegmentReplacement:
         """Blocking. An OSError says that the renames may not be durable: the log must be read again."""
         files = self.log.context.files
         files.sync_directory(self.log.home.directory)
+        # It would not be believed any more: it was made of what the segment was before.
+        remove_lane_file(files, self.segment.prefix)
         for gone in self._replaced[1:]:
             remove_segment_files(files, gone.prefix)
         self._held.clear()

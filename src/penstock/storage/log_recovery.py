@@ -35,6 +35,7 @@ from penstock.storage.cleaner_swap import (
 )
 from penstock.storage.file_protocols import File
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from penstock.storage.lane_file import LANES_SUFFIX, remove_lane_file
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_files import (
     read_epochs,
@@ -152,7 +153,7 @@ class LogRecovery:
         for name in sizes:
             # A checkpoint may have saved the index of a segment that retention removed at the same time.
             if (
-                name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+                name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, LANES_SUFFIX))
                 and f"{name.partition('.')[0]}{LOG_SUFFIX}" not in sizes
             ):
                 self._files.remove(f"{directory}/{name}")
@@ -394,6 +395,7 @@ class LogRecovery:
 
     def _remove(self, base_offset: int) -> None:
         prefix = self._path(base_offset).removesuffix(LOG_SUFFIX)
+        remove_lane_file(self._files, prefix)
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self._files.remove(prefix + suffix)
         self._sizes.pop(base_offset, None)

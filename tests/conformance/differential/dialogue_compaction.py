@@ -6,7 +6,9 @@ import time
 from collections.abc import Sequence
 
 from conformance.differential.talk import Talk, dialogue
+from conformance.differential.transactional_producer import TransactionalProducer, committed
 from penstock.codec.compression import Codec
+from penstock.codec.record_batch import walk_headers
 from penstock.codec.records import Record, build_batch
 from penstock.codec.wire.messages.fetch import FetchRequest
 from penstock.codec.wire.messages.produce import ProduceRequest
@@ -60,9 +62,70 @@ def compacted_topics_are_read(talk: Talk) -> None:
         talk.ask(f"offset at {timestamp}", list_offsets(topic, timestamp))
 
 
+@dialogue(FetchRequest)
+def compacted_topics_with_transactions(talk: Talk) -> None:
+    """What was aborted is gone, what was committed counts, what is open stays."""
+    if talk.version(FetchRequest) not in (4, 18):
+        return
+    topic = talk.topic("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", segment_bytes="1048576")
+    topic_id = talk.ids[topic]
+    producers = {word: TransactionalProducer(talk, word) for word in ("aborts", "commits", "stays")}
+    for producer in producers.values():
+        producer.init("init")
+        producer.add("add", topic, 0)
+    now_ms = int(time.time() * 1000)
+
+    def say(producer: TransactionalProducer | None, *pairs: tuple[bytes, bytes], sequence: int = 0) -> None:
+        records = [Record(value, key=key, timestamp_ms=now_ms) for key, value in pairs]
+        who = (producer.producer_id, producer.epoch, sequence) if producer else (-1, -1, -1)
+        data = build_batch(
+            records,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            base_sequence=who[2],
+            is_transactional=producer is not None,
+        )
+        transaction = producer.transactional_id if producer else None
+        reply = talk.quietly(produce(topic, bytes(data), topic_id=topic_id, transactional_id=transaction))
+        assert reply.responses[0].partition_responses[0].error_code == 0, reply
+
+    say(None, (b"a", b"0"), (b"b", b"0"), (b"c", b"0"))
+    say(producers["aborts"], (b"a", b"aborted"), (b"d", b"aborted"))
+    say(producers["commits"], (b"b", b"committed"), (b"e", b"first"))
+    say(producers["commits"], (b"e", b"second"), sequence=2)
+    producers["aborts"].end("abort", commit=False)
+    producers["commits"].end("commit", commit=True)
+    for word in ("aborts", "commits"):
+        producers[word].settle()
+    say(None, (b"large", b"1" * 700_000))
+    say(None, (b"large", b"2" * 700_000))
+    wait_for_keys(talk, topic, topic_id, [b"a", b"c", b"b", b"e", b"large"])
+    for isolation, word in ((0, "uncommitted"), (1, "committed")):
+        request = committed(topic, topic_id, isolation=isolation)
+        talk.ask(word, request, show=survivors)
+    producers["stays"].end("the open one ends", commit=False)
+
+
+def wait_for_keys(talk: Talk, topic: str, topic_id: bytes, expected: list[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        seen = [key for _, key, _ in survivors(talk.quietly(fetch(topic, 0, topic_id=topic_id)))]
+        # A fetch need not go on into the next segment.
+        if seen[: len(expected)] == expected:
+            return
+        assert time.monotonic() < deadline, f"not compacted within {PATIENCE_SECONDS} s, there is {seen}"
+        time.sleep(0.1)
+
+
 def survivors(reply: object) -> list[tuple[int, bytes | None, bytes | None]]:
     """Which records are there. How they are parted into batches is the cleaner's own affair."""
-    found = records_in(only_partition(reply).records or b"")  # type: ignore[arg-type]
+    data = bytes(only_partition(reply).records or b"")  # type: ignore[arg-type]
+    found = [
+        record
+        for position, header in walk_headers(data)
+        if not header.is_control
+        for record in records_in(data[position : position + header.size_bytes])
+    ]
     return [(record.offset, record.key, record.value and record.value[:5]) for record in found]
 
 

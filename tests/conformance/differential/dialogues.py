@@ -16,6 +16,7 @@ from conformance.differential import (  # noqa: F401
     dialogue_group_offsets,
     dialogue_offsets,
     dialogue_produce,
+    dialogue_time,
     dialogue_topics,
     dialogue_topics_again,
     dialogue_transaction_admin,

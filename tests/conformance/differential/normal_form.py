@@ -29,6 +29,8 @@ _NOW_IS_WITHIN_MS: Final = 3_600_000
 _DRAWN: Final = {"producer_id": "producer", "session_id": "session", "member_id": "member", "leader": "member"}
 # Of KIP-848 groups: a client compares them with each other and with 0 and -1, so where they start means nothing.
 _EPOCHS: Final = frozenset({"member_epoch", "group_epoch", "assignment_epoch"})
+# Lists whose elements have no name and no order.
+_WITHOUT_ORDER: Final = frozenset({"acls", "matching_acls"})
 _SIZES: Final = frozenset({"total_bytes", "usable_bytes", "finalized_features_epoch"})
 
 Tree = Any
@@ -90,6 +92,8 @@ def _list(values: Sequence[Any], symbols: Symbols, field: str) -> Tree:
     if not is_of_messages:
         # Partition numbers come in any order; replicas do not, the first is preferred.
         return sorted(forms) if field == "partitions" else forms
+    if field in _WITHOUT_ORDER:
+        return sorted(forms, key=str)
     names = [_identity(form) for form in forms]
     if None in names:
         return forms

@@ -244,6 +244,7 @@ def _properties(port: int, controller_port: int, data: Path) -> str:
         "group.consumer.assignment.interval.ms": 0,
         "group.consumer.assignor.offload.enable": "false",
         "log.cleaner.backoff.ms": 500,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
         # The records of the dialogues have a fixed day, long past: retention would take them away.
         "log.retention.check.interval.ms": NEVER_MS,
         "log.initial.task.delay.ms": NEVER_MS,

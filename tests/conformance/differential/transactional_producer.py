@@ -37,7 +37,7 @@ class TransactionalProducer:
     def init(self, step: str, **how: Any) -> Any:
         """Waits for as long as a transaction before is being ended; how long that takes is not compared."""
         request = InitProducerIdRequest(
-            transactional_id=self.transactional_id, transaction_timeout_ms=TIMEOUT_MS, **how
+            transactional_id=self.transactional_id, **{"transaction_timeout_ms": TIMEOUT_MS, **how}
         )
         reply = self.talk.ask(step, request, until=is_not_concurrent)
         if reply.error_code == ErrorCode.NONE:

@@ -1,0 +1,286 @@
+"""Dead letters that go back: which, where to, how fast, exactly once, and over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.broker.queue_delivery import ReceiptSettlement
+from penstock.broker.queue_redrive import CannotRedrive, NoSuchLetters, RedriveCount, Redrives, TaskOver, TaskRunning
+from penstock.cluster.keys import KeySpace
+from penstock.cluster.redrive_store import RedriveStore
+from penstock.codec.records import Record, StoredRecord
+from penstock.domain.queue_commands import Act
+from penstock.domain.queue_definition import QueueName, QueueOptions
+from penstock.domain.queue_values import Ordering
+from penstock.domain.redrive import REDRIVE_GROUP, RedriveFilter, RedriveState, RedriveTask
+from support.queue_broker import QueueBroker
+
+DEAD = QueueName("orders-dlq", REDRIVE_GROUP)
+
+
+class RedriveDesk(QueueBroker):
+    async def start(self) -> None:
+        await super().start()
+        assert self.metadata is not None
+        store = RedriveStore(self.metadata, KeySpace())
+        self.redrives = Redrives(self.queues, self.delivery, store, clock=self.clock, tasks=self.tasks)
+        await self.redrives.start()
+
+    async def kill(self, name: QueueName, count: int, *, reason: str = "broken") -> None:
+        """Rejects so many messages, and waits until they are dead letters."""
+        before = await self.redrives.scan.pending_count(DEAD)
+        messages = await self.receive(name, count)
+        items = [ReceiptSettlement(message.receipt, Act.REJECT, None, reason) for message in messages]
+        await self.delivery.settle(name, items)
+        await self.until_pending(before + count)
+
+    async def until_pending(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while (found := await self.redrives.scan.pending_count(DEAD)) != count:
+                assert found <= count, found
+                await asyncio.sleep(0.002)
+
+    async def until_stored(self, topic: str, count: int) -> None:
+        async with asyncio.timeout(10):
+            while (found := len(await self.log_of(topic))) < count:
+                assert found <= count, found
+                await asyncio.sleep(0.002)
+
+    async def dead_letters(self, *values: bytes | Record, partitions: int = 1) -> QueueName:
+        await self.topic("orders", partitions)
+        name = await self.queue("orders")
+        await self.send("orders", list(values))
+        await self.kill(name, len(values))
+        return name
+
+    async def over(self, task: object) -> RedriveTask:
+        assert isinstance(task, RedriveTask), task
+        async with asyncio.timeout(10):
+            while True:
+                found = self.redrives.get(task.id)
+                assert found is not None
+                if found.state.is_over:
+                    return found
+                await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[RedriveDesk]:
+    made = RedriveDesk()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+def values(records: list[StoredRecord]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+async def test_dead_letters_go_back_without_their_death_and_with_their_name(desk: RedriveDesk) -> None:
+    first = Record(value=b"a", key=b"k", timestamp_ms=desk.clock.now_ms(), headers=(("trace", b"1"),))
+    name = await desk.dead_letters(first, b"b")
+    (letter, _) = await desk.log_of("orders-dlq")
+    task = await desk.over(await desk.redrives.begin(DEAD))
+    assert (task.state, task.moved_count, task.looked_count, task.pending_count) == (RedriveState.COMPLETED, 2, 2, 2)
+    *_, again, _ = await desk.log_of("orders")
+    assert (again.value, again.key) == (b"a", b"k")
+    identity = dict(letter.headers)["penstock-message-id"]
+    assert again.headers == (("trace", b"1"), ("penstock-message-id", identity))
+    assert [message.record.value for message in await desk.receive(name)] == [b"a", b"b"]
+    assert await desk.redrives.scan.pending_count(DEAD) == 0
+
+
+async def test_a_second_redrive_finds_nothing_to_do(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"a")
+    await desk.over(await desk.redrives.begin(DEAD))
+    task = await desk.over(await desk.redrives.begin(DEAD))
+    assert (task.state, task.moved_count) == (RedriveState.COMPLETED, 0)
+    assert values(await desk.log_of("orders")) == [b"a", b"a"]
+
+
+async def test_each_goes_back_to_its_own_partition(desk: RedriveDesk) -> None:
+    await desk.topic("orders", 3)
+    name = await desk.queue("orders")
+    for partition in range(3):
+        await desk.send("orders", [b"%d" % partition] * 2, partition)
+    await desk.kill(name, 6)
+    await desk.over(await desk.redrives.begin(DEAD))
+    for partition in range(3):
+        assert values(await desk.log_of("orders", partition)) == [b"%d" % partition] * 4
+
+
+async def test_a_target_takes_them_all(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"a", b"b")
+    await desk.topic("elsewhere", 2)
+    task = await desk.over(await desk.redrives.begin(DEAD, target="elsewhere"))
+    assert task.moved_count == 2
+    assert values(await desk.log_of("elsewhere", 0) + await desk.log_of("elsewhere", 1)) == [b"a", b"b"]
+    assert values(await desk.log_of("orders")) == [b"a", b"b"]
+
+
+async def test_a_filter_leaves_the_others_where_they_are(desk: RedriveDesk) -> None:
+    now_ms = desk.clock.now_ms()
+    records = [Record(value=b"%d" % number, key=b"k%d" % (number % 2), timestamp_ms=now_ms) for number in range(6)]
+    await desk.dead_letters(*records)
+    task = await desk.over(await desk.redrives.begin(DEAD, only=RedriveFilter(key="k1")))
+    assert (task.moved_count, task.skipped_count, task.state) == (3, 3, RedriveState.COMPLETED)
+    assert values(await desk.log_of("orders"))[6:] == [b"1", b"3", b"5"]
+    assert await desk.redrives.count(DEAD, RedriveFilter()) == RedriveCount(3, 3)
+    await desk.over(await desk.redrives.begin(DEAD))
+    assert values(await desk.log_of("orders"))[9:] == [b"0", b"2", b"4"]
+
+
+async def test_filters_by_reason_and_time(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"a", b"b")
+    soon_ms = desk.clock.now_ms() + 60_000
+    for only, fitting in (
+        (RedriveFilter(reason="rejected"), 2),
+        (RedriveFilter(reason="deliveries-exhausted"), 0),
+        (RedriveFilter(until_ms=soon_ms), 2),
+        (RedriveFilter(since_ms=soon_ms), 0),
+        (RedriveFilter(reason="rejected", key="k"), 0),
+    ):
+        assert await desk.redrives.count(DEAD, only) == RedriveCount(2, fitting)
+    assert values(await desk.log_of("orders")) == [b"a", b"b"]
+
+
+async def test_a_redriven_message_that_dies_again_can_be_redriven_again(desk: RedriveDesk) -> None:
+    name = await desk.dead_letters(b"a")
+    for life in range(2, 4):
+        await desk.over(await desk.redrives.begin(DEAD))
+        await desk.kill(name, 1)
+        *_, letter = await desk.log_of("orders-dlq")
+        assert len([header for header in letter.headers if header[0] == "penstock-dead-letter-reason"]) == 1
+        assert len(await desk.log_of("orders-dlq")) == life
+
+
+async def test_what_dies_while_a_task_runs_is_not_of_the_task(desk: RedriveDesk) -> None:
+    name = await desk.dead_letters(b"a", b"b")
+    task = await desk.redrives.begin(DEAD, rate=4)
+    await desk.send("orders", [b"late"])
+    messages = await desk.receive(name, 10)
+    late = [ReceiptSettlement(each.receipt, Act.REJECT) for each in messages if each.record.value == b"late"]
+    await desk.delivery.settle(name, late)
+    done = await desk.over(task)
+    assert done.moved_count == 2
+    await desk.until_pending(1)
+
+
+async def test_one_task_at_a_time_and_a_cancelled_one_leaves_the_rest(desk: RedriveDesk) -> None:
+    await desk.dead_letters(*[b"%d" % number for number in range(20)])
+    task = await desk.redrives.begin(DEAD, rate=1)
+    assert isinstance(task, RedriveTask)
+    second = await desk.redrives.begin(DEAD)
+    assert isinstance(second, TaskRunning)
+    await desk.redrives.cancel(task.id)
+    over = await desk.over(task)
+    assert over.state is RedriveState.CANCELLED
+    assert over.moved_count <= 2
+    assert isinstance(await desk.redrives.cancel(task.id), TaskOver)
+    rest = await desk.over(await desk.redrives.begin(DEAD))
+    assert rest.moved_count == 20 - over.moved_count
+    assert len(await desk.log_of("orders")) == 40
+
+
+async def test_a_rate_is_kept(desk: RedriveDesk) -> None:
+    await desk.dead_letters(*[b"%d" % number for number in range(30)])
+    begun_ms = desk.clock.monotonic_ms()
+    task = await desk.over(await desk.redrives.begin(DEAD, rate=100))
+    took_ms = desk.clock.monotonic_ms() - begun_ms
+    assert task.moved_count == 30
+    # Three steps of ten: the first goes at once.
+    assert 180 <= took_ms < 3_000
+
+
+async def test_a_task_goes_on_after_a_restart_and_nothing_is_lost_or_doubled(desk: RedriveDesk) -> None:
+    sent = [b"%d" % number for number in range(60)]
+    await desk.dead_letters(*sent)
+    task = await desk.redrives.begin(DEAD, rate=200)
+    assert isinstance(task, RedriveTask)
+    for _ in range(3):
+        await desk.until_stored("orders", min(len(await desk.log_of("orders")) + 1, 120))
+        await desk.restart()
+    over = await desk.over(task)
+    assert over.state is RedriveState.COMPLETED
+    assert values(await desk.log_of("orders"))[60:] == sent
+
+
+async def test_a_message_that_tells_no_origin_stays(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"a")
+    await desk.send("orders-dlq", [b"stray"])
+    task = await desk.over(await desk.redrives.begin(DEAD))
+    assert (task.state, task.moved_count, task.lost_count) == (RedriveState.FAILED, 1, 1)
+    assert "no topic of origin" in task.reason
+    await desk.topic("elsewhere")
+    task = await desk.over(await desk.redrives.begin(DEAD, target="elsewhere"))
+    assert (task.state, task.moved_count) == (RedriveState.COMPLETED, 1)
+
+
+async def test_an_origin_of_the_brokers_own_is_no_origin(desk: RedriveDesk) -> None:
+    await desk.topic("orders-dlq")
+    forged = Record(value=b"x", timestamp_ms=1, headers=(("penstock-origin-topic", b"__consumer_offsets"),))
+    await desk.send("orders-dlq", [forged])
+    task = await desk.over(await desk.redrives.begin(DEAD))
+    assert (task.moved_count, task.lost_count) == (0, 1)
+
+
+async def test_what_the_target_refuses_goes_home(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"small", b"x" * 5_000, b"tiny")
+    await desk.topic("elsewhere", 1, max_message_bytes="2000")
+    task = await desk.over(await desk.redrives.begin(DEAD, target="elsewhere"))
+    assert task.state is RedriveState.COMPLETED
+    assert values(await desk.log_of("elsewhere")) == [b"small", b"tiny"]
+    *_, last = await desk.log_of("orders-dlq")
+    assert last.value == b"x" * 5_000
+    assert dict(last.headers)["penstock-origin-topic"] == b"orders"
+    assert await desk.redrives.scan.pending_count(DEAD) == 1
+
+
+async def test_a_dead_letter_does_not_expire_and_lives_as_long_again(desk: RedriveDesk) -> None:
+    mortal = Record(value=b"a", timestamp_ms=desk.clock.now_ms(), headers=(("penstock-ttl-ms", b"500"),))
+    await desk.dead_letters(mortal)
+    (letter,) = await desk.log_of("orders-dlq")
+    assert "penstock-ttl-ms" not in dict(letter.headers)
+    task = await desk.over(await desk.redrives.begin(DEAD))
+    assert task.moved_count == 1
+    *_, again = await desk.log_of("orders")
+    assert dict(again.headers)["penstock-ttl-ms"] == b"500"
+
+
+async def test_purge_drops_what_is_pending(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"a", b"b")
+    assert await desk.redrives.purge(DEAD) == 2
+    assert await desk.redrives.count(DEAD, RedriveFilter()) == RedriveCount(0, 0)
+    task = await desk.over(await desk.redrives.begin(DEAD))
+    assert task.moved_count == 0
+
+
+async def test_what_makes_no_sense_is_refused(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"a")
+    assert isinstance(await desk.redrives.begin(QueueName("missing", REDRIVE_GROUP)), NoSuchLetters)
+    assert isinstance(await desk.redrives.begin(QueueName("orders-dlq", "nobody")), NoSuchLetters)
+    assert isinstance(await desk.redrives.count(QueueName("missing", REDRIVE_GROUP), RedriveFilter()), NoSuchLetters)
+    for target in ("missing", "orders-dlq", "__consumer_offsets"):
+        assert isinstance(await desk.redrives.begin(DEAD, target=target), CannotRedrive)
+    assert isinstance(await desk.redrives.begin(DEAD, rate=-1), CannotRedrive)
+    keyed = await desk.queue("orders-dlq", "keyed", QueueOptions(ordering=Ordering.KEY))
+    assert isinstance(await desk.redrives.begin(keyed, only=RedriveFilter(key="k")), CannotRedrive)
+
+
+async def test_a_queue_of_a_consumer_can_be_the_source(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"a", b"b")
+    watchers = await desk.queue("orders-dlq", "watchers")
+    (held,) = await desk.receive(watchers, 1)
+    task = await desk.over(await desk.redrives.begin(watchers))
+    assert (task.moved_count, task.state) == (1, RedriveState.COMPLETED)
+    assert values(await desk.log_of("orders"))[2:] == [b"b"]
+    assert held.record.value == b"a"
+
+
+async def test_dead_letter_topics_are_listed_with_where_their_letters_come_from(desk: RedriveDesk) -> None:
+    name = await desk.dead_letters(b"a")
+    (found,) = await desk.redrives.scan.topics()
+    assert (found.topic, found.pending_count, found.stored_count, found.sources) == ("orders-dlq", 1, 1, (name,))
