@@ -1,8 +1,10 @@
 """FindCoordinator: who looks after a group or a transaction.
 
 It is this node, and the internal topic is made and replayed before it is named: the client's next request finds it
-ready. What a share group has done with a partition's messages is known where the partition is: here. FindCoordinator must be there at all events: librdkafka takes a broker without it
-for one that cannot read LZ4, and silently sends such batches uncompressed.
+ready. What a share group has done with a partition's messages is known where the partition is, which is here too.
+
+FindCoordinator must be there at all events: librdkafka takes a broker without it for one that cannot read LZ4, and
+silently sends such batches uncompressed.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ async def test_clients_are_told_that_version_two_is_switched_on(talk: Conversati
     finalized = {
         feature.name: (feature.min_version_level, feature.max_version_level) for feature in reply.finalized_features
     }
-    assert finalized == {"group.version": (1, 1), "transaction.version": (2, 2)}
+    assert finalized == {"group.version": (1, 1), "share.version": (1, 1), "transaction.version": (2, 2)}
     supported = {feature.name: (feature.min_version, feature.max_version) for feature in reply.supported_features}
     # A level of 0 is more than clients of version 3 can read.
     assert supported == ({"group.version": (0, 1), "transaction.version": (0, 2)} if version >= 4 else {})
