@@ -91,7 +91,8 @@ async def test_clients_are_told_that_version_two_is_switched_on(talk: Conversati
     assert finalized == {"group.version": (1, 1), "share.version": (1, 1), "transaction.version": (2, 2)}
     supported = {feature.name: (feature.min_version, feature.max_version) for feature in reply.supported_features}
     # A level of 0 is more than clients of version 3 can read.
-    assert supported == ({"group.version": (0, 1), "transaction.version": (0, 2)} if version >= 4 else {})
+    told = {"group.version": (0, 1), "share.version": (0, 1), "transaction.version": (0, 2)}
+    assert supported == (told if version >= 4 else {})
     assert reply.finalized_features_epoch >= 0
 
 
