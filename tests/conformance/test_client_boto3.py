@@ -99,7 +99,7 @@ def test_a_message_that_is_not_deleted_comes_back(sqs: Any) -> None:
     sqs.delete_message(QueueUrl=url, ReceiptHandle=first["ReceiptHandle"])
     with pytest.raises(ClientError) as error:
         sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=first["ReceiptHandle"], VisibilityTimeout=0)
-    assert code_of(error) == "AWS.SimpleNodeQueues.MessageNotInflight"
+    assert code_of(error) == "AWS.SimpleQueueService.MessageNotInflight"
     sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=second["ReceiptHandle"], VisibilityTimeout=0)
     assert len(receive(sqs, url)) == 1
 
@@ -138,16 +138,16 @@ def test_batches_fail_in_parts(sqs: Any) -> None:
 @pytest.mark.parametrize(
     ("entries", "code"),
     [
-        ([], "AWS.SimpleNodeQueues.EmptyBatchRequest"),
+        ([], "AWS.SimpleQueueService.EmptyBatchRequest"),
         (
             [{"Id": str(n), "MessageBody": "x"} for n in range(11)],
-            "AWS.SimpleNodeQueues.TooManyEntriesInBatchRequest",
+            "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
         ),
-        ([{"Id": "a", "MessageBody": "x"}] * 2, "AWS.SimpleNodeQueues.BatchEntryIdsNotDistinct"),
-        ([{"Id": "a b", "MessageBody": "x"}], "AWS.SimpleNodeQueues.InvalidBatchEntryId"),
+        ([{"Id": "a", "MessageBody": "x"}] * 2, "AWS.SimpleQueueService.BatchEntryIdsNotDistinct"),
+        ([{"Id": "a b", "MessageBody": "x"}], "AWS.SimpleQueueService.InvalidBatchEntryId"),
         (
             [{"Id": str(n), "MessageBody": "x" * 600_000} for n in range(2)],
-            "AWS.SimpleNodeQueues.BatchRequestTooLong",
+            "AWS.SimpleQueueService.BatchRequestTooLong",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_errors_are_the_ones_that_applications_catch(sqs: Any) -> None:
     for parameters, code in [
         ({"MessageBody": "x" * 1_048_577}, "InvalidParameterValue"),
         ({"MessageBody": "a\x00"}, "InvalidMessageContents"),
-        ({"MessageBody": "a", "DelaySeconds": 5}, "AWS.SimpleNodeQueues.UnsupportedOperation"),
+        ({"MessageBody": "a", "DelaySeconds": 5}, "AWS.SimpleQueueService.UnsupportedOperation"),
         ({"MessageBody": ""}, "MissingParameter"),
     ]:
         with pytest.raises(ClientError) as error:
@@ -284,7 +284,7 @@ def test_the_older_protocol_says_the_same(sqs: Any, node: NodeProcess) -> None:
         assert "<Body>by form &amp; &lt;xml&gt;</Body>" in received.text
         missing = http.post("/", data={"Action": "GetQueueUrl", "QueueName": "nowhere"})
         assert missing.status_code == 400
-        assert "<Code>AWS.SimpleNodeQueues.NonExistentQueue</Code>" in missing.text
+        assert "<Code>AWS.SimpleQueueService.NonExistentQueue</Code>" in missing.text
 
 
 def test_everything_is_found_again_after_a_kill(tmp_path: Path) -> None:

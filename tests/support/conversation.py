@@ -25,6 +25,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.share_groups import ShareGroups
 from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.cluster.topic_catalog import Created, TopicCatalog
 from penstock.codec import wire
@@ -131,6 +132,7 @@ class TalkingNode(Node):
     catalog: TopicCatalog
     transactions: TransactionCoordinators
     markers: MarkerWriter
+    shares: ShareGroups
     server: KafkaServer
 
     async def _open_kafka_door(self, broker: Broker, catalog: TopicCatalog, *others: Any) -> None:
@@ -138,6 +140,7 @@ class TalkingNode(Node):
         self.catalog = catalog
         self.transactions = next(part for part in others if isinstance(part, TransactionCoordinators))
         self.markers = next(part for part in others if isinstance(part, MarkerWriter))
+        self.shares = next(part for part in others if isinstance(part, ShareGroups))
 
         def remember(*arguments: Any) -> KafkaServer:
             self.server = KafkaServer(*arguments)

@@ -6,8 +6,9 @@ from typing import Final
 
 from penstock.broker.append_outcome import AppendRefused, Refusal
 from penstock.codec.columns_keys import null_keys
-from penstock.codec.record_batch import ATTRIBUTE_CODEC_MASK, MAGIC, BatchHeader, BatchProblem
-from penstock.codec.records import read_payload
+from penstock.codec.record_batch import ATTRIBUTE_CODEC_MASK, MAGIC, NO_TIMESTAMP, BatchHeader, BatchProblem
+from penstock.codec.records import read_payload, read_records
+from penstock.domain.config_definition import LONG_MAX
 from penstock.domain.producer_sequence import InvalidProducerEpoch, OutOfOrderSequence
 from penstock.domain.topic_config import TopicConfig
 from penstock.domain.transaction_partition import (
@@ -26,8 +27,9 @@ ProducerVerdict = (
 )
 
 
-def refuse_batch(header: BatchHeader, size_bytes: int, config: TopicConfig, now_ms: int) -> AppendRefused | None:
+def refuse_batch(header: BatchHeader, records: memoryview, config: TopicConfig, now_ms: int) -> AppendRefused | None:
     """Of a batch that is not quite as nearly every one is; None: there is nothing wrong with it."""
+    size_bytes = len(records)
     if header.size_bytes != size_bytes:
         return AppendRefused(Refusal.INVALID, f"one batch is expected, {size_bytes} bytes hold {header.size_bytes}")
     if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
@@ -46,26 +48,38 @@ def refuse_batch(header: BatchHeader, size_bytes: int, config: TopicConfig, now_
         return AppendRefused(Refusal.INVALID, "a transactional batch without a producer id")
     if header.attributes & ATTRIBUTE_CODEC_MASK > CODEC_LAST:
         return AppendRefused(Refusal.UNSUPPORTED_CODEC, f"compression codec {header.codec} is not known")
-    return None if config.uses_log_append_time else _refuse_timestamp(header, config, now_ms)
+    return None if config.uses_log_append_time else _refuse_timestamps(header, records, config, now_ms)
 
 
-def _refuse_timestamp(header: BatchHeader, config: TopicConfig, now_ms: int) -> AppendRefused | None:
-    if header.max_timestamp < 0:
+def _refuse_timestamps(
+    header: BatchHeader, records: memoryview, config: TopicConfig, now_ms: int
+) -> AppendRefused | None:
+    """Opens the batch only where its header cannot tell: it knows the youngest record, and not the oldest."""
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    earliest_ms = now_ms - config.message_timestamp_before_max_ms
+    if header.max_timestamp <= latest_ms and config.message_timestamp_before_max_ms == LONG_MAX:
         return None
-    ahead_ms = header.max_timestamp - now_ms
-    if ahead_ms > config.message_timestamp_after_max_ms:
-        return AppendRefused(
-            Refusal.BAD_TIMESTAMP,
-            f"timestamp {header.max_timestamp} lies {ahead_ms} ms ahead, "
-            f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}",
-        )
-    if -ahead_ms > config.message_timestamp_before_max_ms:
-        return AppendRefused(
-            Refusal.BAD_TIMESTAMP,
-            f"timestamp {header.max_timestamp} lies {-ahead_ms} ms back, "
-            f"message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}",
-        )
-    return None
+    found = read_records(records)
+    if isinstance(found, BatchProblem):
+        return AppendRefused(Refusal.INVALID, found.reason)
+    outside = [
+        (place, record.timestamp_ms)
+        for place, record in enumerate(found)
+        if record.timestamp_ms != NO_TIMESTAMP and not earliest_ms <= record.timestamp_ms <= latest_ms
+    ]
+    if not outside:
+        return None
+    timestamp_ms = outside[0][1]
+    name, limit_ms = (
+        ("after", config.message_timestamp_after_max_ms)
+        if timestamp_ms > latest_ms
+        else ("before", config.message_timestamp_before_max_ms)
+    )
+    reason = (
+        f"timestamp {timestamp_ms} lies {abs(timestamp_ms - now_ms)} ms {'ahead' if name == 'after' else 'back'}, "
+        f"message.timestamp.{name}.max.ms is {limit_ms}"
+    )
+    return AppendRefused(Refusal.BAD_TIMESTAMP, reason, tuple(place for place, _ in outside))
 
 
 def refuse_keyless(records: memoryview, header: BatchHeader) -> AppendRefused | None:

@@ -21,6 +21,7 @@ from penstock.broker.companion import CompanionKind
 from penstock.broker.journal import JournalLostError
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_batch import BatchCache
+from penstock.broker.queue_lanes import LaneIndex, LaneScans
 from penstock.broker.queue_mover import QueueMover
 from penstock.broker.queue_reader import QueueReader
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
@@ -71,6 +72,7 @@ class NodeQueues:
         self._tasks = tasks
         self._chance = chance or random.SystemRandom().random
         self._cache = BatchCache(CACHE_BYTES_MAX)
+        self._lane_scans = LaneScans(readers, tasks)
         self._mover = QueueMover(broker, producer_ids, find_target=self._dead_letter_target, tasks=tasks)
         self._shells: dict[tuple[bytes, int], QueueShell] = {}
         # One load of a shell at a time, and everybody who wants it waits for the same.
@@ -179,15 +181,17 @@ class NodeQueues:
             companion = await self.broker.companion(partition, CompanionKind.QUEUES)
             if partition.is_closed:
                 return  # its topic was deleted meanwhile
+            lanes = LaneIndex(partition, self._lane_scans)
             shell = self._shells[key] = QueueShell(
                 partition,
                 companion,
-                QueueReader(partition, key[0], self._cache, self._readers),
+                QueueReader(partition, key[0], self._cache, self._readers, lanes=lanes),
                 clock=self._steady,
                 config_of=lambda group: self._config_of(QueueName(partition.topic, group)),
                 mover=self._mover.wake,
                 chance=self._chance,
             )
+            lanes.on_progress = shell.wake_all
         try:
             await shell.load()
         except JournalLostError as error:

@@ -48,6 +48,7 @@ from penstock.codec.record_batch import (
     patch_log_append_time,
 )
 from penstock.domain.aborted_index import AbortedTransaction
+from penstock.domain.config_definition import LONG_MAX
 from penstock.domain.producer_sequence import Accept, Duplicate
 from penstock.domain.topic_config import TopicConfig
 from penstock.domain.transaction_partition import Admitted, MarkerStored, WriteMarker
@@ -115,7 +116,9 @@ class PartitionShell:
         self._is_synced = config.durability == "fsync"
         self._dates_records = config.uses_log_append_time
         self._after_ms_max = config.message_timestamp_after_max_ms
-        self._before_ms_max = config.message_timestamp_before_max_ms
+        # How old its oldest record is a batch does not say: where there is a limit, every batch is looked into.
+        is_unlimited = config.message_timestamp_before_max_ms == LONG_MAX
+        self._before_ms_max = LONG_MAX if is_unlimited else -LONG_MAX
         self._is_compacted = config.is_compacted
         self.log.config = log_config(config)
 
@@ -146,7 +149,7 @@ class PartitionShell:
         if isinstance(header, BatchProblem):
             return refuse_unreadable(records, header)
         if not self._is_ordinary(header, len(records)):
-            refused = refuse_batch(header, len(records), self._config, self._clock.now_ms())
+            refused = refuse_batch(header, records, self._config, self._clock.now_ms())
             if refused is not None:
                 return refused
         if self._is_compacted:

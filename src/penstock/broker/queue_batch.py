@@ -174,14 +174,14 @@ class BatchCache:
 
     def forget(self, place: Place) -> None:
         """Everything of a place."""
-        for base_offset in list(self._bases.get(place, ())):
-            self._drop((place, base_offset))
+        for base_offset in self._bases.pop(place, ()):
+            self._bytes -= self._batches.pop((place, base_offset)).cost_bytes
 
     def _drop(self, key: tuple[Place, int]) -> None:
         self._bytes -= self._batches.pop(key).cost_bytes
         place, base_offset = key
         bases = self._bases[place]
-        bases.remove(base_offset)
+        del bases[bisect_left(bases, base_offset)]
         if not bases:
             del self._bases[place]
 

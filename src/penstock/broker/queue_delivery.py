@@ -18,6 +18,7 @@ from penstock.broker.partition_read import ReadProblem
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
 from penstock.broker.waiting import Waiter, WaitingRoom
 from penstock.codec.records import StoredRecord
+from penstock.domain.lanes import DEFAULT_LANE, PRIORITY_HEADER, lane_of
 from penstock.domain.queue import QueueStats
 from penstock.domain.queue_commands import (
     Act,
@@ -35,7 +36,7 @@ from penstock.domain.queue_commands import (
 )
 from penstock.domain.queue_definition import QueueDefinition, QueueName
 from penstock.domain.queue_receipt import Receipt
-from penstock.domain.queue_values import HoldKind, Limit
+from penstock.domain.queue_values import HoldKind, Limit, Ordering
 
 # A look may find only messages that are too old, or must wait for others. Then it looks further, each time at twice as
 # many; a receive that may wait goes on for as long as that brings it forward.
@@ -233,12 +234,17 @@ class QueueDelivery:
                 reply = shell.decide(group, Receive(consumer, count_max, ()))
                 return ReceivedMessages(limit=reply.limit) if isinstance(reply, Received) else ReceivedMessages()
             found: tuple[Found, ...] = ()
-            if wanted.ready_count < wanted.count:
-                count = min((wanted.count - wanted.ready_count) << look, max(wanted.count, LOOK_COUNT_MAX))
+            # Also when enough come back: something more urgent may be among those that nobody has seen.
+            if wanted.ready_count < wanted.count or options.ordering is Ordering.NONE:
+                missing = max(wanted.count - wanted.ready_count, 1)
+                count = min(missing << look, max(wanted.count, LOOK_COUNT_MAX))
                 sight = await self._look(shell, definition, wanted.cursors, count)
-                if isinstance(sight, QueueUnavailable):
+                if queue.has_gone_back(wanted.cursors):
+                    continue
+                if not isinstance(sight, QueueUnavailable):
+                    found = sight
+                elif not wanted.ready_count:
                     return sight
-                found = sight
             if not found and not wanted.ready_count:
                 return ReceivedMessages()
             reply = shell.decide(group, Receive(consumer, count_max, found, lease_ms))
@@ -342,7 +348,8 @@ class QueueDelivery:
             queue = shell.queue(name.group)
             if queue is None:
                 continue
-            offset, cursor = queue.finished_below, queue.cursor()
+            offset = queue.finished_below
+            is_in_lanes = definition.options.ordering is Ordering.NONE
             while len(seen) < count_max:
                 batch = await shell.reader.batch_at(
                     max(offset, shell.partition.log_start), is_committed_only=definition.options.is_committed_only
@@ -366,7 +373,7 @@ class QueueDelivery:
                                 view.until_ms,
                             )
                         )
-                    elif record.offset >= cursor:
+                    elif record.offset >= queue.cursor(_lane_of(record) if is_in_lanes else DEFAULT_LANE):
                         seen.append(PeekedMessage(shell.partition.index, record, None))
                 offset = batch.next_offset
         return seen
@@ -414,6 +421,10 @@ class QueueDelivery:
             if isinstance(reply, QueueUnavailable):
                 return reply
         return None
+
+
+def _lane_of(record: StoredRecord) -> int:
+    return lane_of(dict(record.headers).get(PRIORITY_HEADER))
 
 
 def _first_delivery_ms(shell: QueueShell, group: str, offset: int, now_ms: int) -> int:

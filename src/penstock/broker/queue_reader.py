@@ -8,8 +8,9 @@ became stale meanwhile it does not use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -17,6 +18,8 @@ import msgspec
 from penstock.broker.partition_read import PartitionRead, ReadProblem
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_batch import BatchCache, Place, QueueBatch, is_aborted
+from penstock.broker.queue_lane_look import LaneLook
+from penstock.broker.queue_lanes import LaneIndex
 from penstock.codec.record_batch import walk_headers
 from penstock.codec.records import StoredRecord
 from penstock.domain.lanes import DEFAULT_LANE
@@ -24,8 +27,6 @@ from penstock.domain.queue_commands import Found
 from penstock.domain.queue_values import Ordering, Range
 
 READ_BYTES: Final = 1024 * 1024
-# One look, unless it is told otherwise.
-LOOK_BYTES_MAX: Final = 16 * 1024 * 1024
 # Decompressing and cutting apart more than this would hold the loop for a millisecond.
 LOOP_BYTES_MAX: Final = 64 * 1024
 # With ordering by key one receive looks at no more messages: their hashes become part of the journal.
@@ -51,56 +52,87 @@ class Sight(msgspec.Struct, frozen=True):
         return not self.batches
 
 
+class _Reading:
+    """A read that is under way, and who waits for what it brings."""
+
+    __slots__ = ("_waiting", "offset")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def wait(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def end(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+
 class QueueReader:
-    def __init__(self, partition: PartitionShell, topic_id: bytes, cache: BatchCache, readers: Executor) -> None:
+    def __init__(
+        self,
+        partition: PartitionShell,
+        topic_id: bytes,
+        cache: BatchCache,
+        readers: Executor,
+        *,
+        lanes: LaneIndex | None = None,
+    ) -> None:
+        """Without an index, lanes are seen only where the default one looks."""
+        self.lanes = lanes
         self._partition = partition
         self._topic_id = topic_id
         self._cache = cache
         self._readers = readers
         self._generation = partition.log.generation
+        # By flavour, what is being read.
+        self._readings: dict[bool, _Reading] = {}
 
     async def look(
-        self, cursors: Sequence[tuple[int, int]], count: int, *, ordering: Ordering, is_committed_only: bool
+        self,
+        cursors: Sequence[tuple[int, int]],
+        count: int,
+        *,
+        ordering: Ordering,
+        is_committed_only: bool,
+        bytes_max: int = LOOK_BYTES_MAX,
     ) -> Sight | ReadProblem:
         """About `count` messages from each lane's cursor on, and whatever unknown lanes have where the default one
         looks: a message that its cursor passes unnoticed would be lost."""
         known = dict(cursors)
         cursor = known.setdefault(DEFAULT_LANE, 0)
-        others = [lane for lane in sorted(known, reverse=True) if lane != DEFAULT_LANE]
-        batches = await self._scan(cursor, count, is_committed_only, elsewhere=others)
+        elsewhere = () if ordering is Ordering.KEY else [lane for lane in known if lane != DEFAULT_LANE]
+        batches = await self._scan(cursor, count, is_committed_only, bytes_max, elsewhere)
         if isinstance(batches, ReadProblem):
             return batches
         if ordering is Ordering.KEY:
             found = await self._by_key(batches, cursor) if batches else ()
             return Sight(found, tuple(batches))
-        found = _by_lane(batches, known, cursor) if batches else ()
-        upto = batches[-1].next_offset if batches else cursor
-        for lane in others:
-            # Within what was seen already it is told already.
-            if cursor <= known[lane] < upto:
-                continue
-            ahead = await self._scan(known[lane], count, is_committed_only, lane=lane)
-            if isinstance(ahead, ReadProblem):
-                return ahead
-            if ahead:
-                found += (_of_lane(ahead, lane, known[lane], ahead[-1].next_offset),)
-                batches += ahead
-        return Sight(found, tuple(batches))
+        look = LaneLook(
+            self.lanes,
+            batches,
+            known,
+            log_start=self._partition.log_start,
+            end=self._partition.last_stable_offset if is_committed_only else self._partition.readable_end,
+            batch_at=partial(self.batch_at, is_committed_only=is_committed_only),
+        )
+        if self.lanes is not None and look.needs_index:
+            self.lanes.want(look.since)
+            await self.lanes.wait_first()
+        return Sight(await look.find(count), (*batches, *look.opened))
 
     async def _scan(
-        self,
-        offset: int,
-        count: int,
-        is_committed_only: bool,
-        *,
-        lane: int | None = None,
-        elsewhere: Sequence[int] = (),
+        self, offset: int, count: int, is_committed_only: bool, bytes_max: int, elsewhere: Sequence[int]
     ) -> list[QueueBatch] | ReadProblem:
-        """Batches from `offset` on with `count` messages of the lane, or of all lanes but those `elsewhere`."""
+        """Batches from `offset` on with `count` messages of all lanes but those `elsewhere`."""
         offset = max(offset, self._partition.log_start)
         batches: list[QueueBatch] = []
         seen = size_bytes = 0
-        while seen < count and len(batches) < LOOK_BATCHES_MAX and size_bytes < LOOK_BYTES_MAX:
+        while seen < count and len(batches) < LOOK_BATCHES_MAX and size_bytes < bytes_max:
             batch = await self.batch_at(offset, is_committed_only=is_committed_only)
             if isinstance(batch, ReadProblem):
                 return batch
@@ -108,8 +140,8 @@ class QueueReader:
                 break
             batches.append(batch)
             size_bytes += len(batch.raw)
-            for own, ranges in batch.lanes.items():
-                if own == lane or (lane is None and own not in elsewhere):
+            for lane, ranges in batch.lanes.items():
+                if lane not in elsewhere:
                     seen += sum(last - max(first, offset) + 1 for first, last in ranges if last >= offset)
             offset = batch.next_offset
         return batches
@@ -157,7 +189,24 @@ class QueueReader:
         known = self._cache.find(place, offset)
         if known is not None:
             return known
-        read = await self._read(offset, is_committed_only)
+        # Whoever else wants what is being read waits for it: the same batches need not be cut apart twice.
+        while (reading := self._readings.get(is_committed_only)) is not None and reading.offset <= offset:
+            await reading.wait()
+            known = self._cache.find(place, offset)
+            if known is not None:
+                return known
+            if reading.offset == offset:
+                break
+        reading = self._readings[is_committed_only] = _Reading(offset)
+        try:
+            return await self._read_batches(place, offset)
+        finally:
+            reading.end()
+            if self._readings.get(is_committed_only) is reading:
+                del self._readings[is_committed_only]
+
+    async def _read_batches(self, place: Place, offset: int) -> QueueBatch | ReadProblem | None:
+        read = await self._read(offset, place.is_committed_only)
         if read.problem is not None:
             return read.problem
         if not read.size_bytes:
@@ -196,29 +245,3 @@ def _cut(read: PartitionRead) -> Iterator[QueueBatch]:
     for position, header in walk_headers(data):
         raw = data[position : position + header.size_bytes]
         yield QueueBatch(header, raw, is_left_out=is_aborted(header, read.aborted))
-
-
-def _by_lane(batches: Sequence[QueueBatch], known: Mapping[int, int], cursor: int) -> tuple[Found, ...]:
-    """Of the lanes whose cursors lie in what was seen. One without a cursor has the default lane's."""
-    upto = batches[-1].next_offset
-    lanes = {*known} | {lane for batch in batches for lane in batch.lanes}
-    return tuple(
-        _of_lane(batches, lane, known.get(lane, cursor), upto)
-        for lane in sorted(lanes, reverse=True)
-        if cursor <= known.get(lane, cursor) < upto
-    )
-
-
-def _of_lane(batches: Sequence[QueueBatch], lane: int, begin: int, upto: int) -> Found:
-    ranges: list[Range] = []
-    expiries: list[tuple[int, int]] = []
-    for batch in batches:
-        mine = batch.lanes.get(lane, ())
-        ranges += [(max(first, begin), last) for first, last in mine if last >= begin]
-        if batch.expiries and mine:
-            expiries += [entry for entry in batch.expiries if entry[0] >= begin and _holds(mine, entry[0])]
-    return Found(lane, begin, upto, tuple(ranges), (), tuple(expiries))
-
-
-def _holds(ranges: Sequence[Range], offset: int) -> bool:
-    return any(first <= offset <= last for first, last in ranges)

@@ -67,20 +67,22 @@ async def take(
         if not wanted.count:
             return NOTHING
         found: tuple[Found, ...] = ()
-        if not wanted.ready_count:
+        count = min(wanted.count, AGAIN_COUNT_MAX) if wanted.ready_count else wanted.count
+        if wanted.ready_count < count:
             sight = await shell.reader.look(
                 wanted.cursors,
-                wanted.count,
+                count - wanted.ready_count,
                 ordering=options.ordering,
                 is_committed_only=options.is_committed_only,
                 bytes_max=bytes_max,
             )
             if isinstance(sight, ReadProblem):
                 return QueueUnavailable(f"the partition's log is {sight.value}")
+            if queue.has_gone_back(wanted.cursors):
+                continue
             found = sight.found
-            if not found:
-                return NOTHING
-        count = min(count_max, AGAIN_COUNT_MAX) if wanted.ready_count else count_max
+        if not found and not wanted.ready_count:
+            return NOTHING
         reply = shell.decide(group, Receive(member_id, count, found, takes_whole_ranges=takes_whole_batches))
         if not isinstance(reply, Received):
             return reply if isinstance(reply, QueueUnavailable) else NOTHING

@@ -16,9 +16,11 @@ from penstock import __version__
 from penstock.cli import (
     bench_commands,
     consume_command,
+    dlq_commands,
     group_commands,
     log_commands,
     produce_command,
+    queue_commands,
     topic_commands,
     transaction_commands,
 )
@@ -62,6 +64,8 @@ app.add_typer(topic_commands.app, name="topic")
 app.command("produce")(produce_command.produce)
 app.command("consume")(consume_command.consume)
 app.add_typer(group_commands.app, name="group")
+app.add_typer(queue_commands.app, name="queue")
+app.add_typer(dlq_commands.app, name="dlq")
 app.add_typer(transaction_commands.app, name="transaction")
 app.add_typer(log_commands.app, name="log")
 app.add_typer(bench_commands.app, name="bench")

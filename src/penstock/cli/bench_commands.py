@@ -165,3 +165,52 @@ def latency(
             probe_directory=data_dir,
         )
     )
+
+
+class QueuePart(StrEnum):
+    MACHINE = "machine"
+    HTTP = "http"
+    SQS = "sqs"
+
+
+@app.command("queue")
+def queue(
+    *,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    http: Annotated[
+        str, typer.Option("--http", envvar="PENSTOCK_HTTP", metavar="HOST:PORT", help="The node's HTTP door.")
+    ] = "127.0.0.1:8080",
+    parts: Annotated[
+        list[QueuePart] | None, typer.Option("--part", help="Only this one; may be repeated. By default all of them.")
+    ] = None,
+    messages: Annotated[int, typer.Option("--messages", "-n", min=100, help="Received and acked over HTTP.")] = 200_000,
+    machine_messages: Annotated[
+        int, typer.Option("--machine-messages", min=100, help="Through the machine alone.")
+    ] = 1_000_000,
+    sqs_messages: Annotated[
+        int, typer.Option("--sqs-messages", min=100, help="Of each kind of batch, received over SQS.")
+    ] = 20_000,
+    size: Size = 100,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Messages of a receive and an ack.")] = 100,
+    connections: Annotated[int, typer.Option("--connections", min=1, max=256, help="Each waits for its replies.")] = 8,
+    partitions: Partitions = 1,
+    as_json: AsJson = False,
+) -> None:
+    """How many messages are received and acknowledged one by one: the machine alone, over HTTP, over SQS."""
+    from penstock.cli.bench_queue_work import QueueBenchPlan, bench_queue
+
+    bench_queue(
+        QueueBenchPlan(
+            bootstrap=bootstrap,
+            http=http,
+            messages=messages,
+            machine_messages=machine_messages,
+            sqs_messages=sqs_messages,
+            size_bytes=size,
+            batch=batch,
+            connections=connections,
+            partitions=partitions,
+            parts=tuple(part.value for part in parts or QueuePart),
+            is_json=as_json,
+        )
+    )

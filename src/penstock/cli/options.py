@@ -9,6 +9,7 @@ import typer
 from penstock.cli.failure import EXIT_USAGE, CommandError
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+HTTP_DEFAULT: Final = "127.0.0.1:8080"
 
 Bootstrap = Annotated[
     str,
@@ -19,6 +20,10 @@ Bootstrap = Annotated[
         metavar="HOST:PORT",
         help="A broker to ask first; several separated by commas.",
     ),
+]
+Http = Annotated[
+    str,
+    typer.Option("--http", envvar="PENSTOCK_HTTP", metavar="HOST:PORT", help="A node's HTTP door."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 Configs = Annotated[

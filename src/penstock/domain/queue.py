@@ -219,6 +219,12 @@ class Queue:
         ready = sum(state.live.at(first).size for firsts in state.live.ready.values() for first in firsts[:room])
         return Wanted(room, cursors, min(ready, room))
 
+    def has_gone_back(self, cursors: Iterable[tuple[int, int]]) -> bool:
+        """Since `wanted` the start was moved: what was found from those cursors on says nothing any more about the lanes
+        that had one of their own, and must not be told."""
+        own = self._state.cursors
+        return any(own.get(lane, -1) < cursor for lane, cursor in cursors)
+
     def pending_move(self) -> Move | None:
         """Intended, and not known to be done: to be appended (again)."""
         return self._state.move if self._state.is_moving else None

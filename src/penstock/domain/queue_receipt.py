@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import binascii
 import struct
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
 from zlib import crc32
 
@@ -19,6 +18,17 @@ _RECEIPT: Final = struct.Struct(">BI16siqq")
 _RECEIPT_MARK: Final = 0xD1
 _MESSAGE: Final = struct.Struct(">B16siq")
 _MESSAGE_MARK: Final = 0xD2
+# What the receipts of a partition share fills whole groups of three bytes but for one byte, what its message ids share
+# fills them exactly: as text it is the same for all of them.
+_RECEIPT_HEAD_BYTES: Final = 24
+_RECEIPT_HEAD_CHARACTERS: Final = 32
+_RECEIPT_TAIL: Final = struct.Struct(">Bqq")
+_RECEIPT_TAIL_CHARACTERS: Final = 23
+_MESSAGE_HEAD: Final = struct.Struct(">B16si")
+_OFFSET: Final = struct.Struct(">q")
+_OFFSET_CHARACTERS: Final = 11
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -63,8 +73,64 @@ def read_message_id(text: str) -> MessageId | None:
     return MessageId(*_MESSAGE.unpack(packed)[1:])
 
 
+class ReceiptWriter:
+    """The receipts and message ids of one delivery: a hundred of them for little more than the price of ten."""
+
+    __slots__ = ("_message_head", "_number", "_partition_byte", "_receipt_head")
+
+    def __init__(self, group: str, topic_id: bytes, partition: int, number: int) -> None:
+        packed = _RECEIPT.pack(_RECEIPT_MARK, crc32(group.encode()), topic_id, partition, 0, 0)
+        self._receipt_head = _to_text(packed[:_RECEIPT_HEAD_BYTES])
+        self._partition_byte = packed[_RECEIPT_HEAD_BYTES]
+        self._number = number
+        self._message_head = _to_text(_MESSAGE_HEAD.pack(_MESSAGE_MARK, topic_id, partition))
+
+    def receipt(self, offset: int) -> str:
+        packed = _RECEIPT_TAIL.pack(self._partition_byte, offset, self._number)
+        text = binascii.b2a_base64(packed, newline=False).translate(_TO_URL)
+        return self._receipt_head + text[:_RECEIPT_TAIL_CHARACTERS].decode()
+
+    def message_id(self, offset: int) -> str:
+        text = binascii.b2a_base64(_OFFSET.pack(offset), newline=False).translate(_TO_URL)
+        return self._message_head + text[:_OFFSET_CHARACTERS].decode()
+
+
+class ReceiptReader:
+    """Many receipts of one group: what one shares with the one before it is not read again."""
+
+    __slots__ = ("_first", "_group", "_head", "_partition_byte")
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._head = ""
+        self._partition_byte = 0
+        self._first: Receipt | None = None
+
+    def read(self, text: str) -> Receipt | None:
+        """As `read_receipt`."""
+        first = self._first
+        if first is None or not text.startswith(self._head):
+            return self._read_whole(text)
+        tail = text[_RECEIPT_HEAD_CHARACTERS:]
+        packed = _from_text(tail, _RECEIPT_TAIL.size)
+        if packed is None:
+            return None
+        partition_byte, offset, number = _RECEIPT_TAIL.unpack(packed)
+        if partition_byte != self._partition_byte:
+            return self._read_whole(text)
+        return Receipt(self._group, first.topic_id, first.partition, offset, number)
+
+    def _read_whole(self, text: str) -> Receipt | None:
+        receipt = read_receipt(text, group=self._group)
+        if receipt is not None:
+            self._first = receipt
+            self._head = text[:_RECEIPT_HEAD_CHARACTERS]
+            self._partition_byte = receipt.partition & 0xFF
+        return receipt
+
+
 def _to_text(packed: bytes) -> str:
-    return urlsafe_b64encode(packed).decode().rstrip("=")
+    return binascii.b2a_base64(packed, newline=False).translate(_TO_URL).rstrip(b"=").decode()
 
 
 def _from_text(text: str, size: int) -> bytes | None:
@@ -72,8 +138,8 @@ def _from_text(text: str, size: int) -> bytes | None:
     if len(text) != (size * 8 + 5) // 6 or not text.isascii():
         return None
     try:
-        packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (ValueError, binascii.Error):
+        packed = binascii.a2b_base64((text + "=" * (-len(text) % 4)).encode().translate(_FROM_URL))
+    except binascii.Error:
         return None
     # Other texts decode to the same bytes (their last bits are not used); only the one that we write is the name.
     return packed if len(packed) == size and _to_text(packed) == text else None

@@ -14,8 +14,10 @@ from penstock.broker.broker import Broker
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.publisher import Publisher
 from penstock.broker.queue_delivery import QueueDelivery
+from penstock.broker.queue_redrive import Redrives
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.domain.access import Authorizer
+from penstock.gateways.http_dead_letters import DeadLetterRoutes
 from penstock.gateways.http_door import HttpDoor, json_response
 from penstock.gateways.http_openapi import describe
 from penstock.gateways.http_problem import Problem, problem_response
@@ -26,6 +28,7 @@ from penstock.gateways.sqs_door import SqsDoor
 from penstock.gateways.sqs_fifo import FifoGate
 from penstock.gateways.sqs_messages import SqsMessages
 from penstock.gateways.sqs_queues import SqsQueues
+from penstock.gateways.sqs_tasks import SqsTasks
 
 
 def make_http_app(
@@ -34,6 +37,7 @@ def make_http_app(
     topics: TopicCatalog,
     queues: NodeQueues,
     delivery: QueueDelivery,
+    redrives: Redrives,
     publisher: Publisher,
     authorizer: Authorizer,
     request_bytes_max: int,
@@ -42,7 +46,8 @@ def make_http_app(
     routes: list[BaseRoute] = [
         *QueueRoutes(door, queues, delivery).routes(),
         *TopicRoutes(door, publisher).routes(),
-        *_sqs_routes(door, topics, queues, delivery, publisher),
+        *DeadLetterRoutes(door, redrives).routes(),
+        *_sqs_routes(door, topics, queues, delivery, redrives, publisher),
         Route("/openapi.json", _openapi, methods=["GET"]),
         Route("/health", _make_health(broker), methods=["GET"]),
     ]
@@ -50,13 +55,18 @@ def make_http_app(
 
 
 def _sqs_routes(
-    door: HttpDoor, topics: TopicCatalog, queues: NodeQueues, delivery: QueueDelivery, publisher: Publisher
+    door: HttpDoor,
+    topics: TopicCatalog,
+    queues: NodeQueues,
+    delivery: QueueDelivery,
+    redrives: Redrives,
+    publisher: Publisher,
 ) -> list[Route]:
     clock = door.broker.clock
     sqs_queues = SqsQueues(queues, delivery, topics)
     fifo = FifoGate(queues, publisher, clock)
     sqs_messages = SqsMessages(door.broker, sqs_queues, delivery, publisher, fifo, clock)
-    return SqsDoor(door, sqs_queues, sqs_messages, {}).routes()
+    return SqsDoor(door, sqs_queues, sqs_messages, SqsTasks(queues, redrives)).routes()
 
 
 async def _openapi(_request: Request) -> Response:

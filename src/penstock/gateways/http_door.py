@@ -66,8 +66,11 @@ class HttpDoor:
         finally:
             watching.cancel()
 
+    def is_allowed(self, operation: Operation, resource: Resource) -> bool:
+        return self._authorizer.authorize(ANONYMOUS, operation, resource)
+
     def allow(self, operation: Operation, resource: Resource) -> None:
-        if not self._authorizer.authorize(ANONYMOUS, operation, resource):
+        if not self.is_allowed(operation, resource):
             detail = f"{operation.name.lower()} of {resource.name} is not allowed"
             raise ProblemError(HTTPStatus.FORBIDDEN, "Forbidden", detail)
 

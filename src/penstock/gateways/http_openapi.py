@@ -13,11 +13,14 @@ import msgspec
 
 from penstock import __version__
 from penstock.domain.queue_definition import NAME_CHARACTERS_MAX, QueueOptions
+from penstock.domain.redrive import REDRIVE_GROUP
+from penstock.gateways import http_dead_letters_bodies as letters
 from penstock.gateways import http_messages as bodies
 from penstock.gateways.http_door import JSON
 from penstock.gateways.http_problem import PROBLEM_TYPE, Problem
 
 _BASE: Final = "/v1/queues/{topic}/{group}"
+_LETTERS: Final = "/v1/dead-letters/{topic}"
 _REFERENCE: Final = "#/components/schemas/{name}"
 
 
@@ -73,7 +76,19 @@ class Operation(msgspec.Struct, frozen=True):
     request: tuple[type, ...] = ()
     replies: dict[int, type | None] = {}
     problems: tuple[int, ...] = ()
+    # Parameters of the query, by name: their schemas. None of them is required.
+    query: dict[str, dict[str, Any]] = {}
 
+
+_COUNT: Final = {"type": "integer", "minimum": 1, "maximum": bodies.COUNT_MAX, "default": 10}
+_MOMENT: Final = {"type": "integer", "minimum": 0, "maximum": 1 << 62}
+_GROUP: Final = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS_MAX, "default": REDRIVE_GROUP}
+_FILTER: Final = {
+    "reason": {"type": "string", "maxLength": 1024},
+    "key": {"type": "string"},
+    "since_ms": _MOMENT,
+    "until_ms": _MOMENT,
+}
 
 _BAD: Final = HTTPStatus.BAD_REQUEST
 _NONE: Final = HTTPStatus.NOT_FOUND
@@ -140,11 +155,80 @@ OPERATIONS: Final = (
         {200: bodies.SettleReply},
         (*_COMMON, _LARGE),
     ),
-    Operation("get", f"{_BASE}/peek", "peek", "Looks, and takes nothing.", (), {200: bodies.PeekReply}, _COMMON),
+    Operation(
+        "get",
+        f"{_BASE}/peek",
+        "peek",
+        "Looks, and takes nothing.",
+        (),
+        {200: bodies.PeekReply},
+        _COMMON,
+        {"count": _COUNT},
+    ),
     Operation("get", f"{_BASE}/stats", "stats", "What is where.", (), {200: QueueStatsReply}, _COMMON),
     Operation("post", f"{_BASE}/pause", "pause", "Delivers nothing until resumed.", (), {204: None}, _COMMON),
     Operation("post", f"{_BASE}/resume", "resume", "Delivers again.", (), {204: None}, _COMMON),
     Operation("post", f"{_BASE}/purge", "purge", "Skips everything that is there now.", (), {204: None}, _COMMON),
+    Operation(
+        "get", "/v1/dead-letters", "listDeadLetters", "Topics with dead letters.", (), {200: letters.DeadLetterList}
+    ),
+    Operation(
+        "get",
+        _LETTERS,
+        "showDeadLetters",
+        "The first dead letters that are pending and fit.",
+        (),
+        {200: letters.DeadLetterMessages},
+        _COMMON,
+        {"count": _COUNT, "group": _GROUP, **_FILTER},
+    ),
+    Operation(
+        "post",
+        f"{_LETTERS}/redrive",
+        "redrive",
+        "Brings dead letters back, exactly once; with dry_run it only counts them.",
+        (letters.RedriveRequest,),
+        {200: letters.DryRunReply, 202: letters.RedriveTaskReply},
+        (*_COMMON, _LARGE, HTTPStatus.CONFLICT),
+    ),
+    Operation(
+        "post",
+        f"{_LETTERS}/purge",
+        "purgeDeadLetters",
+        "Drops what is pending. The topic keeps it until its retention ends.",
+        (),
+        {200: letters.PurgeReply},
+        _COMMON,
+        {"group": _GROUP},
+    ),
+    Operation(
+        "get",
+        f"{_LETTERS}/redrives",
+        "listRedrives",
+        "The redrives of a topic, the latest first.",
+        (),
+        {200: letters.RedriveTaskList},
+        _COMMON,
+        {"group": _GROUP},
+    ),
+    Operation(
+        "get",
+        f"{_LETTERS}/redrives/{{task}}",
+        "describeRedrive",
+        "How far a redrive is.",
+        (),
+        {200: letters.RedriveTaskReply},
+        _COMMON,
+    ),
+    Operation(
+        "delete",
+        f"{_LETTERS}/redrives/{{task}}",
+        "cancelRedrive",
+        "Moves nothing more. One that is over stays as it is.",
+        (),
+        {200: letters.RedriveTaskReply},
+        _COMMON,
+    ),
     Operation("get", "/health", "health", "Whether all is well.", (), {200: Health, 503: Health}),
 )
 
@@ -188,13 +272,12 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     text = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS_MAX}
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": text}
-        for name in ("topic", "group")
+        for name in ("topic", "group", "task")
         if f"{{{name}}}" in operation.path
     ]
-    if operation.name == "peek":
-        count = {"type": "integer", "minimum": 1, "maximum": bodies.COUNT_MAX, "default": 10}
-        parameters.append({"name": "count", "in": "query", "required": False, "schema": count})
-    return parameters
+    return parameters + [
+        {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in operation.query.items()
+    ]
 
 
 def _reply(status: int, kind: type | None, by_kind: dict[int, Any]) -> dict[str, Any]:

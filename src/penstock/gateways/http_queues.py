@@ -22,12 +22,13 @@ from penstock.broker.queue_delivery import (
     QueueDelivery,
     ReceiptSettlement,
     ReceivedMessages,
+    Source,
 )
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_commands import Act, Outcome
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, check_group, check_options
-from penstock.domain.queue_receipt import MessageId, read_receipt, write_message_id, write_receipt
+from penstock.domain.queue_receipt import ReceiptReader, ReceiptWriter
 from penstock.domain.queue_values import HoldKind
 from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_door import HttpDoor, endpoint, json_response
@@ -110,7 +111,7 @@ class QueueRoutes:
                 )
         if isinstance(received, NoSuchQueue | QueueUnavailable):
             raise _refusal(received)
-        return json_response(ReceiveReply([_delivered(each) for each in received.messages], received.limit.value))
+        return json_response(ReceiveReply(_delivered(received.messages), received.limit.value))
 
     async def _ack(self, request: Request) -> Response:
         body = await self._door.read(request, AckRequest)
@@ -130,8 +131,9 @@ class QueueRoutes:
     ) -> Response:
         name = self._name(request, Operation.READ)
         items: list[ReceiptSettlement] = []
+        reader = ReceiptReader(name.group)
         for written in receipts:
-            receipt = read_receipt(written, group=name.group)
+            receipt = reader.read(written)
             if receipt is None:
                 raise bad_request(f"{written[:100]!r} is no receipt of this queue")
             items.append(ReceiptSettlement(receipt, act, delay_ms, text))
@@ -251,29 +253,36 @@ def _description(definition: QueueDefinition) -> dict[str, object]:
     }
 
 
-def _delivered(message: Message) -> DeliveredMessage:
-    record, receipt = message.record, message.receipt
-    value, value_base64 = text_or_base64(record.value)
-    key, key_base64 = text_or_base64(record.key)
-    headers = readable_headers(record.headers) if record.headers else {}
-    # A copy carries the name of the first one.
-    name = headers.get(MESSAGE_ID_HEADER) or write_message_id(
-        MessageId(receipt.topic_id, receipt.partition, record.offset)
-    )
-    return DeliveredMessage(
-        id=name,
-        receipt=write_receipt(receipt),
-        partition=receipt.partition,
-        offset=record.offset,
-        timestamp_ms=record.timestamp_ms,
-        delivery_count=message.delivery_count,
-        lease_until_ms=message.until_ms,
-        value=value,
-        value_base64=value_base64,
-        key=key,
-        key_base64=key_base64,
-        headers=headers,
-    )
+def _delivered(messages: Sequence[Message]) -> list[DeliveredMessage]:
+    delivered: list[DeliveredMessage] = []
+    source: Source | None = None
+    for message in messages:
+        record = message.record
+        if message.source is not source:
+            source = message.source
+            writer = ReceiptWriter(source.group, source.topic_id, source.partition, source.number)
+        value, value_base64 = text_or_base64(record.value)
+        key, key_base64 = (None, None) if record.key is None else text_or_base64(record.key)
+        headers = readable_headers(record.headers) if record.headers else {}
+        delivered.append(
+            # By position: names cost a third of it, and there may be ten thousand. The order is that of the struct.
+            DeliveredMessage(
+                # A copy carries the name of the first one.
+                headers.get(MESSAGE_ID_HEADER) or writer.message_id(record.offset),
+                writer.receipt(record.offset),
+                source.partition,
+                record.offset,
+                record.timestamp_ms,
+                message.delivery_count,
+                source.until_ms,
+                value,
+                value_base64,
+                key,
+                key_base64,
+                headers,
+            )
+        )
+    return delivered
 
 
 def _settled(receipt: str, outcome: Outcome | QueueUnavailable) -> SettledReceipt:

@@ -71,10 +71,9 @@ class ShareDesk:
         if epoch != OPENING_EPOCH:
             session = self._sessions.step(group, member_id, epoch)
             return session if isinstance(session, ShareSession) else _refused(session)
-        before = self._sessions.get(group, member_id)
-        if before is not None:
-            # The member begins anew and has nothing in its hands any more.
-            self.end(before, is_counted=False)
+        # The member begins anew and has nothing in its hands any more: from a session that it gave up, or from before
+        # the node was started again.
+        self.end(self._sessions.get(group, member_id) or ShareSession(group, member_id, None), is_counted=False)
         connection = context.connection
         is_known = self._sessions.knows(connection)
         opened = self._sessions.open(group, member_id, connection)
@@ -106,8 +105,10 @@ class ShareDesk:
 
     def _on_closed(self, connection: object) -> None:
         for session in self._sessions.end_connection(connection):
-            # Counted: what brought its consumer down must not do so for ever.
-            self.end(session, is_counted=True)
+            # Counted: what brought its consumer down must not do so for ever. A node that stops was not brought down
+            # by a message, and its members come back.
+            if not self.broker.is_stopping:
+                self.end(session, is_counted=True)
 
     # Partitions
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -57,6 +57,7 @@ SETTABLE: Final = frozenset({*_NUMBERS, *_CHOICES, *_TEXTS})
 KNOWN: Final = frozenset({*SETTABLE, *READ_ONLY, "All"})
 TAG_PREFIX: Final = "tag:"
 RECEIVES_MAX: Final = 1_000
+SOURCES_MAX: Final = 10
 
 
 class AttributeProblem(msgspec.Struct, frozen=True):
@@ -67,6 +68,18 @@ class AttributeProblem(msgspec.Struct, frozen=True):
 class RedrivePolicy(msgspec.Struct, frozen=True):
     dead_letter_queue: str
     receives_max: int
+
+
+class RedriveAllowPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """Which queues may have this one for their dead letters."""
+
+    redrive_permission: Literal["allowAll", "denyAll", "byQueue"] = "allowAll"
+    source_queue_arns: list[str] = []
+
+    def allows(self, queue: str) -> bool:
+        if self.redrive_permission != "byQueue":
+            return self.redrive_permission == "allowAll"
+        return any(queue_of_arn(arn) == queue for arn in self.source_queue_arns)
 
 
 def check(attributes: Mapping[str, str], *, is_fifo: bool) -> AttributeProblem | None:
@@ -85,6 +98,9 @@ def check(attributes: Mapping[str, str], *, is_fifo: bool) -> AttributeProblem |
         return AttributeProblem(
             SqsError.UNSUPPORTED_OPERATION, "DelaySeconds: delayed messages are not served yet, only 0 is taken."
         )
+    allowed = redrive_allow_policy(attributes)
+    if isinstance(allowed, AttributeProblem):
+        return allowed
     if attributes.get("RedrivePolicy"):
         policy = redrive_policy(attributes)
         if isinstance(policy, AttributeProblem):
@@ -128,6 +144,22 @@ def redrive_policy(attributes: Mapping[str, str]) -> RedrivePolicy | AttributePr
     if not 1 <= int(count) <= RECEIVES_MAX:
         return wrong
     return RedrivePolicy(queue_of_arn(arn) or "", int(count))
+
+
+def redrive_allow_policy(attributes: Mapping[str, str]) -> RedriveAllowPolicy | AttributeProblem:
+    text = attributes.get("RedriveAllowPolicy", "")
+    wrong = AttributeProblem(
+        SqsError.INVALID_PARAMETER_VALUE,
+        'RedriveAllowPolicy: a JSON object is meant, with "redrivePermission" allowAll, denyAll or byQueue, and with '
+        f'"sourceQueueArns" of 1 to {SOURCES_MAX} queues for byQueue and only for that.',
+    )
+    try:
+        policy = msgspec.json.decode(text or "{}", type=RedriveAllowPolicy)
+    except msgspec.DecodeError:
+        return wrong
+    count = len(policy.source_queue_arns)
+    is_fitting = 1 <= count <= SOURCES_MAX if policy.redrive_permission == "byQueue" else count == 0
+    return policy if is_fitting else wrong
 
 
 def queue_of_arn(arn: str) -> str | None:

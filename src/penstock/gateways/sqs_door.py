@@ -31,6 +31,7 @@ from penstock.gateways.http_problem import ProblemError
 from penstock.gateways.sqs_context import SqsContext, SqsRefusal, region_of
 from penstock.gateways.sqs_messages import SqsMessages
 from penstock.gateways.sqs_queues import SqsQueues
+from penstock.gateways.sqs_tasks import SqsTasks
 
 log = get_logger("sqs")
 
@@ -44,10 +45,11 @@ Action = Callable[[Any, SqsContext], Awaitable[messages.Message]]
 
 
 class SqsDoor:
-    def __init__(self, door: HttpDoor, queues: SqsQueues, sqs_messages: SqsMessages, more: dict[str, Action]) -> None:
+    def __init__(self, door: HttpDoor, queues: SqsQueues, sqs_messages: SqsMessages, tasks: SqsTasks) -> None:
         self._door = door
         self._actions: dict[str, Action] = {
             "AddPermission": queues.add_permission,
+            "CancelMessageMoveTask": tasks.cancel_message_move_task,
             "ChangeMessageVisibility": sqs_messages.change_message_visibility,
             "ChangeMessageVisibilityBatch": sqs_messages.change_message_visibility_batch,
             "CreateQueue": queues.create_queue,
@@ -57,6 +59,7 @@ class SqsDoor:
             "GetQueueAttributes": queues.get_queue_attributes,
             "GetQueueUrl": queues.get_queue_url,
             "ListDeadLetterSourceQueues": queues.list_dead_letter_source_queues,
+            "ListMessageMoveTasks": tasks.list_message_move_tasks,
             "ListQueueTags": queues.list_queue_tags,
             "ListQueues": queues.list_queues,
             "PurgeQueue": queues.purge_queue,
@@ -65,9 +68,9 @@ class SqsDoor:
             "SendMessage": sqs_messages.send_message,
             "SendMessageBatch": sqs_messages.send_message_batch,
             "SetQueueAttributes": queues.set_queue_attributes,
+            "StartMessageMoveTask": tasks.start_message_move_task,
             "TagQueue": queues.tag_queue,
             "UntagQueue": queues.untag_queue,
-            **more,
         }
 
     def routes(self) -> list[Route]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -15,12 +16,14 @@ from penstock.codec.sqs.errors import SqsError
 from penstock.domain.config_change import ConfigChange, ConfigOperation
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
 from penstock.gateways import sqs_attributes
-from penstock.gateways.sqs_attributes import DEFAULTS, FIFO_SUFFIX, TAG_PREFIX, AttributeProblem
+from penstock.gateways.sqs_attributes import DEFAULTS, FIFO_SUFFIX, TAG_PREFIX, AttributeProblem, RedrivePolicy
 from penstock.gateways.sqs_context import SqsContext, SqsRefusal, invalid, no_such_queue, queue_of_url
 
 GROUP: Final = "sqs"
 TAGS_MAX: Final = 50
 PAGE_MAX: Final = 1_000
+# Attributes that are taken away by an empty value.
+EMPTIED: Final = frozenset({"RedrivePolicy", "RedriveAllowPolicy", "Policy"})
 # A message of a megabyte and what belongs to it.
 _MESSAGE_BYTES_MAX: Final = 2 * 1024 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -48,6 +51,7 @@ class SqsQueues:
                 "at the end of FIFO queues and only of those."
             )
         _raise(sqs_attributes.check(attributes, is_fifo=is_fifo))
+        self._check_allowed(name, attributes)
         _check_tags(request.tags)
         existing = self._queues.get(QueueName(name, GROUP))
         if existing is not None:
@@ -57,6 +61,19 @@ class SqsQueues:
         options = sqs_attributes.options_of(attributes, request.tags, start=start)
         await self._queues.define(QueueName(name, GROUP), options)
         return messages.QueueUrlReply(queue_url=context.queue_url(name))
+
+    def _check_allowed(self, name: str, attributes: Mapping[str, str]) -> None:
+        """A queue may refuse to take the dead letters of others. One that is not there yet has refused nothing."""
+        policy = sqs_attributes.redrive_policy(attributes)
+        if not isinstance(policy, RedrivePolicy):
+            return
+        target = self._queues.get(QueueName(policy.dead_letter_queue, GROUP))
+        allowed = sqs_attributes.redrive_allow_policy({} if target is None else target.options.attributes)
+        if not isinstance(allowed, AttributeProblem) and not allowed.allows(name):
+            raise invalid(
+                f"RedrivePolicy: the RedriveAllowPolicy of {policy.dead_letter_queue} does not allow it to be the "
+                f"dead-letter queue of {name}."
+            )
 
     def _compare(self, existing: QueueDefinition, attributes: dict[str, str]) -> None:
         known = {**DEFAULTS, **sqs_attributes.attributes_of(existing.options)}
@@ -137,11 +154,12 @@ class SqsQueues:
             if fixed in request.attributes and request.attributes[fixed] != known:
                 raise SqsRefusal(SqsError.INVALID_ATTRIBUTE_VALUE, f"{fixed} cannot be changed.")
         _raise(sqs_attributes.check(request.attributes, is_fifo=is_fifo))
+        self._check_allowed(definition.name.topic, request.attributes)
 
         def change(options: QueueOptions) -> QueueOptions:
             merged = {**sqs_attributes.attributes_of(options), **request.attributes}
             # An empty policy takes it away.
-            kept = {name: value for name, value in merged.items() if value or name not in ("RedrivePolicy", "Policy")}
+            kept = {name: value for name, value in merged.items() if value or name not in EMPTIED}
             return sqs_attributes.options_of(kept, sqs_attributes.tags_of(options), start=options.start)
 
         await self._queues.change(definition.name, change)

@@ -17,7 +17,7 @@ import re
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -39,6 +39,8 @@ _COUNTS = struct.Struct(f"<{LANE_MAX + 1}I")
 # Base offset, length, attributes: all that has to be known of a batch to go on to the next.
 _PEEK = struct.Struct(">qi9xh")
 _COMPRESSED: Final = 0x07
+# About a millisecond's work.
+_BREATHE_BATCHES: Final = 200
 _NAME: Final = PRIORITY_HEADER.encode()
 # As every known client writes it: a name of so many bytes, a value of one.
 _HEADER: Final = re.compile(bytes([2 * len(_NAME)]) + re.escape(_NAME) + b"\x02([0-9])")
@@ -128,17 +130,20 @@ class LanesSeen(msgspec.Struct, frozen=True):
     last_batch_bytes: int
 
 
-def find_lanes(data: memoryview) -> LanesSeen:
-    """Blocking. `data` is whole, checked batches, at least one."""
+def find_lanes(data: memoryview, *, breathe: Callable[[], None]) -> LanesSeen:
+    """Blocking. `data` is whole, checked batches, at least one. `breathe` lets others have the interpreter."""
     # One search for the whole read: of plain batches, nothing but the headers is looked at afterwards.
     is_named = _NAME in bytes(data)
     found: list[tuple[int, int]] = []
-    place = last_place = 0
+    place = last_place = opened_count = 0
     size = len(data)
     while place < size:
         base_offset, length, attributes = _PEEK.unpack_from(data, place)
         if is_named or attributes & _COMPRESSED:
             lanes = _lanes_at(data, place)
+            opened_count += 1
+            if opened_count % _BREATHE_BATCHES == 0:
+                breathe()
             if lanes:
                 found.append((base_offset, lanes))
         last_place = place

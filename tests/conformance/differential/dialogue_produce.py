@@ -60,7 +60,6 @@ def produce_refused(talk: Talk) -> None:
     desk.say("corrupt", corrupt(good))
     desk.say("too large", batch(b"x" * 2000))
     desk.say("half a batch", good[:40])
-    desk.say("a batch and a half", good + good[:30])
     desk.say("nothing", b"")
     desk.say("two batches", good + good)
     desk.say("nothing was written", good)
@@ -79,11 +78,24 @@ def produce_strange_batches(talk: Talk) -> None:
     desk.say("magic 1", good[:16] + b"\x01" + good[17:])
     desk.say("magic 3", good[:16] + b"\x03" + good[17:])
     desk.say("no such codec", altered(good, attributes=6))
-    desk.say("not what the codec says", altered(good, attributes=1))
-    desk.say("says append time", altered(good, attributes=8))
-    desk.say("a base offset of its own", altered(good, base_offset=77))
     desk.say("a leader epoch of its own", altered(good, leader_epoch=5))
     desk.look("what is there")
+
+
+@dialogue(ProduceRequest)
+def produce_unopened_batches(talk: Talk) -> None:
+    """Each in a topic of its own: what one broker takes, the other may refuse."""
+    good = batch(b"a", b"b")
+    steps = {
+        "not what the codec says": altered(good, attributes=1),
+        "says append time": altered(good, attributes=8),
+        "a base offset of its own": altered(good, base_offset=77),
+        "a batch and a half": good + good[:30],
+    }
+    for number, (step, records) in enumerate(steps.items()):
+        desk = Desk(talk, f"log-{number}")
+        desk.say(step, records)
+        desk.look(f"{step}, afterwards")
 
 
 @dialogue(ProduceRequest)
@@ -113,7 +125,13 @@ def produce_to_several(talk: Talk) -> None:
     entries += [(talk.name("absent"), 0, batch(b"d")), (one, 1, batch(b"e"))]
     talk.ask("good and bad", produce_many(entries, ids=ids))
     talk.ask("no topics", produce_many([]))
-    talk.ask("the same partition twice", produce_many([(one, 0, batch(b"f")), (one, 0, batch(b"g"))], ids=ids))
+    talk.ask("end", list_offsets(one, -1))
+
+
+@dialogue(ProduceRequest)
+def produce_to_one_partition_twice(talk: Talk) -> None:
+    one = talk.topic("one")
+    talk.ask("twice", produce_many([(one, 0, batch(b"f")), (one, 0, batch(b"g"))], ids=talk.ids))
     talk.ask("end", list_offsets(one, -1))
 
 

@@ -9,6 +9,7 @@ from conformance.differential import (  # noqa: F401
     dialogue_compaction,
     dialogue_configs,
     dialogue_consumer_groups,
+    dialogue_details,
     dialogue_fetch,
     dialogue_frames,
     dialogue_group_admin,

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from conformance.differential.reference_broker import find_jars
 from conformance.librdkafka import suite_report
 from conformance.librdkafka.kafka_scripts import JAVA_TESTS
-from conformance.librdkafka.outcomes import Expected, Need, Outcome, is_good, judge, load_expected
+from conformance.librdkafka.outcomes import Expected, Need, Outcome, for_protocol, is_good, judge, load_expected
 from conformance.librdkafka.suite_catalogue import Errand, plan_errands, read_catalogue
 from conformance.librdkafka.suite_run import Settings, run_errands
 from conformance.librdkafka.suite_source import CACHE, NoSuite, Suite, prepare_suite
@@ -56,6 +56,7 @@ def main(
     if write_list:
         suite_report.write_list(catalogue, expected)
         return
+    expected = for_protocol(expected, group_protocol)
     errands = plan_errands(catalogue, only=only or (), with_local=local)
     if not errands:
         raise typer.BadParameter(f"no test begins with {', '.join(only or ())}")

@@ -87,7 +87,7 @@ def last_words(output: str, name: str, *, lines_max: int = 2) -> str:
 
 
 class Need(enum.StrEnum):
-    """Why a test may fail. Only the first two are reasons for good; the others are work that is still to be done."""
+    """Why a test may fail. NOT_BUILT_YET is work that is still to be done."""
 
     KAFKA_INSTALLATION = "kafka-installation"
     SEVERAL_NODES = "several-nodes"
@@ -98,6 +98,8 @@ class Need(enum.StrEnum):
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     need: Need
     reason: str
+    # "classic" or "consumer": it fails where the tests' consumers speak that; empty: always.
+    group_protocol: str = ""
 
 
 def load_expected(path: Path) -> dict[str, Expected]:
@@ -106,6 +108,10 @@ def load_expected(path: Path) -> dict[str, Expected]:
     if silent:
         raise ValueError(f"{path.name}: no reason is given for {', '.join(silent)}")
     return listed
+
+
+def for_protocol(expected: dict[str, Expected], group_protocol: str) -> dict[str, Expected]:
+    return {name: listed for name, listed in expected.items() if listed.group_protocol in ("", group_protocol)}
 
 
 class Verdict(enum.StrEnum):

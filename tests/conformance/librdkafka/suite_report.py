@@ -88,20 +88,28 @@ def write_list(catalogue: Sequence[SuiteTest], expected: dict[str, Expected], pa
 def render_list(catalogue: Sequence[SuiteTest], expected: dict[str, Expected]) -> str:
     against_a_broker = [test for test in catalogue if not test.is_local and not test.is_manual]
     never_run = [test for test in against_a_broker if test.is_known_issue]
-    passing = len(against_a_broker) - len(never_run) - len(expected)
+    always = {name: listed for name, listed in sorted(expected.items()) if not listed.group_protocol}
+    passing = len(against_a_broker) - len(never_run) - len(always)
     lines = [
         f"`{PACKAGE}` {VERSION} has {len(catalogue)} tests, {len(against_a_broker)} of them against a broker:",
-        f"{passing} pass, {len(expected)} are listed here"
+        f"{passing} pass, {len(always)} are listed here"
         + (f", {len(never_run)} its authors know to fail against Kafka too and are not run" if never_run else "")
         + ".",
         "",
     ]
     for need, title in _NEEDS.items():
-        members = {name: listed for name, listed in sorted(expected.items()) if listed.need is need}
-        if members:
-            lines += [f"## {title}", "", "| test | why |", "|---|---|"]
-            lines += [f"| {name} | {listed.reason} |" for name, listed in members.items()]
-            lines.append("")
+        lines += _section(title, {name: listed for name, listed in always.items() if listed.need is need})
+    some = {name: listed for name, listed in sorted(expected.items()) if listed.group_protocol}
+    for protocol in sorted({listed.group_protocol for listed in some.values()}):
+        members = {name: listed for name, listed in some.items() if listed.group_protocol == protocol}
+        lines += _section(f"Only with `--group-protocol {protocol}`", members)
     if never_run:
         lines += ["## Known to fail by its authors", "", ", ".join(test.name for test in never_run) + ".", ""]
     return "\n".join(lines)
+
+
+def _section(title: str, members: dict[str, Expected]) -> list[str]:
+    if not members:
+        return []
+    rows = [f"| {name} | {listed.reason} |" for name, listed in members.items()]
+    return [f"## {title}", "", "| test | why |", "|---|---|", *rows, ""]

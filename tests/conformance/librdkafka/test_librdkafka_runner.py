@@ -13,6 +13,7 @@ from conformance.librdkafka.outcomes import (
     Outcome,
     State,
     Verdict,
+    for_protocol,
     judge,
     last_words,
     load_expected,
@@ -158,6 +159,10 @@ def test_written_list_keeps_what_a_person_wrote(tmp_path: Path) -> None:
     assert text.startswith(f"# By hand\n\n{MARK}\n")
     assert "| 0002_sockets | starts kafka-acls.sh |" in text
     assert "old" not in text
+    some = {"0001_plain": Expected(Need.SUITE, "later than ours", "consumer")}
+    assert for_protocol(some, "classic") == {}
+    assert for_protocol(some, "consumer") == some
+    assert "4 pass, 0 are listed" in render_list(parse_catalogue(TABLE), some)
     assert "4 of them against a broker:\n3 pass, 1 are listed" in render_list(parse_catalogue(TABLE), expected)
 
 

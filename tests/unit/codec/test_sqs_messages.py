@@ -203,7 +203,7 @@ def test_characters_that_xml_cannot_hold_do_not_break_the_document() -> None:
 
 def test_an_error_names_its_code_and_whose_fault_it_is() -> None:
     document = encode_error(SqsError.QUEUE_DOES_NOT_EXIST.query_code, "no <queue>", "id", is_sender_fault=True)
-    assert b"<Type>Sender</Type><Code>AWS.SimpleNodeQueues.NonExistentQueue</Code>" in document
+    assert b"<Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code>" in document
     assert b"no &lt;queue&gt;" in document
 
 

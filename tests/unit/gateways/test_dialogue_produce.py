@@ -6,6 +6,7 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.codec.compression import Codec
+from penstock.codec.records import Record, build_batch
 from penstock.codec.wire import NO_UUID, ErrorCode
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
@@ -192,6 +193,19 @@ async def test_timestamps_are_bounded_on_both_sides(ahead_ms: int, error: ErrorC
         talk = await node.connect()
         reply = await talk.ask(produce("orders", batch(b"a", timestamp_ms=DAY_MS + ahead_ms)), ProduceResponse, 9)
         assert outcome(reply)[0] == error
+
+
+async def test_every_record_whose_timestamp_is_out_of_bounds_is_named() -> None:
+    """An old record beside a young one too: a batch's header knows its youngest only."""
+    ages_ms = (0, 9_000, 100, 8_000)
+    records = [Record(b"a", timestamp_ms=DAY_MS - age_ms) for age_ms in ages_ms]
+    async with running_node(clock=ManualClock(now_ms=DAY_MS)) as node:
+        await node.create_topic("orders", message_timestamp_before_max_ms="7000")
+        talk = await node.connect()
+        reply = await talk.ask(produce("orders", bytes(build_batch(records))), ProduceResponse, 9)
+        (answer,) = reply.responses[0].partition_responses
+        assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [record.batch_index for record in answer.record_errors] == [1, 3]
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])

@@ -15,26 +15,26 @@ class SqsError(enum.Enum):
 
     BATCH_ENTRY_IDS_NOT_DISTINCT = (
         "BatchEntryIdsNotDistinct",
-        "AWS.SimpleNodeQueues.BatchEntryIdsNotDistinct",
+        "AWS.SimpleQueueService.BatchEntryIdsNotDistinct",
         400,
     )
-    BATCH_REQUEST_TOO_LONG = ("BatchRequestTooLong", "AWS.SimpleNodeQueues.BatchRequestTooLong", 400)
-    EMPTY_BATCH_REQUEST = ("EmptyBatchRequest", "AWS.SimpleNodeQueues.EmptyBatchRequest", 400)
+    BATCH_REQUEST_TOO_LONG = ("BatchRequestTooLong", "AWS.SimpleQueueService.BatchRequestTooLong", 400)
+    EMPTY_BATCH_REQUEST = ("EmptyBatchRequest", "AWS.SimpleQueueService.EmptyBatchRequest", 400)
     INTERNAL_FAILURE = ("InternalFailure", "InternalFailure", 500)
     INVALID_ACTION = ("InvalidAction", "InvalidAction", 400)
     INVALID_ADDRESS = ("InvalidAddress", "InvalidAddress", 404)
     INVALID_ATTRIBUTE_NAME = ("InvalidAttributeName", "InvalidAttributeName", 400)
     INVALID_ATTRIBUTE_VALUE = ("InvalidAttributeValue", "InvalidAttributeValue", 400)
-    INVALID_BATCH_ENTRY_ID = ("InvalidBatchEntryId", "AWS.SimpleNodeQueues.InvalidBatchEntryId", 400)
+    INVALID_BATCH_ENTRY_ID = ("InvalidBatchEntryId", "AWS.SimpleQueueService.InvalidBatchEntryId", 400)
     INVALID_MESSAGE_CONTENTS = ("InvalidMessageContents", "InvalidMessageContents", 400)
     INVALID_PARAMETER_VALUE = ("InvalidParameterValueException", "InvalidParameterValue", 400)
     MALFORMED_REQUEST = ("SerializationException", "MalformedQueryString", 400)
-    MESSAGE_NOT_INFLIGHT = ("MessageNotInflight", "AWS.SimpleNodeQueues.MessageNotInflight", 400)
+    MESSAGE_NOT_INFLIGHT = ("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight", 400)
     MISSING_PARAMETER = ("MissingRequiredParameterException", "MissingParameter", 400)
     OVER_LIMIT = ("OverLimit", "OverLimit", 403)
-    PURGE_QUEUE_IN_PROGRESS = ("PurgeQueueInProgress", "AWS.SimpleNodeQueues.PurgeQueueInProgress", 403)
-    QUEUE_DELETED_RECENTLY = ("QueueDeletedRecently", "AWS.SimpleNodeQueues.QueueDeletedRecently", 400)
-    QUEUE_DOES_NOT_EXIST = ("QueueDoesNotExist", "AWS.SimpleNodeQueues.NonExistentQueue", 400)
+    PURGE_QUEUE_IN_PROGRESS = ("PurgeQueueInProgress", "AWS.SimpleQueueService.PurgeQueueInProgress", 403)
+    QUEUE_DELETED_RECENTLY = ("QueueDeletedRecently", "AWS.SimpleQueueService.QueueDeletedRecently", 400)
+    QUEUE_DOES_NOT_EXIST = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", 400)
     QUEUE_NAME_EXISTS = ("QueueNameExists", "QueueAlreadyExists", 400)
     RECEIPT_HANDLE_IS_INVALID = ("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", 404)
     REQUEST_THROTTLED = ("RequestThrottled", "RequestThrottled", 403)
@@ -43,10 +43,10 @@ class SqsError(enum.Enum):
     SERVICE_UNAVAILABLE = ("ServiceUnavailable", "ServiceUnavailable", 503)
     TOO_MANY_ENTRIES = (
         "TooManyEntriesInBatchRequest",
-        "AWS.SimpleNodeQueues.TooManyEntriesInBatchRequest",
+        "AWS.SimpleQueueService.TooManyEntriesInBatchRequest",
         400,
     )
-    UNSUPPORTED_OPERATION = ("UnsupportedOperation", "AWS.SimpleNodeQueues.UnsupportedOperation", 400)
+    UNSUPPORTED_OPERATION = ("UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation", 400)
 
     @property
     def shape(self) -> str:

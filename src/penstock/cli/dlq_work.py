@@ -1,0 +1,138 @@
+"""The work of `penstock dlq …`, over a node's HTTP door. The node redrives; here somebody watches it."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import typer
+
+from penstock.base.clock import SystemClock
+from penstock.cli.bench_progress import BenchProgress
+from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.moments import NotUnderstood, parse_moment_ms
+from penstock.cli.output import print_json, print_table, say
+from penstock.cli.queue_work import moment, short
+from penstock.client import http_queues as letters
+from penstock.client.http_client import HttpClient
+from penstock.client.http_queues import DeadLetter, LetterFilter, Redrive
+
+# How often the node is asked how far it is: the first answers soon, for redrives that take no time.
+ASK_SECONDS_MIN: Final = 0.02
+ASK_SECONDS_MAX: Final = 0.5
+SHOW_COLUMNS: Final = ("partition", "offset", "failed", "reason", "error", "deliveries", "origin", "key", "value")
+
+
+def filter_of(*, reason: str | None, key: str | None, since: str | None, until: str | None) -> LetterFilter:
+    return LetterFilter(reason, key, _moment_ms(since, "--since"), _moment_ms(until, "--until"))
+
+
+def _moment_ms(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    found = parse_moment_ms(text, now_ms=SystemClock().now_ms())
+    if isinstance(found, NotUnderstood):
+        raise CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
+    return max(found, 0)
+
+
+def list_topics(http: str, *, as_json: bool) -> None:
+    with HttpClient(http) as client:
+        found = letters.list_dead_letters(client)
+    if as_json:
+        print_json({"dead_letters": found})
+        return
+    rows = [
+        (
+            each.topic,
+            each.pending_count,
+            each.stored_count,
+            ", ".join(f"{source.topic}/{source.group}" for source in each.sources) or None,
+        )
+        for each in found
+    ]
+    if rows:
+        print_table(("topic", "pending", "stored", "from"), rows)
+    else:
+        say("there are no dead-letter topics")
+
+
+def show(http: str, topic: str, only: LetterFilter, *, count: int, as_json: bool) -> None:
+    with HttpClient(http) as client:
+        found = letters.show_dead_letters(client, topic, only, count=count)
+    if as_json:
+        print_json({"messages": found})
+    elif found:
+        print_table(SHOW_COLUMNS, [_cells(letter) for letter in found])
+    else:
+        say("no dead letters")
+
+
+def _cells(letter: DeadLetter) -> tuple[object, ...]:
+    origin = None if letter.origin_topic is None else f"{letter.origin_topic}-{letter.origin_partition}"
+    return (
+        letter.partition,
+        letter.offset,
+        moment(letter.last_failure_ms or letter.timestamp_ms),
+        letter.reason,
+        letter.error,
+        letter.delivery_count,
+        origin if letter.origin_offset is None else f"{origin}@{letter.origin_offset}",
+        short(letter.key, letter.key_base64),
+        short(letter.value, letter.value_base64),
+    )
+
+
+def count(http: str, topic: str, only: LetterFilter, *, as_json: bool) -> None:
+    with HttpClient(http) as client:
+        found = letters.count_redrive(client, topic, only)
+    if as_json:
+        print_json(found)
+    say(f"{found.fitting_count:,} of {found.pending_count:,} dead letters would move, nothing was moved")
+
+
+def redrive(
+    http: str, topic: str, only: LetterFilter, *, target: str | None, rate: int, is_awaited: bool, as_json: bool
+) -> None:
+    with HttpClient(http) as client:
+        task = letters.begin_redrive(client, topic, only, target=target, rate=rate)
+        if is_awaited:
+            task = _watch(client, task)
+    if as_json:
+        print_json(task)
+    if task.state == "failed":
+        raise CommandError(f"{task.moved_count:,} moved, then: {task.reason}")
+    say(_sentence(task))
+
+
+def _watch(client: HttpClient, task: Redrive) -> Redrive:
+    pause_seconds = ASK_SECONDS_MIN
+    with BenchProgress(f"redrive {task.topic}", float(task.pending_count)) as progress:
+        try:
+            while not task.ended_ms:
+                time.sleep(pause_seconds)
+                pause_seconds = min(pause_seconds * 1.5, ASK_SECONDS_MAX)
+                task = letters.describe_redrive(client, task.topic, task.id)
+                progress.update(task.looked_count, f"{task.moved_count:,} moved of {task.pending_count:,} to look at")
+        except KeyboardInterrupt:
+            letters.cancel_redrive(client, task.topic, task.id)
+            say("cancelled: what has moved has moved, the rest stays")
+            raise
+    return task
+
+
+def _sentence(task: Redrive) -> str:
+    if not task.ended_ms:
+        return f"redrive {task.id} has begun, {task.pending_count:,} dead letters to look at"
+    skipped = f", {task.skipped_count:,} did not fit" if task.skipped_count else ""
+    return f"{task.moved_count:,} moved{skipped}" + ("" if task.state == "completed" else f" ({task.state})")
+
+
+def purge(http: str, topic: str, *, is_confirmed: bool, as_json: bool) -> None:
+    if not is_confirmed and not typer.confirm(f"Drop all dead letters that are pending in {topic}?", err=True):
+        raise CommandError("nothing was dropped")
+    with HttpClient(http) as client:
+        dropped = letters.purge_dead_letters(client, topic)
+    if as_json:
+        print_json({"topic": topic, "purged_count": dropped})
+    say(f"{dropped:,} dead letters dropped")

@@ -1,0 +1,214 @@
+"""When pending messages are due: far ones in files that others keep, near ones on a timing wheel.
+
+    level 4  every 139 years ─┐
+    level 3  2.2 years       ─┤  a file for each span of time: entries of due time and place, as they came.
+    level 2  12 days         ─┤  When its span comes near, a file is read, and its entries go down a level or more
+    level 1  4.7 hours       ─┤
+    level 0  4.4 minutes     ─┴► read into the wheel when it comes near
+
+So memory is that of the near messages, and of them eight bytes each; everything else is on disk, and written at most
+four more times. Nothing here is journalled: it follows from the records, whose due times never change. A place whose
+message has ended, or has another place now, is left where it is and passed over when its time comes.
+
+A new entry waits in `spill` until the caller takes it. An entry may stand twice, after a restart in the midst of
+reading: whoever takes messages looks whether they are still pending.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Final
+
+from penstock.base.timers import TimingWheel
+from penstock.domain.schedule_commands import BucketName, BucketRead, BucketWrite
+from penstock.domain.schedule_records import StoredBucket
+
+_SHIFTS: Final = (18, 24, 30, 36, 42)
+# A message goes to the level below if it is due before so much time is over: then there are about 64 files of a level.
+_LEVEL_MS: Final = tuple(1 << shift for shift in _SHIFTS[1:])
+_ENTRY: Final = struct.Struct("<qq")
+ENTRY_BYTES: Final = _ENTRY.size
+# A file is read so long before its span begins: time for ten million entries.
+LEAD_MS: Final = 60_000
+
+
+class _Bucket:
+    __slots__ = ("is_near", "name", "spill", "start_ms", "written_count")
+
+    def __init__(self, name: BucketName, *, written_count: int = 0) -> None:
+        self.name = name
+        self.start_ms = name.index << _SHIFTS[name.level]
+        self.spill = bytearray()
+        # In the file, for all that is known here.
+        self.written_count = written_count
+        # Its entries are on the wheel, or will be when it is read.
+        self.is_near = False
+
+    @property
+    def end_ms(self) -> int:
+        return self.name.index + 1 << _SHIFTS[self.name.level]
+
+
+class Buckets:
+    __slots__ = ("_closed", "_dirty", "_is_pending", "_near_until_ms", "_next_number", "_reading", "_table", "wheel")
+
+    def __init__(self, is_pending: Callable[[int], bool]) -> None:
+        self._is_pending = is_pending
+        self.wheel = TimingWheel()
+        # By level and index: where new entries go.
+        self._table: dict[tuple[int, int], _Bucket] = {}
+        # The beginnings of those that are not near yet; the first is the next one to be read.
+        self._closed: list[tuple[int, int, _Bucket]] = []
+        self._reading: dict[int, _Bucket] = {}
+        self._dirty: dict[int, _Bucket] = {}
+        self._next_number = 1
+        self._near_until_ms = 0
+
+    # ------------------------------------------------------------------ new entries
+
+    def place(self, due_ms: int, position: int, *, from_ms: int) -> None:
+        """`from_ms` is about now; at a recovery, what was now then."""
+        delay_ms = due_ms - from_ms
+        level = 0
+        while level < len(_LEVEL_MS) and delay_ms >= _LEVEL_MS[level]:
+            level += 1
+        index = due_ms >> _SHIFTS[level]
+        bucket = self._table.get((level, index))
+        if bucket is None:
+            bucket = self._begin(level, index)
+        bucket.spill += _ENTRY.pack(due_ms, position)
+        self._dirty[bucket.name.number] = bucket
+        if bucket.is_near:
+            self.wheel.add(due_ms, position)
+
+    def _begin(self, level: int, index: int) -> _Bucket:
+        bucket = _Bucket(BucketName(self._next_number, level, index))
+        self._next_number += 1
+        self._table[level, index] = bucket
+        if level == 0 and bucket.start_ms < self._near_until_ms:
+            bucket.is_near = True
+        else:
+            heappush(self._closed, (bucket.start_ms, bucket.name.number, bucket))
+        return bucket
+
+    # ------------------------------------------------------------------ coming near
+
+    def next_opening_ms(self) -> int | None:
+        return self._closed[0][0] - LEAD_MS if self._closed else None
+
+    def open_near(self, now_ms: int) -> list[BucketRead]:
+        """What is to be read now, earliest first: each once."""
+        self._near_until_ms = max(self._near_until_ms, now_ms + LEAD_MS)
+        reads: list[BucketRead] = []
+        # Those that open another are opened in the same turn.
+        while self._closed and self._closed[0][0] <= now_ms + LEAD_MS:
+            bucket = heappop(self._closed)[2]
+            if bucket.written_count:
+                self._reading[bucket.name.number] = bucket
+                reads.append(BucketRead(bucket.name, bucket.written_count))
+            self._open(bucket, now_ms)
+        return reads
+
+    def _open(self, bucket: _Bucket, now_ms: int) -> None:
+        if bucket.name.level == 0:
+            bucket.is_near = True
+            self._sort_in(bucket, bucket.spill, now_ms)
+            return
+        # From now on its entries are of lower levels. Whoever comes with an earlier clock begins another one.
+        del self._table[bucket.name.level, bucket.name.index]
+        self._dirty.pop(bucket.name.number, None)
+        self._sort_in(bucket, bucket.spill, now_ms)
+        bucket.spill = bytearray()
+
+    def load(self, name: BucketName, entries: bytes | memoryview, *, is_last: bool, now_ms: int) -> None:
+        """A part of a file, in any order of parts."""
+        bucket = self._reading[name.number]
+        self._sort_in(bucket, entries, now_ms)
+        if is_last:
+            del self._reading[name.number]
+
+    def _sort_in(self, bucket: _Bucket, entries: bytes | bytearray | memoryview, now_ms: int) -> None:
+        is_pending = self._is_pending
+        if bucket.name.level == 0:
+            add = self.wheel.add
+            for due_ms, position in _ENTRY.iter_unpack(entries):
+                if is_pending(position):
+                    add(due_ms, position)
+            return
+        # At least a level down, even if the clock was put back meanwhile: else it would be opened for ever.
+        from_ms = max(now_ms, bucket.start_ms - LEAD_MS)
+        for due_ms, position in _ENTRY.iter_unpack(entries):
+            if is_pending(position):
+                self.place(due_ms, position, from_ms=from_ms)
+
+    def known_until_ms(self) -> int | None:
+        """Whatever is due before it, is on the wheel. None: everything is."""
+        starts = [bucket.start_ms for bucket in self._reading.values()]
+        if self._closed:
+            starts.append(self._closed[0][0])
+        return min(starts, default=None)
+
+    @property
+    def is_reading(self) -> bool:
+        return bool(self._reading)
+
+    # ------------------------------------------------------------------ files
+
+    @property
+    def spill_bytes(self) -> int:
+        return sum(len(bucket.spill) for bucket in self._dirty.values())
+
+    def take_spill(self) -> tuple[BucketWrite, ...]:
+        writes: list[BucketWrite] = []
+        for bucket in self._dirty.values():
+            # A short delay is over before it comes to this.
+            entries = self._still_pending(bucket.spill) if bucket.is_near else bytes(bucket.spill)
+            bucket.spill = bytearray()
+            bucket.written_count += len(entries) // ENTRY_BYTES
+            if entries:
+                writes.append(BucketWrite(bucket.name, entries))
+        self._dirty.clear()
+        return tuple(writes)
+
+    def _still_pending(self, entries: bytearray) -> bytes:
+        is_pending = self._is_pending
+        return b"".join(
+            _ENTRY.pack(due_ms, position) for due_ms, position in _ENTRY.iter_unpack(entries) if is_pending(position)
+        )
+
+    def store(self) -> tuple[StoredBucket, ...]:
+        """After `take_spill`. A bucket is over when the wheel has nothing left from its span."""
+        earliest_ms = self.wheel.earliest_ms()
+        for key, bucket in list(self._table.items()):
+            is_read = bucket.is_near and bucket.name.number not in self._reading
+            is_past = bucket.end_ms <= self._near_until_ms and (earliest_ms is None or bucket.end_ms <= earliest_ms)
+            if is_read and is_past:
+                del self._table[key]
+        kept = {bucket.name.number: bucket for bucket in (*self._table.values(), *self._reading.values())}
+        return tuple(
+            StoredBucket(number, bucket.name.level, bucket.name.index, bucket.written_count)
+            for number, bucket in sorted(kept.items())
+            if bucket.written_count
+        )
+
+    def restore(self, stored: Iterable[StoredBucket], *, next_number: int) -> None:
+        self._next_number = next_number
+        for each in stored:
+            bucket = _Bucket(BucketName(each.number, each.level, each.index), written_count=each.count)
+            key = (each.level, each.index)
+            # One that was being read, and one that was begun since, may be of the same span: both are read.
+            self._table[key] = bucket
+            heappush(self._closed, (bucket.start_ms, each.number, bucket))
+
+    @property
+    def next_number(self) -> int:
+        return self._next_number
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """Beginning, end and entries of every span, also those of messages that have ended since; earliest first."""
+        return sorted(
+            (bucket.start_ms, bucket.end_ms, bucket.written_count + len(bucket.spill) // ENTRY_BYTES)
+            for bucket in self._table.values()
+        )

@@ -1,0 +1,137 @@
+"""SQS message move tasks: dead letters of an SQS queue go back to where they came from, or to another queue."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+import msgspec
+
+from penstock.broker.node_queues import NodeQueues
+from penstock.broker.queue_redrive import NoSuchLetters, Redrives, TaskOver, TaskRunning
+from penstock.codec.sqs import messages
+from penstock.codec.sqs.errors import SqsError
+from penstock.domain.queue_definition import QueueName
+from penstock.domain.redrive import RedriveState, RedriveTask
+from penstock.gateways.sqs_attributes import FIFO_SUFFIX, queue_of_arn
+from penstock.gateways.sqs_context import SqsContext, SqsRefusal, invalid
+from penstock.gateways.sqs_queues import GROUP
+
+RATE_MAX: Final = 500
+RESULTS_MAX: Final = 10
+# What AWS says when a message does not tell the queue it came from.
+UNKNOWN_SOURCE: Final = "CouldNotDetermineMessageSource"
+
+
+class TaskHandle(msgspec.Struct, frozen=True, rename="camel"):
+    """What clients hold, base64 of its JSON, as theirs look with AWS."""
+
+    task_id: str
+    source_arn: str
+
+
+class SqsTasks:
+    def __init__(self, queues: NodeQueues, redrives: Redrives) -> None:
+        self._queues = queues
+        self._redrives = redrives
+
+    async def start_message_move_task(
+        self, request: messages.StartMessageMoveTask, _context: SqsContext
+    ) -> messages.Message:
+        source = self._queue_of(request.source_arn, "SourceArn")
+        target = self._queue_of(request.destination_arn, "DestinationArn") if request.destination_arn else None
+        if not self._is_dead_letter_queue(source):
+            raise invalid("Source queue must be configured as a Dead Letter Queue.")
+        if target is not None and target.topic.endswith(FIFO_SUFFIX) != source.topic.endswith(FIFO_SUFFIX):
+            raise invalid("Source queue and destination queue must be of the same type: both FIFO, or neither.")
+        rate = request.max_number_of_messages_per_second
+        if rate is not None and not 1 <= rate <= RATE_MAX:
+            raise invalid(
+                f"Value {rate} for parameter MaxNumberOfMessagesPerSecond is invalid. "
+                f"Reason: You must enter a value that's between 1 and {RATE_MAX}."
+            )
+        outcome = await self._redrives.begin(source, target=target.topic if target else None, rate=rate or 0)
+        if isinstance(outcome, TaskRunning):
+            raise SqsRefusal(
+                SqsError.UNSUPPORTED_OPERATION,
+                "There is already a task running. Only one active task is allowed for a source queue arn at a given "
+                "time.",
+            )
+        if not isinstance(outcome, RedriveTask):
+            raise invalid(outcome.reason)
+        return messages.StartMessageMoveTaskReply(task_handle=_write_handle(outcome.id, request.source_arn))
+
+    async def cancel_message_move_task(
+        self, request: messages.CancelMessageMoveTask, _context: SqsContext
+    ) -> messages.Message:
+        handle = _read_handle(request.task_handle)
+        outcome = await self._redrives.cancel(handle.task_id)
+        if isinstance(outcome, NoSuchLetters):
+            raise SqsRefusal(SqsError.RESOURCE_NOT_FOUND, "Task does not exist.")
+        if isinstance(outcome, TaskOver):
+            raise SqsRefusal(SqsError.UNSUPPORTED_OPERATION, "Only active tasks can be cancelled.")
+        return messages.CancelMessageMoveTaskReply(approximate_number_of_messages_moved=outcome.moved_count)
+
+    async def list_message_move_tasks(
+        self, request: messages.ListMessageMoveTasks, context: SqsContext
+    ) -> messages.Message:
+        source = self._queue_of(request.source_arn, "SourceArn")
+        if not 1 <= request.max_results <= RESULTS_MAX:
+            raise invalid(
+                f"Value {request.max_results} for parameter MaxResults is invalid. "
+                f"Reason: Value for parameter MaxResults must be between 1 and {RESULTS_MAX}."
+            )
+        found = self._redrives.tasks_of(source)[: request.max_results]
+        return messages.ListMessageMoveTasksReply(
+            results=[_described(task, request.source_arn, context) for task in found]
+        )
+
+    def _queue_of(self, arn: str, parameter: str) -> QueueName:
+        name = queue_of_arn(arn)
+        if name is None:
+            raise invalid(f"Value {arn[:200]} for parameter {parameter} is invalid. Reason: This is not a queue's ARN.")
+        queue = QueueName(name, GROUP)
+        if self._queues.get(queue) is None:
+            raise SqsRefusal(
+                SqsError.RESOURCE_NOT_FOUND,
+                f"The resource that you specified for the {parameter} parameter doesn't exist.",
+            )
+        return queue
+
+    def _is_dead_letter_queue(self, name: QueueName) -> bool:
+        """Of any queue, whichever door made it."""
+        return any(each.options.dead_letters_of(each.name.topic) == name.topic for each in self._queues.all())
+
+
+def _described(task: RedriveTask, source_arn: str, context: SqsContext) -> messages.MoveTask:
+    is_running = task.state is RedriveState.RUNNING
+    return messages.MoveTask(
+        task_handle=_write_handle(task.id, source_arn) if is_running else None,
+        status=task.state.value.upper(),
+        source_arn=source_arn,
+        destination_arn=None if task.target is None else context.queue_arn(task.target),
+        max_number_of_messages_per_second=task.rate or None,
+        approximate_number_of_messages_moved=task.moved_count,
+        # As with AWS: what there was at the start.
+        approximate_number_of_messages_to_move=task.pending_count,
+        failure_reason=_failure_of(task),
+        started_timestamp=task.started_ms,
+    )
+
+
+def _failure_of(task: RedriveTask) -> str | None:
+    if task.state is not RedriveState.FAILED:
+        return None
+    return UNKNOWN_SOURCE if task.lost_count else task.reason
+
+
+def _write_handle(task_id: str, source_arn: str) -> str:
+    return base64.b64encode(msgspec.json.encode(TaskHandle(task_id, source_arn))).decode()
+
+
+def _read_handle(text: str) -> TaskHandle:
+    try:
+        return msgspec.json.decode(base64.b64decode(text, validate=True), type=TaskHandle)
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        raise invalid("Value for parameter TaskHandle is invalid.") from None

@@ -1,0 +1,62 @@
+"""What a trigger reads and how it is cut up: nothing twice, nothing left out."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.pipeline.source_ranges import OffsetSpan, Position, cut, from_json, limited, spans_between, to_json
+
+positions = st.dictionaries(
+    st.sampled_from(["a", "b"]), st.dictionaries(st.integers(0, 4), st.integers(0, 1_000), max_size=5), max_size=2
+)
+
+
+@given(positions)
+def test_a_position_survives_its_checkpoint(position: Position) -> None:
+    assert from_json(to_json(position)) == position
+
+
+@given(positions, positions)
+def test_spans_hold_exactly_what_lies_between(start: Position, end: Position) -> None:
+    wanted = {
+        (topic, partition, offset)
+        for topic, partitions in end.items()
+        for partition, until in partitions.items()
+        for offset in range(start.get(topic, {}).get(partition, 0), until)
+    }
+    spans = spans_between(start, end)
+    assert _offsets(spans) == wanted
+    assert sum(span.size for span in spans) == len(wanted)
+
+
+@given(positions, positions, st.integers(1, 500))
+def test_a_limit_is_kept_but_for_one_row_a_partition(start: Position, latest: Position, rows_max: int) -> None:
+    reached = limited(start, latest, rows_max)
+    spans, all_spans = spans_between(start, reached), spans_between(start, latest)
+    assert _offsets(spans) <= _offsets(all_spans)
+    assert sum(span.size for span in spans) <= rows_max + len(all_spans)
+    # Every partition gets on, so that all is read in the end.
+    assert len(spans) == len(all_spans)
+
+
+@given(positions, positions, st.one_of(st.none(), st.integers(1, 20)), st.one_of(st.none(), st.integers(1, 100)))
+def test_cutting_changes_nothing_but_the_pieces(
+    start: Position, end: Position, count_min: int | None, rows_max: int | None
+) -> None:
+    spans = spans_between(start, end)
+    pieces = cut(spans, count_min=count_min, rows_max=rows_max)
+    assert _offsets(pieces) == _offsets(spans)
+    assert sum(piece.size for piece in pieces) == sum(span.size for span in spans)
+    if rows_max is not None:
+        assert all(piece.size <= rows_max for piece in pieces)
+
+
+def test_a_large_partition_is_read_by_several_tasks() -> None:
+    pieces = cut([OffsetSpan("a", 0, 0, 900), OffsetSpan("a", 1, 0, 100)], count_min=10)
+    assert len(pieces) == 10
+    assert [piece.size for piece in pieces] == [100] * 10
+
+
+def _offsets(spans: list[OffsetSpan]) -> set[tuple[str, int, int]]:
+    return {(span.topic, span.partition, offset) for span in spans for offset in range(span.start, span.end)}
