@@ -67,7 +67,7 @@ conformance-list: $(READY)  ## write docs/conformance/librdkafka.md from the lis
 	PYTHONPATH=tests $(BIN)/python -m conformance.librdkafka --write-list
 
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
-	PENSTOCK_KILL_CYCLES=200 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
+	PENSTOCK_KILL_CYCLES=200 PENSTOCK_QUEUE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
 
 bench: $(READY)  ## Penstock's share of what a broker that does nothing achieves
 	$(BIN)/python -m bench.run

@@ -1,7 +1,7 @@
 """kill -9 in the middle of leases, acks, rejects and dead-lettering, with consumers over HTTP and SQS in processes.
 
-Three queues on one topic: one without order, one by key, one of SQS. What must hold for each: nothing that was confirmed
-as acked comes back, nothing is lost, dead letters are there exactly once, and messages of a key come in their order.
+Three queues on one topic: one without order, one by key, one of SQS. What must hold for each: nothing that was
+confirmed as acked comes back, nothing is lost, dead letters are there exactly once, messages of a key come in order.
 Five cycles in `make test`; `make chaos` sets PENSTOCK_QUEUE_KILL_CYCLES to 100.
 """
 
@@ -184,7 +184,8 @@ def dead_letters(node: NodeProcess, topic: str) -> list[str]:
             found = 0
             while found < end:
                 message = consumer.poll(10)
-                assert message is not None and message.error() is None, message
+                assert message is not None
+                assert message.error() is None, message.error()
                 letters.append(message.value().decode())
                 found = message.offset() + 1
         return letters

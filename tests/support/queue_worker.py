@@ -1,4 +1,4 @@
-"""A consumer of a queue in a process of its own, over HTTP or SQS, that acks, rejects, gives back and forgets by chance.
+"""A consumer of a queue in a process of its own, over HTTP or SQS; it acks, rejects, gives back, forgets by chance.
 
     python -m support.queue_worker http HOST:PORT TOPIC GROUP LOG SEED
     python -m support.queue_worker sqs  HOST:PORT TOPIC -     LOG SEED

@@ -74,6 +74,10 @@ class LaneChunk:
         self.segment: Segment | None = None
         self.last_batch_bytes = 0
 
+    @property
+    def is_growing(self) -> bool:
+        return self.segment is not None and self.index.is_scanning
+
 
 class LaneScans:
     """What the indexes of all partitions share: the thread, the turn to use it, and the bound on memory."""
@@ -104,9 +108,13 @@ class LaneScans:
         self.size_bytes += size_bytes - self._chunks.pop(chunk, 0)
         if size_bytes:
             self._chunks[chunk] = size_bytes
-        while self.size_bytes > self._bytes_max and len(self._chunks) > 1:
-            # Rather one that comes back from its file than one that must be searched for again.
-            oldest = next((chunk for chunk in self._chunks if chunk.facts is not None), next(iter(self._chunks)))
+        while self.size_bytes > self._bytes_max:
+            # Rather one that comes back from its file than one that must be searched for again; and none that is being
+            # searched for, or two of them would chase each other out for ever.
+            idle = [other for other in self._chunks if other is not chunk and not other.is_growing]
+            if not idle:
+                break
+            oldest = next((other for other in idle if other.facts is not None), idle[0])
             oldest.index.let_go(oldest)
 
     def forget(self, chunk: LaneChunk) -> None:

@@ -97,7 +97,7 @@ def redrive(
     with HttpClient(http) as client:
         task = letters.begin_redrive(client, topic, only, target=target, rate=rate)
         if is_awaited:
-            task = _watch(client, task)
+            task = _watch(http, client, task)
     if as_json:
         print_json(task)
     if task.state == "failed":
@@ -105,7 +105,7 @@ def redrive(
     say(_sentence(task))
 
 
-def _watch(client: HttpClient, task: Redrive) -> Redrive:
+def _watch(http: str, client: HttpClient, task: Redrive) -> Redrive:
     pause_seconds = ASK_SECONDS_MIN
     with BenchProgress(f"redrive {task.topic}", float(task.pending_count)) as progress:
         try:
@@ -115,7 +115,9 @@ def _watch(client: HttpClient, task: Redrive) -> Redrive:
                 task = letters.describe_redrive(client, task.topic, task.id)
                 progress.update(task.looked_count, f"{task.moved_count:,} moved of {task.pending_count:,} to look at")
         except KeyboardInterrupt:
-            letters.cancel_redrive(client, task.topic, task.id)
+            # Over a connection of its own: the other one may be in the middle of an answer.
+            with HttpClient(http) as another:
+                letters.cancel_redrive(another, task.topic, task.id)
             say("cancelled: what has moved has moved, the rest stays")
             raise
     return task

@@ -52,11 +52,23 @@ class _Bucket:
 
 
 class Buckets:
-    __slots__ = ("_closed", "_dirty", "_is_pending", "_near_until_ms", "_next_number", "_reading", "_table", "wheel")
+    __slots__ = (
+        "_all",
+        "_closed",
+        "_dirty",
+        "_is_pending",
+        "_near_until_ms",
+        "_next_number",
+        "_reading",
+        "_table",
+        "wheel",
+    )
 
     def __init__(self, is_pending: Callable[[int], bool]) -> None:
         self._is_pending = is_pending
         self.wheel = TimingWheel()
+        # By number: all that have entries, or may get some.
+        self._all: dict[int, _Bucket] = {}
         # By level and index: where new entries go.
         self._table: dict[tuple[int, int], _Bucket] = {}
         # The beginnings of those that are not near yet; the first is the next one to be read.
@@ -86,7 +98,7 @@ class Buckets:
     def _begin(self, level: int, index: int) -> _Bucket:
         bucket = _Bucket(BucketName(self._next_number, level, index))
         self._next_number += 1
-        self._table[level, index] = bucket
+        self._table[level, index] = self._all[bucket.name.number] = bucket
         if level == 0 and bucket.start_ms < self._near_until_ms:
             bucket.is_near = True
         else:
@@ -117,10 +129,18 @@ class Buckets:
             self._sort_in(bucket, bucket.spill, now_ms)
             return
         # From now on its entries are of lower levels. Whoever comes with an earlier clock begins another one.
-        del self._table[bucket.name.level, bucket.name.index]
+        self._forget(bucket)
         self._dirty.pop(bucket.name.number, None)
         self._sort_in(bucket, bucket.spill, now_ms)
         bucket.spill = bytearray()
+
+    def _forget(self, bucket: _Bucket) -> None:
+        key = (bucket.name.level, bucket.name.index)
+        if self._table.get(key) is bucket:
+            del self._table[key]
+        # What is being read is needed until it is read: a restart would read it again.
+        if bucket.name.number not in self._reading:
+            del self._all[bucket.name.number]
 
     def load(self, name: BucketName, entries: bytes | memoryview, *, is_last: bool, now_ms: int) -> None:
         """A part of a file, in any order of parts."""
@@ -128,6 +148,8 @@ class Buckets:
         self._sort_in(bucket, entries, now_ms)
         if is_last:
             del self._reading[name.number]
+            if name.level:
+                self._forget(bucket)
 
     def _sort_in(self, bucket: _Bucket, entries: bytes | bytearray | memoryview, now_ms: int) -> None:
         is_pending = self._is_pending
@@ -137,8 +159,8 @@ class Buckets:
                 if is_pending(position):
                     add(due_ms, position)
             return
-        # At least a level down, even if the clock was put back meanwhile: else it would be opened for ever.
-        from_ms = max(now_ms, bucket.start_ms - LEAD_MS)
+        # At least a level down, whatever the clock says: else it would be opened for ever.
+        from_ms = max(now_ms, bucket.start_ms)
         for due_ms, position in _ENTRY.iter_unpack(entries):
             if is_pending(position):
                 self.place(due_ms, position, from_ms=from_ms)
@@ -181,15 +203,14 @@ class Buckets:
     def store(self) -> tuple[StoredBucket, ...]:
         """After `take_spill`. A bucket is over when the wheel has nothing left from its span."""
         earliest_ms = self.wheel.earliest_ms()
-        for key, bucket in list(self._table.items()):
+        for bucket in list(self._all.values()):
             is_read = bucket.is_near and bucket.name.number not in self._reading
             is_past = bucket.end_ms <= self._near_until_ms and (earliest_ms is None or bucket.end_ms <= earliest_ms)
             if is_read and is_past:
-                del self._table[key]
-        kept = {bucket.name.number: bucket for bucket in (*self._table.values(), *self._reading.values())}
+                self._forget(bucket)
         return tuple(
             StoredBucket(number, bucket.name.level, bucket.name.index, bucket.written_count)
-            for number, bucket in sorted(kept.items())
+            for number, bucket in sorted(self._all.items())
             if bucket.written_count
         )
 
@@ -197,9 +218,8 @@ class Buckets:
         self._next_number = next_number
         for each in stored:
             bucket = _Bucket(BucketName(each.number, each.level, each.index), written_count=each.count)
-            key = (each.level, each.index)
             # One that was being read, and one that was begun since, may be of the same span: both are read.
-            self._table[key] = bucket
+            self._table[each.level, each.index] = self._all[each.number] = bucket
             heappush(self._closed, (bucket.start_ms, each.number, bucket))
 
     @property
@@ -210,5 +230,5 @@ class Buckets:
         """Beginning, end and entries of every span, also those of messages that have ended since; earliest first."""
         return sorted(
             (bucket.start_ms, bucket.end_ms, bucket.written_count + len(bucket.spill) // ENTRY_BYTES)
-            for bucket in self._table.values()
+            for bucket in self._all.values()
         )

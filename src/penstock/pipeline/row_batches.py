@@ -88,8 +88,10 @@ class SpanReader:
             frame = read_columns(data)
             if isinstance(frame, BatchProblem):
                 raise ValueError(f"{fetched.topic}-{fetched.partition} after {fetched.position}: {frame.reason}")
-            if frame.height and (frame["offset"][0] < self._span.start or frame["offset"][-1] >= self._span.end):
-                frame = frame.filter(frame["offset"].is_between(self._span.start, self._span.end, closed="left"))
+            # A batch may begin before what was asked for: with records of another task, or with deleted ones.
+            start, end = max(self._span.start, fetched.position), self._span.end
+            if frame.height and (frame["offset"][0] < start or frame["offset"][-1] >= end):
+                frame = frame.filter(frame["offset"].is_between(start, end, closed="left"))
             if frame.height:
                 yield from self._to_arrow(frame, timestamp_type)
 

@@ -1,4 +1,4 @@
-"""What can happen to a queue between two of its steps: callers that go, topics that change, logs that lose their start."""
+"""What can happen to a queue between two of its steps: callers go, topics change, logs lose their beginning."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def accept(desk: QueueBroker, name: QueueName, messages: list[Message]) ->
 async def until(condition: Callable[[], bool]) -> None:
     """Looks at every turn of the loop: what is waited for may last for one only."""
     async with asyncio.timeout(5):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  nothing is told of it that could be waited for
             await asyncio.sleep(0)
 
 

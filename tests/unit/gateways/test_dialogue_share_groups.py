@@ -126,7 +126,7 @@ async def test_a_heartbeat_that_says_too_little_is_refused(
 
 async def test_the_id_of_another_kind_of_group_is_taken(node: TalkingNode, orders: bytes) -> None:
     talk = await node.connect()
-    await talk.ask(enter(GROUP, "orders"), ConsumerGroupHeartbeatResponse)
+    await talk.ask(enter("eve", group=GROUP), ConsumerGroupHeartbeatResponse)
     reply = await ShareMember(talk, "ann").beat("orders", epoch=0)
     assert reply.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -134,8 +134,8 @@ async def test_the_id_of_another_kind_of_group_is_taken(node: TalkingNode, order
 async def test_others_cannot_join_a_share_group(node: TalkingNode, orders: bytes) -> None:
     await enrol(node, "ann")
     talk = await node.connect()
-    classic = await talk.ask(join(), JoinGroupResponse)
-    consumer = await talk.ask(enter(GROUP, "orders"), ConsumerGroupHeartbeatResponse)
+    classic = await talk.ask(join(group=GROUP), JoinGroupResponse)
+    consumer = await talk.ask(enter("eve", group=GROUP), ConsumerGroupHeartbeatResponse)
     assert (classic.error_code, consumer.error_code) == (
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -167,7 +167,7 @@ async def test_a_group_without_members_is_empty_and_one_that_never_was_is_not_fo
 
 async def test_share_groups_are_listed_with_their_type(node: TalkingNode, orders: bytes) -> None:
     talk = (await enrol(node, "ann")).talk
-    await talk.ask(enter("readers", "orders"), ConsumerGroupHeartbeatResponse)
+    await talk.ask(enter("eve", group="readers"), ConsumerGroupHeartbeatResponse)
     share = (GROUP, "share", "Stable", "share")
     assert share in await listed(talk)
     assert await listed(talk, ("share",)) == [share]
