@@ -30,6 +30,7 @@ class Target:
         self.name = name
         self.bootstrap = ""
         self.metrics = ""
+        self.http = ""
         self.ready_seconds = 0.0
         self._command = command
         self._log_path = log_path
@@ -43,10 +44,11 @@ class Target:
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        found = re.match(r"ready kafka=(\S+)(?: metrics=(\S+))?", line)
+        found = re.match(r"ready\b.*\bkafka=", line)
         assert found is not None, f"{self.name} said {line!r}: {self._log_path.read_text()[-2000:]}"
         self.ready_seconds = time.monotonic() - began
-        self.bootstrap, self.metrics = found[1], found[2] or ""
+        doors = dict(re.findall(r"\b(\w+)=(\S+)", line))
+        self.bootstrap, self.metrics, self.http = (doors.get(name, "") for name in ("kafka", "metrics", "http"))
         return self
 
     def __exit__(
@@ -88,10 +90,10 @@ def mock_cluster(directory: Path) -> Target:
     return Target("mock cluster", command, log_path=directory / "mock-cluster.log")
 
 
-def penstock(directory: Path, *, environment: dict[str, str] | None = None) -> Target:
+def penstock(directory: Path, *, environment: dict[str, str] | None = None, has_http: bool = False) -> Target:
     data_directory = directory / "data"
     command = [sys.executable, "-m", "penstock.main", "serve", "--data-dir", str(data_directory)]
-    command += ["--kafka", "127.0.0.1:0", "--http", "off", "--metrics", "127.0.0.1:0"]
+    command += ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0" if has_http else "off", "--metrics", "127.0.0.1:0"]
     data_directory.mkdir(parents=True, exist_ok=True)
     return Target("penstock", command, log_path=directory / "penstock.log", environment=environment)
 

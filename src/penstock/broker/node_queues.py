@@ -72,7 +72,7 @@ class NodeQueues:
         self._tasks = tasks
         self._chance = chance or random.SystemRandom().random
         self._cache = BatchCache(CACHE_BYTES_MAX)
-        self._lane_scans = LaneScans(readers, tasks)
+        self.lane_scans = LaneScans(readers, tasks)
         self._mover = QueueMover(broker, producer_ids, find_target=self._dead_letter_target, tasks=tasks)
         self._shells: dict[tuple[bytes, int], QueueShell] = {}
         # One load of a shell at a time, and everybody who wants it waits for the same.
@@ -92,9 +92,17 @@ class NodeQueues:
 
         wanted = {definition.name.topic for definition in self._queues.all()}
         served = [topic for name in sorted(wanted) if (topic := self.broker.topic(name)) is not None]
-        await asyncio.gather(*(load(partition) for topic in served for partition in topic.partitions))
+        partitions = [partition for topic in served for partition in topic.partitions]
+        outcomes = await asyncio.gather(*map(load, partitions), return_exceptions=True)
+        lost = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
         for definition in self._queues.all():
-            await self._open_machines(definition)
+            try:
+                await self._open_machines(definition)
+            except StoreUnavailableError as error:
+                lost.append(error)
+        for problem in lost:
+            # The others are served; it is tried again when somebody asks for it.
+            log.error("queues not opened", error=str(problem))
         self._tasks.every(TIDY_MS, "queue snapshots", self._tidy)
         self._tasks.every(RELOAD_MS, "queue reload", self._reload_lost)
 
@@ -181,7 +189,7 @@ class NodeQueues:
             companion = await self.broker.companion(partition, CompanionKind.QUEUES)
             if partition.is_closed:
                 return  # its topic was deleted meanwhile
-            lanes = LaneIndex(partition, self._lane_scans)
+            lanes = LaneIndex(partition, self.lane_scans)
             shell = self._shells[key] = QueueShell(
                 partition,
                 companion,

@@ -98,7 +98,7 @@ class LaneLook:
             await self._open(part, self._window_start, count)
         if part.upto >= self._window_start:
             for batch in self._window:
-                part.take(batch)
+                part.take(batch, self._window_end)
             part.upto = max(part.upto, self._window_end)
             if lane != DEFAULT_LANE and part.count < count:
                 await self._open(part, self._end, count)
@@ -125,7 +125,7 @@ class LaneLook:
             self.opened.append(batch)
             if batch.base_offset >= end:
                 break  # compaction has emptied what was here
-            part.take(batch)
+            part.take(batch, end)
             part.upto = max(part.upto, min(batch.next_offset, end))
         part.upto = max(part.upto, known_end)
 
@@ -133,20 +133,19 @@ class LaneLook:
 class _Part:
     """Of one lane, as far as it has been looked at."""
 
-    __slots__ = ("_begin", "count", "expiries", "lane", "ranges", "upto")
+    __slots__ = ("count", "expiries", "lane", "ranges", "upto")
 
     def __init__(self, lane: int, begin: int) -> None:
         self.lane = lane
-        self._begin = begin
         self.upto = begin
         self.count = 0
         self.ranges: list[Range] = []
         self.expiries: list[tuple[int, int]] = []
 
-    def take(self, batch: QueueBatch) -> None:
-        # What lies below was taken already, or delivered before.
-        begin = max(self._begin, self.upto)
-        mine = [(max(first, begin), last) for first, last in batch.lanes.get(self.lane, ()) if last >= begin]
+    def take(self, batch: QueueBatch, end: int) -> None:
+        """What of it lies below `end`; below `upto` all was taken already, or delivered before."""
+        ranges = ((max(first, self.upto), min(last, end - 1)) for first, last in batch.lanes.get(self.lane, ()))
+        mine = [(first, last) for first, last in ranges if first <= last]
         if not mine:
             return
         self.ranges += mine

@@ -145,13 +145,13 @@ class Redrives:
 
     def _check(
         self, definition: QueueDefinition, target: str | None, only: RedriveFilter, rate: int
-    ) -> CannotRedrive | None:
+    ) -> CannotRedrive | NoSuchLetters | None:
         if not 0 <= rate <= RATE_MAX:
             return CannotRedrive(f"a rate of {rate} messages in a second: 1 to {RATE_MAX} is meant, 0 for no limit")
-        if target is not None and (target == definition.name.topic or is_internal(target)):
-            return CannotRedrive(f"messages of {definition.name.topic!r} cannot be moved to {target!r}")
-        if target is not None and self._queues.broker.topic(target) is None:
-            return CannotRedrive(f"there is no topic {target!r} to move messages to")
+        if target == definition.name.topic:
+            return CannotRedrive(f"{target!r} is where the messages are: they cannot be moved there")
+        if target is not None and (is_internal(target) or self._queues.broker.topic(target) is None):
+            return NoSuchLetters(f"there is no topic {target!r} to move messages to")
         if not only.is_empty and definition.options.ordering is Ordering.KEY:
             # What does not fit would hold up everything behind it that has its key.
             return CannotRedrive(f"the queue {definition.name} is ordered by key: it is redriven as a whole")

@@ -11,7 +11,7 @@ anew from what is on disk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,8 +24,9 @@ from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_journal_file import read_start, write_start
 from penstock.broker.queue_reader import QueueReader
 from penstock.broker.waiting import WaitingRoom
-from penstock.codec.columns import read_columns
-from penstock.codec.record_batch import BatchProblem
+from penstock.codec.columns import VECTORED_ROWS_MIN, read_columns
+from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
+from penstock.codec.records import read_records
 from penstock.domain.queue import Queue
 from penstock.domain.queue_commands import (
     AppendMove,
@@ -39,7 +40,7 @@ from penstock.domain.queue_commands import (
     WakeReceivers,
 )
 from penstock.domain.queue_journal import JournalLedger
-from penstock.domain.queue_records import Closed, QueueRecord, read_record, write_record
+from penstock.domain.queue_records import Closed, QueueRecord, is_whole, read_record, write_record
 from penstock.domain.queue_values import QueueConfig
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.storage_errors import Damage
@@ -49,11 +50,16 @@ log = get_logger("queues")
 REPLAY_BYTES: Final = 2 * 1024 * 1024
 # Snapshots of idle queues in one go: each is small, and the loop is let go between so many.
 IDLE_SNAPSHOTS_AT_ONCE: Final = 50
+# So many records more than needed are read at a start rather than that a file is written and synced for every few of
+# them. What a later snapshot makes unnecessary is read past: a microsecond each.
+SAVED_BEHIND_MAX: Final = 1_000
 # Records of a replay that are applied before others may use the loop: some milliseconds.
 REPLAYED_AT_ONCE: Final = 500
 
 # (journal position, group, record)
 JournalEntry = tuple[int, str, QueueRecord]
+# The same as it stands there: offset, key, value.
+Row = tuple[int, bytes, bytes]
 
 
 class QueueUnavailable(msgspec.Struct, frozen=True):
@@ -287,6 +293,11 @@ class QueueShell:
 
     # Upkeep
 
+    @property
+    def replay_start(self) -> int:
+        """Where in the journal a start would begin to read, once `tidy` has written it down."""
+        return self._ledger.replay_start()
+
     async def tidy(self) -> None:
         """From time to time: idle queues must not make the next start read the journal from its beginning."""
         if not self.is_loaded or self._journal.is_lost:
@@ -296,7 +307,7 @@ class QueueShell:
             if queue is not None:
                 self._snapshot(group, queue)
         start = self._ledger.replay_start()
-        if start <= self._saved_start or not await self.is_durable():
+        if start - self._saved_start < SAVED_BEHIND_MAX or not await self.is_durable():
             return
         if await asyncio.to_thread(write_start, self._companion.log, start):
             self._saved_start = start
@@ -307,14 +318,33 @@ def _load_entries(plan: ReadPlan) -> tuple[list[JournalEntry], int]:
     loaded = plan.load()
     if isinstance(loaded, Damage):
         raise JournalLostError(loaded.describe())
+    headers = list(walk_headers(loaded))
+    assert headers, "a plan holds one batch at least"
+    entries: list[JournalEntry] = []
+    try:
+        for offset, key, value in _needed(list(_rows(loaded, headers))):
+            entries.append((offset, key.decode(), read_record(value)))
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, AttributeError) as error:
+        raise JournalLostError(f"a record in the journal of a queue cannot be read: {error}") from error
+    return entries, headers[-1][1].next_offset
+
+
+def _needed(rows: list[Row]) -> Iterator[Row]:
+    """Without those that a later one of the same queue makes unnecessary: most of them, and reading costs the most."""
+    whole = {key: place for place, (_, key, value) in enumerate(rows) if is_whole(value)}
+    return (row for place, row in enumerate(rows) if place >= whole.get(row[1], 0))
+
+
+def _rows(loaded: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> Iterator[Row]:
+    """Offsets, keys and values. A few are read one by one: columns cost more than that to begin with."""
+    if sum(header.record_count for _, header in headers) < VECTORED_ROWS_MIN:
+        for position, _ in headers:
+            records = read_records(loaded, position)
+            if isinstance(records, BatchProblem):
+                raise JournalLostError(records.reason)
+            yield from ((record.offset, record.key or b"", record.value or b"") for record in records)
+        return
     frame = read_columns(loaded)
     if isinstance(frame, BatchProblem):
         raise JournalLostError(frame.reason)
-    entries: list[JournalEntry] = []
-    try:
-        columns = (frame[name].to_list() for name in ("offset", "key", "value"))
-        for offset, key, value in zip(*columns, strict=True):
-            entries.append((offset, key.decode(), read_record(value)))
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
-        raise JournalLostError(f"a record in the journal of a queue cannot be read: {error}") from error
-    return entries, entries[-1][0] + 1
+    yield from zip(*(frame[name].to_list() for name in ("offset", "key", "value")), strict=True)

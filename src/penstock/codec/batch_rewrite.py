@@ -1,4 +1,4 @@
-"""A stored batch with fewer records than it had: what compaction writes.
+"""A stored batch with fewer records than it had, which is what compaction writes, or in another producer's name.
 
 The records that stay are copied as they stand, because offset and time in them are relative to the batch's own, which
 do not change: neither does the number of offsets that the batch stands for. So a producer's sequence can still be read
@@ -16,8 +16,11 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.checksum import crc32c
 from penstock.codec.record_batch import (
     ATTRIBUTE_CODEC_MASK,
+    ATTRIBUTE_TRANSACTIONAL,
+    CHECKSUM_START,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     MAGIC,
@@ -39,6 +42,14 @@ BATCH_OFFSETS_MAX: Final = 2**31 - 1
 
 _COUNT: Final = struct.Struct(">i")
 _COUNT_AT: Final = 57
+# Base offset, length, leader epoch.
+_PLACE: Final = struct.Struct(">qii")
+_ATTRIBUTES: Final = struct.Struct(">h")
+# Producer id, its epoch, the first sequence number.
+_PRODUCER: Final = struct.Struct(">qhi")
+_PRODUCER_AT: Final = 43
+_CHECKSUM: Final = struct.Struct(">I")
+_CHECKSUM_AT: Final = 17
 
 
 def horizon_of(header: BatchHeader) -> int:
@@ -105,6 +116,21 @@ def filler_batch(*, base_offset: int, next_offset: int, leader_epoch: int) -> by
         record_count=0,
     )
     return seal_batch(header, b"")
+
+
+def sign_transactional(batch: bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytearray:
+    """Makes one whole batch, in place, a part of this producer's transaction; its records are not looked at.
+
+    Its place in the log that it came from goes, and its checksum is renewed.
+    """
+    header = header_of(batch)
+    assert header.size_bytes == len(batch)
+    assert not header.is_control
+    _PLACE.pack_into(batch, 0, 0, header.length, -1)
+    _ATTRIBUTES.pack_into(batch, CHECKSUM_START, header.attributes | ATTRIBUTE_TRANSACTIONAL)
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _CHECKSUM.pack_into(batch, _CHECKSUM_AT, crc32c(memoryview(batch)[CHECKSUM_START:]))
+    return batch
 
 
 def begins_without_records(batches: BatchBytes) -> bool:

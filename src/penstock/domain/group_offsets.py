@@ -22,6 +22,7 @@ from penstock.domain.group_consumer import ConsumerGroup
 from penstock.domain.group_records import NEVER_MS
 from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
 from penstock.domain.offsets_store import OffsetStore
+from penstock.domain.topic_rules import SPARK_STAGE
 from penstock.domain.transaction_state import VERSION_TWO
 
 
@@ -135,7 +136,8 @@ def decide_delete(group: GroupWithOffsets, command: DeleteOffsets, topics: Topic
 
 def decide_expiry(group: GroupWithOffsets, config: GroupConfig, topics: TopicFacts, now_ms: int, out: Outbox) -> bool:
     """True if no offset is left. Offsets of topics that a member reads never expire, nor, if it is not known what a
-    group reads, any (KIP-211).
+    group reads, any (KIP-211). Nor do those of the stage: they say what a query has committed, and one that is started
+    again after months must still find it, or it writes its last rows twice.
     """
     read = read_topics(group, topics)
     if read is None:
@@ -143,7 +145,7 @@ def decide_expiry(group: GroupWithOffsets, config: GroupConfig, topics: TopicFac
     return group.offsets.decide_expiry(
         retention_ms=config.offsets_retention_ms,
         quiet_since_ms=_quiet_since_ms(group),
-        is_read=read.__contains__,
+        is_read=lambda topic: topic == SPARK_STAGE or topic in read,
         now_ms=now_ms,
         out=out,
     )

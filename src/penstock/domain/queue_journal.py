@@ -12,8 +12,9 @@ from typing import Final
 
 from penstock.domain.queue_records import Closed, Opened, QueueRecord, Stored
 
-# A record is applied in some ten microseconds: a queue's own tail takes milliseconds.
-RECORDS_MIN: Final = 256
+# A record is applied in some ten microseconds, and a node has a thousand queues, each with a tail of its own: together
+# they take half a second of a start. A snapshot of a few messages is as large as a record or two.
+RECORDS_MIN: Final = 64
 # A snapshot is as large as what is in flight; it must not be written for every few changes of it.
 SPANS_PER_RECORD: Final = 4
 # All queues of a partition together: a fraction of a second.

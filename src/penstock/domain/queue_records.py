@@ -198,12 +198,19 @@ QueueRecord = (
     | Stored
 )
 
+_WHOLE: Final = frozenset((b"opened", b"stored", b"closed"))
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[QueueRecord]] = msgspec.msgpack.Decoder(QueueRecord)
 
 
 def write_record(record: QueueRecord) -> bytes:
     return _ENCODER.encode(record)
+
+
+def is_whole(value: bytes) -> bool:
+    """Of a written record: whether it makes all earlier ones of its queue unnecessary. Only its name is looked at, so
+    that a start need not read what it does not need: one byte for the list, one for the length of the name."""
+    return value[2:8] in _WHOLE
 
 
 def read_record(value: bytes | memoryview) -> QueueRecord:

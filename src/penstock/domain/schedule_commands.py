@@ -82,15 +82,7 @@ class FireCrons(msgspec.Struct, frozen=True):
 
 
 ScheduleCommand = (
-    Schedule
-    | EndTransaction
-    | Cancel
-    | Reschedule
-    | Release
-    | FinishMove
-    | DefineCron
-    | DeleteCron
-    | FireCrons
+    Schedule | EndTransaction | Cancel | Reschedule | Release | FinishMove | DefineCron | DeleteCron | FireCrons
 )
 
 # ------------------------------------------------------------------ replies
@@ -116,7 +108,6 @@ class ScheduleProblem(Enum):
     BAD_EXPRESSION = "that is no cron expression"
     UNKNOWN_ZONE = "there is no such time zone"
     NEVER_DUE = "that expression names no time"
-    POSITION_USED = "the log goes on behind that position"
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -158,7 +158,7 @@ class StoredCron(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stored(_Event, frozen=True, array_like=True, tag="stored"):
-    """Everything that is remembered, but for the times: those are in the bucket files. Kept beside the log, not in it."""
+    """Everything that is remembered, but for the times: those are in the bucket files. Kept beside the log."""
 
     # Whatever the log holds from here on is to be applied after it.
     next_position: int
@@ -175,15 +175,7 @@ class Stored(_Event, frozen=True, array_like=True, tag="stored"):
 
 
 ScheduleRecord = (
-    Scheduled
-    | Ended
-    | TransactionEnded
-    | MoveIntended
-    | MoveDone
-    | CronDefined
-    | CronDeleted
-    | CronFired
-    | Stored
+    Scheduled | Ended | TransactionEnded | MoveIntended | MoveDone | CronDefined | CronDeleted | CronFired | Stored
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -21,6 +21,8 @@ RESERVED_TOPIC_IDS: Final = frozenset({NO_TOPIC_ID, bytes(15) + b"\x01"})
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 COORDINATOR_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+# Where Spark's tasks put rows until their query commits them. Clients write it; offsets committed for it are fences.
+SPARK_STAGE: Final = "__spark_stage"
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 

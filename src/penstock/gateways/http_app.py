@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 
 from penstock.broker.broker import Broker
 from penstock.broker.node_queues import NodeQueues
@@ -89,4 +89,12 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     detail = f"{request.method} {request.url.path}: {error.detail}"
     response = problem_response(Problem(HTTPStatus(error.status_code).phrase, error.status_code, detail))
     response.headers.update(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["allow"] = ", ".join(_methods_of(request))
     return response
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Of all routes with this path: each of them knows only its own."""
+    fitting = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in fitting if isinstance(route, Route) for method in route.methods or ()})

@@ -9,7 +9,6 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,6 +22,7 @@ from penstock.domain.queue_definition import QueueName, check_group
 from penstock.domain.redrive import REDRIVE_GROUP, RedriveFilter, RedriveTask
 from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_dead_letters_bodies import (
+    REASON_CHARACTERS_MAX,
     DeadLetterList,
     DeadLetterMessages,
     DryRunReply,
@@ -34,12 +34,11 @@ from penstock.gateways.http_dead_letters_bodies import (
     topic_reply,
 )
 from penstock.gateways.http_door import HttpDoor, endpoint, json_response
-from penstock.gateways.http_messages import COUNT_MAX
+from penstock.gateways.http_messages import COUNT_MAX, MOMENT_MS_MAX
 from penstock.gateways.http_problem import ProblemError, bad_request, not_found, unavailable
 
 SHOW_COUNT: Final = 10
 BASE: Final = "/v1/dead-letters/{topic}"
-_FILTER_FIELDS: Final = ("reason", "key", "since_ms", "until_ms")
 
 
 class DeadLetterRoutes:
@@ -151,7 +150,7 @@ class DeadLetterRoutes:
         topic: str = request.path_params["topic"]
         self._door.allow(operation, access.topic(topic))
         if is_internal(topic):
-            raise bad_request(f"{topic!r} is the broker's own: there are no dead letters in it")
+            raise not_found(f"{topic!r} is the broker's own: there are no dead letters in it")
         self._door.topic(topic)
         return topic
 
@@ -164,16 +163,25 @@ class DeadLetterRoutes:
 
 
 def _filter_of(request: Request) -> RedriveFilter:
-    given = {name: request.query_params[name] for name in _FILTER_FIELDS if name in request.query_params}
-    try:
-        # The same rules as for a body.
-        body = msgspec.convert(given, RedriveRequest, strict=False)
-    except msgspec.ValidationError as error:
-        raise bad_request(f"the query cannot be used: {error}") from error
-    return RedriveFilter(body.reason, body.key, body.since_ms, body.until_ms)
+    query = request.query_params
+    reason = query.get("reason")
+    if reason is not None and len(reason) > REASON_CHARACTERS_MAX:
+        raise bad_request(f"reason has {len(reason)} characters, more than {REASON_CHARACTERS_MAX}")
+    return RedriveFilter(reason, query.get("key"), _moment_of(request, "since_ms"), _moment_of(request, "until_ms"))
+
+
+def _moment_of(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text[:20]) > MOMENT_MS_MAX:
+        raise bad_request(f"{name} is {text[:40]!r}, milliseconds from 0 to {MOMENT_MS_MAX} are meant")
+    return int(text)
 
 
 def _refusal(problem: NoSuchLetters | CannotRedrive | QueueUnavailable) -> Exception:
     if isinstance(problem, NoSuchLetters):
         return not_found(problem.reason)
-    return bad_request(problem.reason) if isinstance(problem, CannotRedrive) else unavailable(problem.reason)
+    if isinstance(problem, CannotRedrive):
+        return ProblemError(HTTPStatus.CONFLICT, "Makes no sense", problem.reason)
+    return unavailable(problem.reason)

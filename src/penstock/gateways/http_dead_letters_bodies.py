@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -10,9 +10,11 @@ from msgspec import Meta
 from penstock.broker.queue_redrive_scan import DeadLetterTopic, PendingLetter
 from penstock.domain.queue_values import HoldKind
 from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveTask
-from penstock.gateways.http_messages import Body, readable_headers, text_or_base64
+from penstock.domain.topic_rules import NAME_CHARACTERS_MAX
+from penstock.gateways.http_messages import TOPIC_TEXT, Body, MomentMs, readable_headers, text_or_base64
 
-Moment = Annotated[int, Meta(ge=0, le=(1 << 62))]
+# Reasons are single words; what is longer was not meant.
+REASON_CHARACTERS_MAX: Final = 1_024
 StateText = Literal["ready", "leased", "blocked", "moving"]
 _STATES: dict[HoldKind, StateText] = {
     HoldKind.LEASED: "leased",
@@ -70,12 +72,12 @@ class DeadLetterMessages(msgspec.Struct, frozen=True):
 
 class RedriveRequest(Body, frozen=True):
     # Left out: each message goes back to the topic it came from.
-    target: Annotated[str, Meta(min_length=1, max_length=249)] | None = None
-    reason: Annotated[str, Meta(max_length=1024)] | None = None
+    target: Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=TOPIC_TEXT)] | None = None
+    reason: Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)] | None = None
     key: str | None = None
     # Of the last failure; until_ms itself is outside.
-    since_ms: Moment | None = None
-    until_ms: Moment | None = None
+    since_ms: MomentMs | None = None
+    until_ms: MomentMs | None = None
     # Messages in a second; 0: as fast as it goes.
     rate: Annotated[int, Meta(ge=0, le=RATE_MAX)] = 0
     # Only counts what would move.

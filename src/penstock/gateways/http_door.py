@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -42,6 +42,8 @@ class HttpDoor:
         try:
             return msgspec.json.decode(data or b"{}", type=kind)
         except msgspec.DecodeError as error:
+            if b"." in data:
+                return _read_again(data, kind)
             raise bad_request(f"the body cannot be used: {error}") from error
 
     async def read_bytes(self, request: Request) -> bytes:
@@ -79,6 +81,25 @@ class HttpDoor:
         if topic is None:
             raise not_found(f"there is no topic {name!r}")
         return topic
+
+
+def _read_again(data: bytes, kind: type[BodyT]) -> BodyT:
+    """3.0 is a whole number for JSON Schema, and for languages that have no other numbers."""
+    try:
+        return msgspec.convert(whole_numbers(msgspec.json.decode(data)), kind)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"the body cannot be used: {error}") from error
+
+
+def whole_numbers(value: Any) -> Any:
+    """The same, with every whole number as one. What somebody publishes as `value` is left as it was written."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [whole_numbers(each) for each in value]
+    if isinstance(value, dict):
+        return {name: each if name == "value" else whole_numbers(each) for name, each in value.items()}
+    return value
 
 
 async def _watch(request: Request, caller: Caller) -> None:

@@ -23,9 +23,22 @@ TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 PRIORITY_HEADER: Final = "penstock-priority"
 TTL_HEADER: Final = "penstock-ttl-ms"
 
+# The end of the year 9999.
+MOMENT_MS_MAX: Final = 253_402_300_799_999
+# Far more than anybody means, and exact in every JSON reader.
+NUMBER_MAX: Final = (1 << 53) - 1
+# How a receipt looks; only what does can be one of somebody else's.
+RECEIPT_TEXT: Final = "^[A-Za-z0-9_-]{55}$"
+TOPIC_TEXT: Final = "^[A-Za-z0-9._-]+$"
+_BASE64_TEXT: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 LeaseMs = Annotated[int, Meta(ge=1, le=LEASE_MS_MAX)]
-Receipts = Annotated[list[str], Meta(min_length=1, max_length=COUNT_MAX)]
+MomentMs = Annotated[int, Meta(ge=0, le=MOMENT_MS_MAX)]
+# Patterns that are only told, because the code that reads these checks them anyway.
+ReceiptText = Annotated[str, Meta(extra_json_schema={"pattern": RECEIPT_TEXT})]
+Base64 = Annotated[str, Meta(extra_json_schema={"pattern": _BASE64_TEXT, "contentEncoding": "base64"})]
+Receipts = Annotated[list[ReceiptText], Meta(min_length=1, max_length=COUNT_MAX)]
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -36,16 +49,16 @@ class NewMessage(Body, frozen=True):
     """Text, or any other JSON, or bytes as base64. Without a value: a tombstone."""
 
     value: Any = None
-    value_base64: str | None = None
+    value_base64: Base64 | None = None
     key: str | None = None
-    key_base64: str | None = None
+    key_base64: Base64 | None = None
     headers: dict[str, str] = {}
     # 0 to 9, the highest first; 4 is that of messages that say nothing.
     priority: Annotated[int, Meta(ge=0, le=9)] | None = None
     # Not delivered by queues after so long.
     ttl_ms: Annotated[int, Meta(ge=1, le=TTL_MS_MAX)] | None = None
-    partition: Annotated[int, Meta(ge=0)] | None = None
-    timestamp_ms: Annotated[int, Meta(ge=0)] | None = None
+    partition: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | None = None
+    timestamp_ms: MomentMs | None = None
 
 
 class PublishRequest(Body, frozen=True):

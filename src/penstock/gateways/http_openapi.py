@@ -14,10 +14,12 @@ import msgspec
 from penstock import __version__
 from penstock.domain.queue_definition import NAME_CHARACTERS_MAX, QueueOptions
 from penstock.domain.redrive import REDRIVE_GROUP
+from penstock.domain.topic_rules import NAME_CHARACTERS_MAX as TOPIC_CHARACTERS_MAX
 from penstock.gateways import http_dead_letters_bodies as letters
 from penstock.gateways import http_messages as bodies
 from penstock.gateways.http_door import JSON
 from penstock.gateways.http_problem import PROBLEM_TYPE, Problem
+from penstock.gateways.http_queue_settings import QueueSettings
 
 _BASE: Final = "/v1/queues/{topic}/{group}"
 _LETTERS: Final = "/v1/dead-letters/{topic}"
@@ -81,10 +83,10 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 _COUNT: Final = {"type": "integer", "minimum": 1, "maximum": bodies.COUNT_MAX, "default": 10}
-_MOMENT: Final = {"type": "integer", "minimum": 0, "maximum": 1 << 62}
+_MOMENT: Final = {"type": "integer", "minimum": 0, "maximum": bodies.MOMENT_MS_MAX}
 _GROUP: Final = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS_MAX, "default": REDRIVE_GROUP}
 _FILTER: Final = {
-    "reason": {"type": "string", "maxLength": 1024},
+    "reason": {"type": "string", "maxLength": letters.REASON_CHARACTERS_MAX},
     "key": {"type": "string"},
     "since_ms": _MOMENT,
     "until_ms": _MOMENT,
@@ -114,7 +116,7 @@ OPERATIONS: Final = (
         _BASE,
         "defineQueue",
         "Makes a queue, or sets all its options anew.",
-        (QueueOptions,),
+        (QueueSettings,),
         {200: QueueDescription, 201: QueueDescription},
         (*_COMMON, _LARGE),
     ),
@@ -239,6 +241,7 @@ def describe() -> dict[str, Any]:
     for operation in OPERATIONS:
         kinds += [kind for kind in (*operation.request, *operation.replies.values()) if kind is not None]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    components["NewMessage"]["allOf"] = [_not_both("value"), _not_both("key")]
     by_kind = {id(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -249,6 +252,13 @@ def describe() -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components},
     }
+
+
+def _not_both(name: str) -> dict[str, Any]:
+    """As text, or as base64."""
+    there = {"not": {"type": "null"}}
+    both = [name, f"{name}_base64"]
+    return {"not": {"required": both, "properties": dict.fromkeys(both, there)}}
 
 
 def _operation(operation: Operation, by_kind: dict[int, Any]) -> dict[str, Any]:
@@ -270,9 +280,10 @@ def _operation(operation: Operation, by_kind: dict[int, Any]) -> dict[str, Any]:
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
     text = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS_MAX}
-    parameters = [
-        {"name": name, "in": "path", "required": True, "schema": text}
-        for name in ("topic", "group", "task")
+    topic = {"type": "string", "minLength": 1, "maxLength": TOPIC_CHARACTERS_MAX, "pattern": bodies.TOPIC_TEXT}
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in {"topic": topic, "group": text, "task": text}.items()
         if f"{{{name}}}" in operation.path
     ]
     return parameters + [

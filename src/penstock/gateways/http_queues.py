@@ -5,6 +5,7 @@ Batch first: every call takes many receipts. A queue that is received from for t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final, Literal
@@ -34,6 +35,7 @@ from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_door import HttpDoor, endpoint, json_response
 from penstock.gateways.http_messages import (
     COUNT_MAX,
+    RECEIPT_TEXT,
     AckRequest,
     DeliveredMessage,
     ExtendRequest,
@@ -48,8 +50,10 @@ from penstock.gateways.http_messages import (
     text_or_base64,
 )
 from penstock.gateways.http_problem import bad_request, not_found, unavailable
+from penstock.gateways.http_queue_settings import QueueSettings
 
 PEEK_COUNT: Final = 10
+_RECEIPT: Final = re.compile(RECEIPT_TEXT)
 MESSAGE_ID_HEADER: Final = "penstock-message-id"
 OutcomeText = Literal["done", "not-held", "finished", "failed"]
 _OUTCOMES: Final[dict[Outcome, OutcomeText]] = {
@@ -131,16 +135,25 @@ class QueueRoutes:
     ) -> Response:
         name = self._name(request, Operation.READ)
         items: list[ReceiptSettlement] = []
+        # Of another queue: nobody here holds what they stand for.
+        foreign: set[int] = set()
         reader = ReceiptReader(name.group)
-        for written in receipts:
+        for place, written in enumerate(receipts):
             receipt = reader.read(written)
-            if receipt is None:
-                raise bad_request(f"{written[:100]!r} is no receipt of this queue")
-            items.append(ReceiptSettlement(receipt, act, delay_ms, text))
-        outcomes = await self._delivery.settle(name, items)
-        if isinstance(outcomes, NoSuchQueue):
-            raise _refusal(outcomes)
-        results = [_settled(written, outcome) for written, outcome in zip(receipts, outcomes, strict=True)]
+            if receipt is not None:
+                items.append(ReceiptSettlement(receipt, act, delay_ms, text))
+            elif _RECEIPT.fullmatch(written):
+                foreign.add(place)
+            else:
+                raise bad_request(f"{written[:100]!r} is no receipt")
+        settled = await self._delivery.settle(name, items)
+        if isinstance(settled, NoSuchQueue):
+            raise _refusal(settled)
+        outcomes = iter(settled)
+        results = [
+            _settled(written, Outcome.NOT_HELD if place in foreign else next(outcomes))
+            for place, written in enumerate(receipts)
+        ]
         if all(result.outcome == "failed" for result in results):
             raise unavailable(results[0].error or "")
         return json_response(SettleReply(results))
@@ -148,7 +161,7 @@ class QueueRoutes:
     async def _peek(self, request: Request) -> Response:
         name = self._name(request, Operation.READ)
         count = request.query_params.get("count", str(PEEK_COUNT))
-        if not count.isascii() or not count.isdigit() or not 0 < int(count) <= COUNT_MAX:
+        if not count.isascii() or not count.isdigit() or not 0 < int(count[:9]) <= COUNT_MAX:
             raise bad_request(f"count is {count[:40]!r}, a number from 1 to {COUNT_MAX} is meant")
         seen = await self._delivery.peek(name, int(count))
         if isinstance(seen, NoSuchQueue | QueueUnavailable):
@@ -169,7 +182,8 @@ class QueueRoutes:
 
     async def _define(self, request: Request) -> Response:
         name = self._name(request, Operation.ALTER)
-        options = await self._door.read(request, QueueOptions)
+        settings = await self._door.read(request, QueueSettings)
+        options = settings.options()
         problem = check_options(options)
         if problem is not None:
             raise bad_request(problem)
@@ -224,7 +238,7 @@ class QueueRoutes:
     async def _make(self, name: QueueName, options: QueueOptions) -> QueueDefinition:
         self._door.topic(name.topic)
         if is_internal(name.topic):
-            raise bad_request(f"{name.topic!r} is the broker's own: there are no queues on it")
+            raise not_found(f"{name.topic!r} is the broker's own: there are no queues on it")
         return await self._queues.define(name, options)
 
 

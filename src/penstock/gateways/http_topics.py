@@ -18,7 +18,7 @@ from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_receipt import MessageId, write_message_id
 from penstock.domain.topic_rules import is_internal
-from penstock.gateways.http_door import JSON, HttpDoor, endpoint, json_response
+from penstock.gateways.http_door import JSON, HttpDoor, endpoint, json_response, whole_numbers
 from penstock.gateways.http_messages import (
     NewMessage,
     PublishedMessage,
@@ -49,7 +49,7 @@ class TopicRoutes:
         for message in messages:
             if message.partition is not None and topic.partition(message.partition) is None:
                 count = len(topic.partitions)
-                raise bad_request(f"partition {message.partition} of {name!r}, which has {count} of them")
+                raise not_found(f"partition {message.partition} of {name!r}, which has {count} of them")
         now_ms = self._door.broker.clock.now_ms()
         records = [record_of(message, now_ms) for message in messages]
         outcomes = await self._publisher.publish(topic, records, [message.partition for message in messages])
@@ -61,11 +61,16 @@ class TopicRoutes:
         if content_type != JSON:
             return [_from_bytes(request, data)]
         try:
-            # A body with `messages` is many; anything else is one.
-            if isinstance(fields := msgspec.json.decode(data), dict) and "messages" in fields:
-                return msgspec.convert(fields, PublishRequest).messages
-            return [msgspec.convert(fields, NewMessage)]
+            fields = msgspec.json.decode(data)
         except msgspec.DecodeError as error:
+            raise bad_request(f"the body cannot be used: {error}") from error
+        try:
+            return _convert(fields)
+        except msgspec.ValidationError:
+            pass
+        try:
+            return _convert(whole_numbers(fields))
+        except msgspec.ValidationError as error:
             raise bad_request(f"the body cannot be used: {error}") from error
 
     async def _topic(self, name: str) -> ServedTopic:
@@ -96,6 +101,13 @@ def _published(topic: ServedTopic, outcome: PublishOutcome) -> PublishedMessage:
         return PublishedMessage(error=outcome.reason)
     name = write_message_id(MessageId(topic.topic_id, outcome.partition, outcome.offset))
     return PublishedMessage(name, outcome.partition, outcome.offset)
+
+
+def _convert(fields: object) -> list[NewMessage]:
+    """A body with `messages` is many; anything else is one."""
+    if isinstance(fields, dict) and "messages" in fields:
+        return msgspec.convert(fields, PublishRequest).messages
+    return [msgspec.convert(fields, NewMessage)]
 
 
 def _from_bytes(request: Request, data: bytes) -> NewMessage:

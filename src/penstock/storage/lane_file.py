@@ -128,6 +128,7 @@ class LanesSeen(msgspec.Struct, frozen=True):
     first_offset: int
     next_offset: int
     last_batch_bytes: int
+    size_bytes: int
 
 
 def find_lanes(data: memoryview, *, breathe: Callable[[], None]) -> LanesSeen:
@@ -150,7 +151,7 @@ def find_lanes(data: memoryview, *, breathe: Callable[[], None]) -> LanesSeen:
         place += length + LENGTH_PREFIX_BYTES
     last = _header_at(data, last_place)
     (first_offset,) = struct.unpack_from(">q", data)
-    return LanesSeen(tuple(found), first_offset, last.next_offset, last.size_bytes)
+    return LanesSeen(tuple(found), first_offset, last.next_offset, last.size_bytes, size)
 
 
 def _lanes_at(data: memoryview, place: int) -> int:

@@ -30,7 +30,7 @@ _DRAWN: Final = {"producer_id": "producer", "session_id": "session", "member_id"
 # Of KIP-848 groups: a client compares them with each other and with 0 and -1, so where they start means nothing.
 _EPOCHS: Final = frozenset({"member_epoch", "group_epoch", "assignment_epoch"})
 # Lists whose elements have no name and no order.
-_WITHOUT_ORDER: Final = frozenset({"acls", "matching_acls"})
+_WITHOUT_ORDER: Final = frozenset({"acls", "matching_acls", "credential_infos"})
 _SIZES: Final = frozenset({"total_bytes", "usable_bytes", "finalized_features_epoch"})
 
 Tree = Any

@@ -235,6 +235,7 @@ def _properties(port: int, controller_port: int, data: Path) -> str:
         "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": INTERNAL_PARTITIONS,
         "group.initial.rebalance.delay.ms": 0,
         # What no rule names is open to everybody, as at a node of ours.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -243,6 +244,9 @@ def _properties(port: int, controller_port: int, data: Path) -> str:
         "group.consumer.min.assignment.interval.ms": 0,
         "group.consumer.assignment.interval.ms": 0,
         "group.consumer.assignor.offload.enable": "false",
+        "group.share.min.assignment.interval.ms": 0,
+        "group.share.assignment.interval.ms": 0,
+        "group.share.assignor.offload.enable": "false",
         "log.cleaner.backoff.ms": 500,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
         # The records of the dialogues have a fixed day, long past: retention would take them away.

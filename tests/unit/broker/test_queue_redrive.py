@@ -263,8 +263,9 @@ async def test_what_makes_no_sense_is_refused(desk: RedriveDesk) -> None:
     assert isinstance(await desk.redrives.begin(QueueName("missing", REDRIVE_GROUP)), NoSuchLetters)
     assert isinstance(await desk.redrives.begin(QueueName("orders-dlq", "nobody")), NoSuchLetters)
     assert isinstance(await desk.redrives.count(QueueName("missing", REDRIVE_GROUP), RedriveFilter()), NoSuchLetters)
-    for target in ("missing", "orders-dlq", "__consumer_offsets"):
-        assert isinstance(await desk.redrives.begin(DEAD, target=target), CannotRedrive)
+    for target in ("missing", "__consumer_offsets"):
+        assert isinstance(await desk.redrives.begin(DEAD, target=target), NoSuchLetters)
+    assert isinstance(await desk.redrives.begin(DEAD, target="orders-dlq"), CannotRedrive)
     assert isinstance(await desk.redrives.begin(DEAD, rate=-1), CannotRedrive)
     keyed = await desk.queue("orders-dlq", "keyed", QueueOptions(ordering=Ordering.KEY))
     assert isinstance(await desk.redrives.begin(keyed, only=RedriveFilter(key="k")), CannotRedrive)

@@ -1,7 +1,20 @@
 from __future__ import annotations
 
+from penstock.domain.queue import Queue
 from penstock.domain.queue_journal import BEHIND_MAX, RECORDS_MIN, JournalLedger
-from penstock.domain.queue_records import Closed, Opened, Paused, QueueRecord
+from penstock.domain.queue_records import (
+    Closed,
+    Finished,
+    MoveDone,
+    Opened,
+    Passed,
+    Paused,
+    QueueRecord,
+    Trimmed,
+    is_whole,
+    write_record,
+)
+from penstock.domain.queue_values import Cause
 from support.queue_desk import QueueDesk
 
 STORED = QueueDesk().queue.snapshot()
@@ -73,3 +86,14 @@ def test_a_start_reads_a_bounded_part_of_a_long_journal() -> None:
             position = write(ledger, idle, 1, position, STORED)
         longest = max(longest, position - ledger.replay_start())
     assert longest < BEHIND_MAX + 1_100
+
+
+def test_a_record_that_replaces_all_before_it_is_known_by_its_first_bytes() -> None:
+    queue = Queue()
+    for _ in range(3):
+        assert is_whole(write_record(queue.snapshot()))
+        queue.apply(Opened(7, 1, 1))
+    assert is_whole(write_record(Opened(7, 1, 1)))
+    assert is_whole(write_record(Closed(1)))
+    others = [Paused(1), Passed((), 1), Finished(((1, 1),), Cause.ACCEPTED, 1), Trimmed(1, 1), MoveDone(1, 1)]
+    assert not any(is_whole(write_record(record)) for record in others)

@@ -132,6 +132,28 @@ async def test_a_queue_is_listed_described_changed_and_deleted(http: httpx.Async
     assert (await http.get("/v1/queues/orders/workers")).status_code == 404
 
 
+async def test_a_receipt_of_another_queue_is_not_held_and_the_others_count(http: httpx.AsyncClient) -> None:
+    await publish(http, "a")
+    (message,) = await receive(http)
+    (other,) = (await http.post("/v1/queues/orders/others/receive", json={})).json()["messages"]
+    receipts = [other["receipt"], message["receipt"]]
+    reply = await http.post("/v1/queues/orders/workers/ack", json={"receipts": receipts})
+    assert [each["outcome"] for each in reply.json()["results"]] == ["not-held", "done"]
+
+
+async def test_a_whole_number_may_be_written_as_a_fraction(http: httpx.AsyncClient) -> None:
+    reply = await http.post("/v1/topics/orders/messages", content=b'{"value": 1.0, "priority": 9.0}')
+    assert reply.status_code == 201
+    reply = await http.post("/v1/queues/orders/workers/receive", content=b'{"count": 1.0, "lease_ms": 1e3}')
+    (message,) = reply.json()["messages"]
+    assert (message["value"], message["headers"]) == ("1.0", {"penstock-priority": "9"})
+
+
+async def test_a_wrong_method_is_told_the_right_ones(http: httpx.AsyncClient) -> None:
+    reply = await http.patch("/v1/queues/orders/workers")
+    assert (reply.status_code, reply.headers["allow"]) == (405, "DELETE, GET, HEAD, PUT")
+
+
 async def test_a_pause_and_a_purge_are_obeyed(http: httpx.AsyncClient) -> None:
     await publish(http, "a")
     await receive(http, 1, lease_ms=1)
@@ -154,11 +176,14 @@ async def test_a_pause_and_a_purge_are_obeyed(http: httpx.AsyncClient) -> None:
         ("POST", "/v1/queues/orders/workers/receive", b"{", 400, "body"),
         ("GET", "/v1/queues/orders/workers/peek?count=many", b"", 400, "many"),
         ("GET", "/v1/queues/orders/none/stats", b"", 404, "none"),
-        ("POST", "/v1/topics/orders/messages", b'{"value":"a","partition":7}', 400, "partition 7"),
+        ("POST", "/v1/topics/orders/messages", b'{"value":"a","partition":7}', 404, "partition 7"),
         ("POST", "/v1/topics/orders/messages", b'{"value":"a","value_base64":"YQ=="}', 400, "both"),
         ("POST", "/v1/topics/or%20ders/messages", b'{"value":"a"}', 400, "or ders"),
         ("POST", "/v1/topics/__consumer_offsets/messages", b'{"value":"a"}', 404, "__consumer_offsets"),
         ("PUT", "/v1/queues/orders/workers", b'{"lease_ms":0}', 400, "lease_ms"),
+        ("PUT", "/v1/queues/orders/workers", b'{"leases_ms":1}', 400, "leases_ms"),
+        ("PUT", "/v1/queues/orders/workers", b'{"dead_letter_topic":"a/b"}', 400, "dead_letter_topic"),
+        ("POST", "/v1/queues/orders/workers/receive", b'{"count":1.5}', 400, "count"),
         ("PATCH", "/v1/queues", b"", 405, "PATCH"),
         ("GET", "/nowhere", b"", 404, "/nowhere"),
         ("POST", "/v1/topics/orders/messages", b" " * 1_000_001, 413, "1000000"),

@@ -1,0 +1,210 @@
+"""What a schedule remembers, and how records change it: live and at recovery alike, without looking at a clock.
+
+pending     the places of messages that wait: one bit each
+origins     of those that were given another time: from their first place to the present one
+held        messages whose transaction is open: not pending yet
+producers   of every producer its last batches with delayed messages: what comes again is known by them
+move        the mover's last intent
+crons       what makes messages by itself: see `cron_book`
+buckets     when pending messages are due; follows from the rest
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+import msgspec
+
+from penstock.domain.cron_book import CronBook, Zones
+from penstock.domain.schedule_buckets import Buckets
+from penstock.domain.schedule_positions import PositionMap, PositionSet
+from penstock.domain.schedule_records import (
+    NO_POSITION,
+    CronDefined,
+    CronDeleted,
+    CronFired,
+    Ended,
+    Move,
+    MoveDone,
+    MoveIntended,
+    ProducerBatch,
+    Scheduled,
+    ScheduleRecord,
+    Stored,
+    StoredBatch,
+    TransactionEnded,
+)
+
+# As many as a Kafka producer has on its way at once: older ones are not repeated any more.
+BATCHES_PER_PRODUCER_MAX: Final = 5
+# Nobody repeats a batch after so long; and the partition has forgotten the producer then, too.
+REPEAT_MS_MAX: Final = 24 * 3600 * 1000
+
+
+class _Held:
+    __slots__ = ("entries", "producer_epoch")
+
+    def __init__(self, producer_epoch: int) -> None:
+        self.producer_epoch = producer_epoch
+        # Place and due time.
+        self.entries: list[tuple[int, int]] = []
+
+
+class ScheduleState:
+    __slots__ = (
+        "buckets",
+        "crons",
+        "held",
+        "is_moving",
+        "last_position",
+        "move",
+        "moving",
+        "origins",
+        "pending",
+        "producers",
+    )
+
+    def __init__(self, zones: Zones) -> None:
+        self.pending = PositionSet()
+        self.origins = PositionMap()
+        self.held: dict[int, _Held] = {}
+        self.producers: dict[int, list[StoredBatch]] = {}
+        self.crons = CronBook(zones)
+        self.move: Move | None = None
+        self.is_moving = False
+        self.moving: frozenset[int] = frozenset()
+        self.last_position = NO_POSITION
+        self.buckets = Buckets(self.is_pending)
+
+    # ------------------------------------------------------------------ views
+
+    def is_pending(self, position: int) -> bool:
+        return position in self.pending
+
+    def place_of(self, origin: int) -> int:
+        """Where the message of that id is now; it need not be pending."""
+        return self.origins.get(origin, origin)
+
+    def repeated_count(self, producer: ProducerBatch, now_ms: int) -> int:
+        """How many delayed messages of this batch are here already."""
+        for batch in self.producers.get(producer.producer_id, ()):
+            is_same = (batch.producer_epoch, batch.base_sequence) == (producer.producer_epoch, producer.base_sequence)
+            # A sequence number comes again some day.
+            if is_same and now_ms - batch.at_ms < REPEAT_MS_MAX:
+                return batch.count
+        return 0
+
+    # ------------------------------------------------------------------ records
+
+    def apply(self, record: ScheduleRecord) -> None:
+        """Never refuses."""
+        match record:
+            case Scheduled():
+                self._apply_scheduled(record)
+            case Ended():
+                self.pending.discard(record.position)
+            case MoveIntended():
+                self.move = record.move
+                self.is_moving = True
+                self.moving = frozenset(record.move.sources)
+            case MoveDone():
+                self._apply_done(record)
+            case TransactionEnded():
+                self._apply_transaction_end(record)
+            case CronDefined() | CronDeleted() | CronFired():
+                if isinstance(record, CronDefined):
+                    self.last_position = max(self.last_position, record.position)
+                self.crons.apply(record)
+            case Stored():
+                self._apply_stored(record)
+            case _:
+                assert_never(record)
+
+    def _apply_scheduled(self, record: Scheduled) -> None:
+        self.last_position = max(self.last_position, record.position)
+        if record.producer is not None:
+            self._note_batch(record.producer, record.at_ms)
+            if record.is_transactional:
+                self._hold(record, record.producer)
+                return
+        if record.replaces != NO_POSITION:
+            self.pending.discard(record.replaces)
+            self.origins.set(record.origin, record.position)
+        if record.cron:
+            self.crons.note_fired(record.cron, record.due_ms)
+        self.pending.add(record.position)
+        self.buckets.place(record.due_ms, record.position, from_ms=record.at_ms)
+
+    def _note_batch(self, producer: ProducerBatch, at_ms: int) -> None:
+        batches = self.producers.setdefault(producer.producer_id, [])
+        for place, batch in enumerate(batches):
+            is_same = (batch.producer_epoch, batch.base_sequence) == (producer.producer_epoch, producer.base_sequence)
+            if is_same and at_ms - batch.at_ms < REPEAT_MS_MAX:
+                batches[place] = msgspec.structs.replace(batch, count=batch.count + 1)
+                return
+        batches.append(StoredBatch(producer.producer_epoch, producer.base_sequence, 1, at_ms))
+        del batches[:-BATCHES_PER_PRODUCER_MAX]
+
+    def _hold(self, record: Scheduled, producer: ProducerBatch) -> None:
+        held = self.held.get(producer.producer_id)
+        if held is None or held.producer_epoch < producer.producer_epoch:
+            # A newer epoch: whatever is left of an older one was fenced, and its transaction is aborted.
+            held = self.held[producer.producer_id] = _Held(producer.producer_epoch)
+        held.entries.append((record.position, record.due_ms))
+
+    def _apply_transaction_end(self, record: TransactionEnded) -> None:
+        held = self.held.get(record.producer_id)
+        if held is None or held.producer_epoch > record.producer_epoch:
+            return
+        del self.held[record.producer_id]
+        if record.is_commit:
+            for position, due_ms in held.entries:
+                self.pending.add(position)
+                self.buckets.place(due_ms, position, from_ms=record.at_ms)
+
+    def _apply_done(self, record: MoveDone) -> None:
+        for position in record.move.sources:
+            self.pending.discard(position)
+        self.move = record.move
+        self.is_moving = False
+        self.moving = frozenset()
+
+    # ------------------------------------------------------------------ snapshots
+
+    def store(self, position: int, now_ms: int) -> Stored:
+        """After `buckets.take_spill`. Lets go of what is needed no more."""
+        self.origins.keep(self.is_pending)
+        for producer_id, batches in list(self.producers.items()):
+            if now_ms - batches[-1].at_ms >= REPEAT_MS_MAX:
+                del self.producers[producer_id]
+        return Stored(
+            next_position=position,
+            pending=self.pending.store(),
+            origins=self.origins.store(),
+            held=tuple(
+                (producer_id, held.producer_epoch, tuple(held.entries))
+                for producer_id, held in sorted(self.held.items())
+            ),
+            producers=tuple((producer_id, tuple(batches)) for producer_id, batches in sorted(self.producers.items())),
+            crons=self.crons.store(),
+            move=self.move,
+            is_moving=self.is_moving,
+            buckets=self.buckets.store(),
+            next_bucket=self.buckets.next_number,
+        )
+
+    def _apply_stored(self, record: Stored) -> None:
+        self.pending = PositionSet(record.pending)
+        self.origins = PositionMap(record.origins)
+        self.held = {}
+        for producer_id, producer_epoch, entries in record.held:
+            self.held[producer_id] = _Held(producer_epoch)
+            self.held[producer_id].entries = list(entries)
+        self.producers = {producer_id: list(batches) for producer_id, batches in record.producers}
+        self.crons.restore(record.crons)
+        self.move = record.move
+        self.is_moving = record.is_moving
+        self.moving = frozenset(record.move.sources) if record.move is not None and record.is_moving else frozenset()
+        self.last_position = record.next_position - 1
+        self.buckets = Buckets(self.is_pending)
+        self.buckets.restore(record.buckets, next_number=record.next_bucket)
