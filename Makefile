@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench bench-quick bench-start bench-offsets bench-sync bench-rebalance chaos conformance conformance-clients \
+.PHONY: help setup demo test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-sync bench-rebalance chaos conformance conformance-clients \
 	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
@@ -80,6 +80,9 @@ bench-start: $(READY)  ## an unclean start on 10 GB over 200 partitions
 
 bench-offsets: $(READY)  ## a start after kill -9 with a million positions of groups, from the log and from snapshots
 	$(BIN)/python -m bench.offsets_start
+
+bench-queue-start: $(READY)  ## a start after kill -9 with a thousand queues and ten million records in their journals
+	$(BIN)/python -m bench.queue_start
 
 bench-sync: $(READY)  ## fdatasync of each file against one syncfs, alone and beside a noisy neighbour
 	$(BIN)/python -m bench.sync_ways

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import boto3
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, ShareConsumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from rich.console import Console
 from rich.table import Table
 
@@ -28,7 +28,12 @@ Reader = Callable[[dict[str, int]], None]
 
 def show_every_way(kafka: str, http: str, console: Console) -> None:
     console.print(f"[bold]every way[/bold]  {ORDERS} orders in one topic, read by four kinds of clients at once")
-    AdminClient({"bootstrap.servers": kafka}).create_topics([NewTopic(TOPIC, 2)])[TOPIC].result(SECONDS_MAX)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(TOPIC, 2)])[TOPIC].result(SECONDS_MAX)
+    # By default a share group begins at the end, with Kafka as with us.
+    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    packers = ConfigResource(ResourceType.GROUP, "packers", incremental_configs=[earliest])
+    admin.incremental_alter_configs([packers])[packers].result(SECONDS_MAX)
     sqs = boto3.client(
         "sqs",
         endpoint_url=f"http://{http}",

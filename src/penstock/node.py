@@ -30,6 +30,7 @@ from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.publisher import Publisher
 from penstock.broker.queue_delivery import QueueDelivery
+from penstock.broker.queue_metrics import QueueCollector
 from penstock.broker.queue_redrive import Redrives
 from penstock.broker.share_groups import ShareGroups
 from penstock.broker.transaction_coordinators import TransactionCoordinators
@@ -118,19 +119,12 @@ class Node:
         await self._open_metrics_page(broker)
         readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
         self._undo.callback(readers.shutdown, wait=False)
-        queues = NodeQueues(
-            broker,
-            catalog,
-            QueueCatalog(metadata, keys, clock=self._clock),
-            producer_ids,
-            readers=readers,
-            clock=self._clock,
-            tasks=self._tasks,
+        queues = await self._open_queues(
+            broker, catalog, QueueCatalog(metadata, keys, clock=self._clock), producer_ids, readers
         )
-        self._undo.push_async_callback(queues.stop)
-        await queues.start()
         delivery = QueueDelivery(queues)
         redrives = Redrives(queues, delivery, RedriveStore(metadata, keys), clock=self._clock, tasks=self._tasks)
+        self._undo.push_async_callback(redrives.stop)
         await redrives.start()
         access = AccessCatalog(metadata, keys)
         authorizer = await self._follow_access(access, broker)
@@ -141,6 +135,28 @@ class Node:
             broker, catalog, producer_ids, groups, shares, transactions, markers, access, authorizer, readers
         )
         await self._register(NodeRegistry(metadata, keys))
+
+    async def _open_queues(
+        self,
+        broker: Broker,
+        catalog: TopicCatalog,
+        queue_catalog: QueueCatalog,
+        producer_ids: ProducerIds,
+        readers: Executor,
+    ) -> NodeQueues:
+        queues = NodeQueues(
+            broker,
+            catalog,
+            queue_catalog,
+            producer_ids,
+            readers=readers,
+            clock=self._clock,
+            tasks=self._tasks,
+        )
+        self._registry.register(QueueCollector(queues))
+        self._undo.push_async_callback(queues.stop)
+        await queues.start()
+        return queues
 
     def _make_transactions(
         self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds, markers: MarkerWriter

@@ -9,5 +9,5 @@ import schemathesis
 
 @schemathesis.hook
 def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
-    if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), int):
+    if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), int | float):
         case.body["wait_ms"] = min(case.body["wait_ms"], 10)

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
+from penstock.domain.cron_book import GRACE_MS
 from penstock.domain.schedule_records import (
     CronDefined,
     CronDeleted,
     CronFired,
     Ended,
+    Missed,
     Move,
     MoveDone,
     MoveIntended,
@@ -20,6 +23,8 @@ from penstock.domain.schedule_records import (
     ScheduleRecord,
     TransactionEnded,
 )
+
+MINUTE_MS: Final = 60_000
 
 
 class InvariantBrokenError(Exception):
@@ -60,8 +65,8 @@ class Model:
     places: dict[int, int] = field(default_factory=dict)
     move: Move | None = None
     is_moving: bool = False
-    # By name: the place of the definition and the last time that was fired.
-    crons: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # By name: the place of the definition, the last time that was fired, and what becomes of missed ones.
+    crons: dict[str, tuple[int, int, Missed]] = field(default_factory=dict)
 
     def apply(self, record: ScheduleRecord) -> None:
         match record:
@@ -82,8 +87,10 @@ class Model:
                     self.pending.pop(position, None)
                 self.move, self.is_moving = record.move, False
             case CronDefined():
-                fired_ms = max(self.crons.get(record.name, (0, 0))[1], record.at_ms)
-                self.crons[record.name] = (record.position, fired_ms)
+                before = self.crons.get(record.name)
+                fired_ms = record.at_ms if before is None else max(before[1], record.at_ms)
+                check(CRON, fired_ms == record.fired_ms, record)
+                self.crons[record.name] = (record.position, fired_ms, record.missed)
             case CronDeleted():
                 self.crons.pop(record.name, None)
             case CronFired():
@@ -108,12 +115,29 @@ class Model:
 
     def _fired(self, name: str, due_ms: int) -> None:
         if name in self.crons:
-            position, fired_ms = self.crons[name]
-            self.crons[name] = (position, max(fired_ms, due_ms))
+            position, fired_ms, missed = self.crons[name]
+            self.crons[name] = (position, max(fired_ms, due_ms), missed)
 
     def needed(self) -> list[int]:
         held = [position for _epoch, entries in self.held.values() for position in entries]
-        return [*self.pending, *held, *(position for position, _fired_ms in self.crons.values())]
+        return [*self.pending, *held, *(position for position, _fired_ms, _missed in self.crons.values())]
+
+    def check_fired(self, record: Scheduled, now_ms: int) -> None:
+        """Every schedule of these worlds is due every minute."""
+        _position, fired_ms, missed = self.crons[record.cron]
+        due_ms, fresh_ms = record.due_ms, now_ms - GRACE_MS
+        check(CRON, not due_ms % MINUTE_MS and fired_ms < due_ms <= now_ms, f"{record} after {fired_ms} at {now_ms}")
+        if missed is Missed.ALL or due_ms >= fresh_ms:
+            start_ms = fired_ms if missed is Missed.ALL else max(fired_ms, fresh_ms - 1)
+            check(CRON, due_ms == (start_ms // MINUTE_MS + 1) * MINUTE_MS, f"{record} after {fired_ms} at {now_ms}")
+        else:
+            is_last = missed is Missed.ONCE and due_ms + MINUTE_MS >= fresh_ms
+            check(CRON, is_last, f"{record} was missed, and the policy is {missed}, at {now_ms}")
+
+    def check_none_left(self, now_ms: int) -> None:
+        for name, (_position, fired_ms, missed) in self.crons.items():
+            start_ms = fired_ms if missed is Missed.ALL else max(fired_ms, now_ms - GRACE_MS - 1)
+            check(CRON, (start_ms // MINUTE_MS + 1) * MINUTE_MS > now_ms, f"{name} was last fired at {fired_ms}")
 
 
 @dataclass(slots=True)

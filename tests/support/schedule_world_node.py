@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from penstock.domain.cron_book import FIRED_MAX
 from penstock.domain.schedule import PartitionSchedule, ScheduleConfig
 from penstock.domain.schedule_buckets import ENTRY_BYTES
 from penstock.domain.schedule_commands import (
@@ -42,6 +43,7 @@ from penstock.domain.schedule_records import (
 )
 from support.schedule_world_check import (
     COUNT,
+    CRON,
     DUE_ORDER,
     FILES,
     NEVER_EARLY,
@@ -81,6 +83,8 @@ class SimNode:
         self.target = target
         # None: compacted away, or cut off.
         self.rows: list[Row | None] = []
+        # All of them, for the model.
+        self._archive: list[bytes] = []
         self.durable = 0
         self._answers: deque[tuple[Decision, Then | None]] = deque()
         self.files: dict[int, SimFile] = {}
@@ -114,12 +118,15 @@ class SimNode:
             if isinstance(record, Scheduled):
                 check(SAME_STATE, record.position == self.end, f"{record} is to be written at {self.end}")
                 payload = f"{record.cron}@{record.due_ms}" if record.cron else payload
-            self.rows.append(Row(write_record(record), payload))
+            self._archive.append(write_record(record))
+            self.rows.append(Row(self._archive[-1], payload))
         self._answers.append((decision, then))
         check(COUNT, self.schedule.pending_count == len(self.model.pending), f"after {command}")
         return decision
 
     def _check_record(self, record: ScheduleRecord) -> None:
+        if isinstance(record, Scheduled) and record.cron:
+            self.model.check_fired(record, self.now_ms)
         if not isinstance(record, MoveIntended):
             return
         pending = self.model.pending
@@ -151,8 +158,11 @@ class SimNode:
             check(FILES, len(data) == read.count * ENTRY_BYTES, f"{read}: {len(data)} bytes")
             parts = [data[first : first + READ_BYTES] for first in range(0, len(data), READ_BYTES)]
             self._reads += [(read.name, part, place == len(parts) - 1) for place, part in enumerate(parts)]
-        self.submit(FireCrons(self.end))
-        if self.schedule.pending_move() is None:
+        fired = self.submit(FireCrons(self.end))
+        if len(fired.records) < FIRED_MAX:
+            self.model.check_none_left(self.now_ms)
+        # A mover that has lost count is told so.
+        if self.schedule.pending_move() is None or self._rng.random() < 0.1:
             decision = self.submit(Release(self.producer_id, self.epoch))
             for record in decision.records:
                 assert isinstance(record, MoveIntended)
@@ -178,7 +188,7 @@ class SimNode:
             self.files.setdefault(write.name.number, SimFile()).data.extend(write.entries)
 
     def begin_checkpoint(self) -> None:
-        self._checkpoint = self.schedule.checkpoint(self.end, self.now_ms)
+        self._checkpoint = self.schedule.checkpoint(self.end)
         self._write(self._checkpoint.writes)
 
     def end_checkpoint(self) -> None:
@@ -205,21 +215,22 @@ class SimNode:
         """Only the last row of a key stays; but not those that a producer may still repeat."""
         last: dict[object, int] = {}
         keys: dict[int, object] = {}
-        origins: dict[int, int] = {}
         for place in range(self.durable):
             row = self.rows[place]
             if row is None:
                 continue
             record = read_record(row.value)
-            if isinstance(record, Scheduled) and record.replaces >= 0:
-                origins[record.position] = record.origin
-            key = _key(record, origins)
+            key = _key(record)
             if key is not None:
                 keys[place] = key
                 last[key] = place
         for place, key in keys.items():
             row = self.rows[place]
             if last[key] != place and row is not None and row.payload not in busy:
+                self.rows[place] = None
+            is_tombstone = row is not None and isinstance(read_record(row.value), Ended)
+            # They go some day, but not while a checkpoint knows their message as one that waits.
+            if is_tombstone and not busy and self.stored is not None and place < self.stored.next_position:
                 self.rows[place] = None
 
     def trim(self) -> None:
@@ -271,6 +282,18 @@ class SimNode:
         move = self.schedule.pending_move()
         if move is not None and self.target.has(move):
             self.submit(FinishMove(move.batch))
+        elif move is not None and move.batch > 1 and self._rng.random() < 0.3:
+            # Once more, and late.
+            self.submit(FinishMove(move.batch - 1))
+
+    def check_fired(self) -> None:
+        records = [read_record(value) for value in self._archive]
+        made = {(record.cron, record.due_ms) for record in records if isinstance(record, Scheduled)}
+        for record in records:
+            if isinstance(record, CronFired):
+                check(CRON, (record.name, record.due_ms) in made, f"{record} made no message")
+        for name, due_ms in sorted(made):
+            check(NOT_LOST, not name or f"{name}@{due_ms}" in self._book.seen, f"{name} of {due_ms}")
 
     # ------------------------------------------------------------------ crashes
 
@@ -279,7 +302,7 @@ class SimNode:
         kept = rng.randint(self.durable, self.end)
         has_lost = kept < self.end
         before = self.model
-        del self.rows[kept:]
+        del self.rows[kept:], self._archive[kept:]
         self.durable = kept
         self._answers.clear()
         self._reads.clear()
@@ -312,12 +335,11 @@ class SimNode:
             self.files = {number: file for number, file in self.files.items() if number in named}
             schedule.apply(read_record(write_record(self.stored)))
         start = 0 if self.stored is None else self.stored.next_position
-        for place, row in enumerate(self.rows):
+        for value in self._archive:
+            model.apply(read_record(value))
+        for row in self.rows[start:]:
             if row is not None:
-                record = read_record(row.value)
-                model.apply(record)
-                if place >= start:
-                    schedule.apply(record)
+                schedule.apply(read_record(row.value))
         self.schedule, self.model = schedule, model
         self._check_same()
 
@@ -330,7 +352,7 @@ class SimNode:
         check(SEQUENCE, schedule.last_move() == model.move, model.move)
         held = sum(len(entries) for _epoch, entries in model.held.values())
         check(SAME_STATE, schedule.held_count == held, model.held)
-        crons = {cron.name: (cron.position, cron.fired_ms) for cron in schedule.crons()}
+        crons = {cron.name: (cron.position, cron.fired_ms, cron.missed) for cron in schedule.crons()}
         check(SAME_STATE, crons == model.crons, f"{crons}, not {model.crons}")
         for origin, position in model.places.items():
             if position in model.pending:
@@ -371,12 +393,12 @@ class SimTarget:
         del self._batches[kept:]
 
 
-def _key(record: ScheduleRecord, origins: dict[int, int]) -> object:
+def _key(record: ScheduleRecord) -> object:
     match record:
-        case Scheduled() | Ended():
-            return record.origin if isinstance(record, Scheduled) and record.replaces >= 0 else (
-                origins.get(record.position, record.position)
-            )
+        case Ended():
+            return record.origin
+        case Scheduled():
+            return record.origin if record.replaces >= 0 else record.position
         case MoveIntended() | MoveDone():
             return "move"
         case CronDefined() | CronDeleted():

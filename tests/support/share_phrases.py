@@ -108,10 +108,18 @@ class ShareMember:
         wait_ms: int = 0,
         mode: int = 0,
         is_renewing: bool = False,
+        bytes_max: int = 2**26,
         version: int = 2,
     ) -> ShareFetchResponse:
         await self.send_fetch(
-            *acks, epoch=epoch, count=count, wait_ms=wait_ms, mode=mode, is_renewing=is_renewing, version=version
+            *acks,
+            epoch=epoch,
+            count=count,
+            wait_ms=wait_ms,
+            mode=mode,
+            is_renewing=is_renewing,
+            bytes_max=bytes_max,
+            version=version,
         )
         return await self.hear_fetch()
 
@@ -123,6 +131,7 @@ class ShareMember:
         wait_ms: int = 0,
         mode: int = 0,
         is_renewing: bool = False,
+        bytes_max: int = 2**26,
         version: int = 2,
     ) -> None:
         epoch = self.session_epoch if epoch is None else epoch
@@ -134,7 +143,7 @@ class ShareMember:
             share_session_epoch=epoch,
             max_wait_ms=0 if is_renewing else wait_ms,
             min_bytes=0 if is_renewing else 1,
-            max_bytes=0 if is_renewing else 2**26,
+            max_bytes=0 if is_renewing else bytes_max,
             max_records=0 if is_renewing else count,
             batch_size=count,
             share_acquire_mode=mode,

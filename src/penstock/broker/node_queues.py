@@ -19,7 +19,9 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
 from penstock.broker.companion import CompanionKind
 from penstock.broker.journal import JournalLostError
+from penstock.broker.partition_read import ReadProblem
 from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.queue_ages import QueueAges
 from penstock.broker.queue_batch import BatchCache
 from penstock.broker.queue_lanes import LaneIndex, LaneScans
 from penstock.broker.queue_mover import QueueMover
@@ -31,6 +33,7 @@ from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.queue_catalog import QueueCatalog, QueueChange, QueueRemoved
 from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
 from penstock.cluster.topic_image import Change, PartitionsGrown, TopicRemoved
+from penstock.domain.queue import deletable_below
 from penstock.domain.queue_commands import Close, Open
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
 from penstock.domain.queue_values import QueueConfig
@@ -73,7 +76,14 @@ class NodeQueues:
         self._chance = chance or random.SystemRandom().random
         self._cache = BatchCache(CACHE_BYTES_MAX)
         self.lane_scans = LaneScans(readers, tasks)
-        self._mover = QueueMover(broker, producer_ids, find_target=self._dead_letter_target, tasks=tasks)
+        self._mover = QueueMover(
+            broker,
+            producer_ids,
+            find_target=self._dead_letter_target,
+            is_gone=lambda topic_id: topics.by_id(topic_id) is None,
+            tasks=tasks,
+        )
+        self.ages = QueueAges(clock)
         self._shells: dict[tuple[bytes, int], QueueShell] = {}
         # One load of a shell at a time, and everybody who wants it waits for the same.
         self._loading: dict[tuple[bytes, int], asyncio.Task[None]] = {}
@@ -180,6 +190,10 @@ class NodeQueues:
         topic = self.broker.topic(name.topic)
         return [] if topic is None else [await self.shell(partition) for partition in topic.partitions]
 
+    def buried_count(self, name: QueueName) -> int:
+        """Dead letters since the start."""
+        return self._mover.buried_counts.get((name.topic, name.group), 0)
+
     def loaded_shells(self) -> Iterator[QueueShell]:
         yield from list(self._shells.values())
 
@@ -266,6 +280,26 @@ class NodeQueues:
         for shell in list(self._shells.values()):
             shell.trim()
             await shell.tidy()
+            await self._delete_acked(shell)
+        await self.ages.refresh(self._shells.values())
+
+    async def _delete_acked(self, shell: QueueShell) -> None:
+        """With `queue.delete.acked`: what every queue has finished goes. Other readers of the topic do not count."""
+        topic = self.broker.topic_by_id(shell.partition.log.home.topic_id)
+        if topic is None or not topic.config.queue_delete_acked or not shell.is_loaded:
+            return
+        defined = [each.name.group for each in self._queues.all() if each.topic_id == topic.topic_id]
+        queues = [shell.queue(group) for group in {*defined, *shell.groups()}]
+        if any(queue is None or not queue.is_open for queue in queues):
+            return  # one of them is about to be opened, perhaps at the start
+        below = min(
+            deletable_below([queue for queue in queues if queue is not None]) or 0, shell.partition.readable_end
+        )
+        # What was acked must be known to be so before what it was is gone.
+        if below > shell.partition.log_start and await shell.is_durable():
+            outcome = await shell.partition.delete_before(below)
+            if isinstance(outcome, ReadProblem):
+                log.warning("acked messages stay", topic=topic.name, partition=shell.partition.index, why=outcome.value)
 
     async def _reload_lost(self) -> None:
         for shell in [] if self.broker.is_stopping else list(self._shells.values()):

@@ -8,13 +8,15 @@ at once, and stay as long as the cache keeps the batch: ten receives of ten do n
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader, BatchProblem
+from penstock.codec.record_walk import parse_some, record_starts
 from penstock.codec.records import StoredRecord, parse_records, read_payload
 from penstock.domain.aborted_index import AbortedTransaction
 from penstock.domain.lanes import DEFAULT_LANE, PRIORITY_HEADER, lane_of
@@ -27,13 +29,29 @@ TTL_HEADER: Final = "penstock-ttl-ms"
 RECORD_BYTES: Final = 400
 # What the special headers begin with, as they do nowhere else in most batches: one search for all of them.
 _SPECIAL_PREFIX: Final = b"penstock-"
+# If no more than one message in so many is special, only those are decoded to know which lanes there are.
+SPECIAL_SHARE: Final = 4
+# If no more than one message in so many is wanted, only those are decoded.
+SOME_SHARE: Final = 4
 _SPECIAL: Final = (PRIORITY_HEADER.encode(), TTL_HEADER.encode())
 # No time to live is longer than the calendar; longer numbers come from nobody who means it.
 _TTL_DIGITS_MAX: Final = 15
 
 
 class QueueBatch:
-    __slots__ = ("_keys", "_payload", "_records", "base_offset", "expiries", "header", "lanes", "next_offset", "raw")
+    __slots__ = (
+        "_is_dense",
+        "_keys",
+        "_payload",
+        "_records",
+        "_starts",
+        "base_offset",
+        "expiries",
+        "header",
+        "lanes",
+        "next_offset",
+        "raw",
+    )
 
     def __init__(self, header: BatchHeader, raw: memoryview, *, is_left_out: bool) -> None:
         """Blocking for large batches: decompresses. `is_left_out`: part of an aborted transaction."""
@@ -45,6 +63,10 @@ class QueueBatch:
         self._payload: bytes | None = None
         self._records: list[StoredRecord] | None = None
         self._keys: tuple[int, ...] | None = None
+        # Where the messages begin in the payload; None: not looked for yet, or not to be found so.
+        self._starts: array[int] | None = None
+        # As many messages as offsets: the number of a message in the batch is its distance from the base offset.
+        self._is_dense = header.record_count == header.last_offset_delta + 1
         # The messages that are there, by lane.
         self.lanes: dict[int, tuple[Range, ...]] = {}
         self.expiries: tuple[tuple[int, int], ...] = ()
@@ -56,11 +78,10 @@ class QueueBatch:
             self._pass_over(payload)
             return
         self._payload = data = bytes(payload)
-        is_dense = header.record_count == header.last_offset_delta + 1
-        if is_dense and not _is_special(data):
+        if self._is_dense and not _is_special(data):
             self.lanes[DEFAULT_LANE] = ((self.base_offset, self.next_offset - 1),)
-        else:
-            self._sort()
+        elif not self._sort_special(data):
+            self._sort(self.records)
 
     def _pass_over(self, problem: BatchProblem) -> None:
         """Its checksum holds and its records do not: whoever produced it wrote nonsense. Nobody can be given any of
@@ -69,10 +90,37 @@ class QueueBatch:
         self._records, self._payload, self._keys = [], None, ()
         self.lanes, self.expiries = {}, ()
 
-    def _sort(self) -> None:
+    def _sort_special(self, data: bytes) -> bool:
+        """Decodes only the few that say something special; all others are in the default lane. False: they are many,
+        or are not to be found so."""
+        starts = self._walk()
+        if starts is None:
+            return False
+        numbers = sorted({bisect_right(starts, place) - 1 for name in _SPECIAL for place in _places(data, name)})
+        if SPECIAL_SHARE * len(numbers) > self.header.record_count:
+            return False
+        special: list[StoredRecord] = []
+        for number in numbers:
+            parsed = parse_some(self.header, data, starts, number, number)
+            if isinstance(parsed, BatchProblem) or parsed[0].offset != self.base_offset + number:
+                return False
+            special += parsed
+        self._sort(special)
+        offsets = [record.offset for record in special]
+        firsts, lasts = [self.base_offset, *(offset + 1 for offset in offsets)], [*offsets, self.next_offset]
+        between = [(first, last - 1) for first, last in zip(firsts, lasts, strict=True) if first < last]
+        self.lanes[DEFAULT_LANE] = merge_ranges([*between, *self.lanes.get(DEFAULT_LANE, ())])
+        return True
+
+    def _walk(self) -> array[int] | None:
+        if self._starts is None and self._payload is not None and self._is_dense:
+            self._starts = record_starts(self.header, self._payload)
+        return self._starts
+
+    def _sort(self, records: Iterable[StoredRecord]) -> None:
         by_lane: dict[int, list[Range]] = {}
         expiries: list[tuple[int, int]] = []
-        for record in self.records:
+        for record in records:
             headers = dict(record.headers)
             lane = lane_of(headers.get(PRIORITY_HEADER))
             by_lane.setdefault(lane, []).append((record.offset, record.offset))
@@ -107,6 +155,18 @@ class QueueBatch:
     def is_decoded(self) -> bool:
         return self._records is not None
 
+    def prepare(self, first: int, last: int) -> None:
+        """Blocking: `between` has little to do afterwards."""
+        if self._records is None and (not self._is_some(first, last) or self._walk() is None):
+            _ = self.records
+
+    def is_prepared(self, first: int, last: int) -> bool:
+        return self._records is not None or (self._starts is not None and self._is_some(first, last))
+
+    def _is_some(self, first: int, last: int) -> bool:
+        count = min(last, self.next_offset - 1) - max(first, self.base_offset) + 1
+        return 0 < SOME_SHARE * count <= self.header.record_count
+
     @property
     def keys(self) -> tuple[int, ...]:
         """Hashes of the keys of all messages, in their order."""
@@ -116,12 +176,27 @@ class QueueBatch:
 
     def between(self, first: int, last: int) -> Sequence[StoredRecord]:
         """The messages from `first` to `last`, as far as they are here."""
+        some = self._some(first, last)
+        if some is not None:
+            return some
         records = self.records
         if len(records) == self.header.last_offset_delta + 1:
             start = max(first - self.base_offset, 0)
             return records[start : last - self.base_offset + 1] if last >= self.base_offset else ()
         start = bisect_left(records, first, key=_offset)
         return records[start : bisect_left(records, last + 1, key=_offset)]
+
+    def _some(self, first: int, last: int) -> list[StoredRecord] | None:
+        """Decoded for this once; None: all of them are decoded, or should be."""
+        payload = self._payload
+        starts = self._walk() if self._records is None and self._is_some(first, last) else None
+        if payload is None or starts is None:
+            return None
+        first, last = max(first, self.base_offset), min(last, self.next_offset - 1)
+        parsed = parse_some(self.header, payload, starts, first - self.base_offset, last - self.base_offset)
+        if isinstance(parsed, BatchProblem) or (parsed[0].offset, parsed[-1].offset) != (first, last):
+            return None
+        return parsed
 
     @property
     def cost_bytes(self) -> int:
@@ -195,6 +270,13 @@ def is_aborted(header: BatchHeader, aborted: Iterable[AbortedTransaction]) -> bo
         one.producer_id == header.producer_id and one.first_offset <= header.base_offset <= one.last_offset
         for one in aborted
     )
+
+
+def _places(data: bytes, name: bytes) -> Iterator[int]:
+    place = data.find(name)
+    while place >= 0:
+        yield place
+        place = data.find(name, place + 1)
 
 
 def _expiry(timestamp_ms: int, ttl: bytes | None) -> int | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.partition_read import ReadProblem
+from penstock.broker.queue_settling import NoSuchQueue, ReceiptSettlement, settle_by_receipts
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
 from penstock.broker.waiting import Waiter, WaitingRoom
 from penstock.codec.records import StoredRecord
@@ -31,12 +32,23 @@ from penstock.domain.queue_commands import (
     Received,
     Resume,
     Settle,
-    Settled,
     Settlement,
 )
 from penstock.domain.queue_definition import QueueDefinition, QueueName
 from penstock.domain.queue_receipt import Receipt
 from penstock.domain.queue_values import HoldKind, Limit, Ordering
+
+__all__ = [
+    "Caller",
+    "Message",
+    "NoSuchQueue",
+    "PeekedMessage",
+    "QueueDelivery",
+    "QueueTotals",
+    "ReceiptSettlement",
+    "ReceivedMessages",
+    "Source",
+]
 
 # A look may find only messages that are too old, or must wait for others. Then it looks further, each time at twice as
 # many; a receive that may wait goes on for as long as that brings it forward.
@@ -100,17 +112,6 @@ class PeekedMessage(msgspec.Struct, frozen=True):
     delivery_count: int = 0
     consumer: str = ""
     until_ms: int = 0
-
-
-class NoSuchQueue(msgspec.Struct, frozen=True):
-    name: QueueName
-
-
-class ReceiptSettlement(msgspec.Struct, frozen=True):
-    receipt: Receipt
-    act: Act
-    delay_ms: int | None = None
-    text: str = ""
 
 
 class ReceivedMessages(msgspec.Struct, frozen=True):
@@ -309,32 +310,8 @@ class QueueDelivery:
     async def settle(
         self, name: QueueName, items: Sequence[ReceiptSettlement]
     ) -> list[Outcome | QueueUnavailable] | NoSuchQueue:
-        """One outcome for each, durable. Receipts of another topic, or of one that was deleted, are NOT_HELD."""
-        topic = self._broker.topic(name.topic)
-        if self._queues.get(name) is None or topic is None:
-            return NoSuchQueue(name)
-        outcomes: list[Outcome | QueueUnavailable] = [Outcome.NOT_HELD] * len(items)
-        by_partition: dict[int, list[int]] = {}
-        for place, item in enumerate(items):
-            if item.receipt.topic_id == topic.topic_id and topic.partition(item.receipt.partition) is not None:
-                by_partition.setdefault(item.receipt.partition, []).append(place)
-        decided: list[tuple[QueueShell, list[int]]] = []
-        for index, places in by_partition.items():
-            shell = await self._queues.shell(topic.partitions[index])
-            reply = shell.decide(name.group, Settle(tuple(_settlement(items[place]) for place in places)))
-            if isinstance(reply, Settled):
-                decided.append((shell, places))
-                for place, outcome in zip(places, reply.outcomes, strict=True):
-                    outcomes[place] = outcome
-            else:
-                refused = reply if isinstance(reply, QueueUnavailable) else QueueUnavailable(str(reply))
-                for place in places:
-                    outcomes[place] = refused
-        for shell, places in decided:
-            if not await shell.is_durable():
-                for place in places:
-                    outcomes[place] = QueueUnavailable("the disk did not take the queue's journal")
-        return outcomes
+        """One outcome for each, durable."""
+        return await settle_by_receipts(self._queues, name, items)
 
     # Looking
 
@@ -448,11 +425,6 @@ def _give_back(shells: Iterable[QueueShell], group: str, messages: Sequence[Mess
 
 def _release(first: int, last: int, number: int) -> Settlement:
     return Settlement(first, last, Act.RELEASE, number, 0)
-
-
-def _settlement(item: ReceiptSettlement) -> Settlement:
-    receipt = item.receipt
-    return Settlement(receipt.offset, receipt.offset, item.act, receipt.number, item.delay_ms, item.text)
 
 
 def _gaps(delivery: Delivery, found: Sequence[StoredRecord], number: int) -> list[Settlement]:

@@ -1,6 +1,7 @@
-"""Where the replay of a companion log begins: one number in a small file beside it.
+"""Where the replay of a companion log begins, and how much of it is kept before that for who traces a message.
 
-Only ever a lower bound: a file that is missing or damaged costs a longer replay and nothing else.
+The first is one number in a small file beside the log. It is only ever a lower bound: a file that is missing or damaged
+costs a longer replay and nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from penstock.storage.small_file import read_small_file, write_small_file
 
 FILE_NAME: Final = "queues.start"
 _MAGIC: Final = b"PSQSTRT1"
+# What is not needed to rebuild the queues tells what became of messages: for so long, and not more than so much.
+KEPT_MS: Final = 24 * 3_600_000
+KEPT_BYTES_MAX: Final = 1024 * 1024 * 1024
 _OFFSET: Final = struct.Struct("<q")
 
 
@@ -36,3 +40,16 @@ def write_start(log: PartitionLog, offset: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def removable_below(log: PartitionLog, *, start: int, now_ms: int) -> int:
+    """Everything below is of no use any more: neither to a start, which reads from `start` on, nor to a trace."""
+    below, left_bytes = log.log_start, log.size_bytes
+    for segment in log.segments[:-1]:
+        newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.begun_ms
+        is_kept = newest_ms >= now_ms - KEPT_MS and left_bytes <= KEPT_BYTES_MAX
+        if segment.next_offset > start or is_kept:
+            break
+        below = segment.next_offset
+        left_bytes -= segment.size
+    return below

@@ -110,24 +110,28 @@ class LaneLook:
         if index is None:
             return
         end = min(end, index.covered_upto(part.upto))
-        if part.upto >= end:
-            return
-        offsets, known_end = await index.batches(part.lane, part.upto, end, BATCHES_MAX - len(self.opened))
-        for offset in offsets:
-            offset = max(offset, part.upto)
-            if part.count >= count:
-                part.upto = offset
-                return
-            batch = await self._batch_at(offset)
-            if not isinstance(batch, QueueBatch):
-                part.upto = offset  # not readable now; what lies before is known
-                return
-            self.opened.append(batch)
-            if batch.base_offset >= end:
-                break  # compaction has emptied what was here
+        while part.upto < end and part.count < count and len(self.opened) < BATCHES_MAX:
+            batches_max = min(count - part.count, BATCHES_MAX - len(self.opened))
+            offsets, known_end = await index.batches(part.lane, part.upto, end, batches_max)
+            for offset in offsets:
+                if not await self._open_at(part, max(offset, part.upto), end):
+                    return
+            if known_end <= part.upto and not offsets:
+                return  # what was known is not any more
+            part.upto = max(part.upto, known_end)
+
+    async def _open_at(self, part: _Part, offset: int, end: int) -> bool:
+        """False: it cannot be read now. What lies before it is known."""
+        batch = await self._batch_at(offset)
+        if not isinstance(batch, QueueBatch):
+            part.upto = offset
+            return False
+        self.opened.append(batch)
+        # Compaction may have emptied what was here: then the batch is one behind it.
+        if batch.base_offset < end:
             part.take(batch, end)
-            part.upto = max(part.upto, min(batch.next_offset, end))
-        part.upto = max(part.upto, known_end)
+        part.upto = max(part.upto, min(batch.next_offset, end))
+        return True
 
 
 class _Part:

@@ -41,10 +41,14 @@ _log = get_logger("queues")
 
 # A few milliseconds of a thread.
 SLICE_BYTES: Final = 512 * 1024
+# Half a millisecond of the loop.
+INLINE_BYTES_MAX: Final = 64 * 1024
 # After so long it rests for so much of it: the node has other things to do.
 REST_SHARE: Final = 0.5
-# The first look after a start waits so long for the side files to be read, or urgent messages would come second.
+# How long a look waits for the search that it has begun, or urgent messages would come second. The first one after a
+# start waits for the side files to be read.
 FIRST_WAIT_MS: Final = 250
+WAIT_MS: Final = 20
 
 Result = TypeVar("Result")
 
@@ -75,7 +79,7 @@ class LaneIndex:
         self._chunks = LaneChunks(scans.memory)
         self._wanted = 0
         self._task: asyncio.Task[None] | None = None
-        self._was_ready = False
+        self._wait_ms = FIRST_WAIT_MS
         self._has_news = False
         # Called when messages of other lanes were found: somebody may wait for them.
         self.on_progress: Callable[[], None] = _nothing
@@ -84,8 +88,9 @@ class LaneIndex:
 
     # Asking
 
-    def want(self, since: int) -> None:
-        """Somebody looks from here on. What is not known yet is searched for from now on."""
+    async def want(self, since: int) -> None:
+        """Somebody looks from here on. What is not known yet is searched for from now on; he waits for it, but not
+        for long, and not while a search goes on that takes longer."""
         log = self._partition.log
         if self._generation != log.generation:
             self._generation = log.generation
@@ -94,17 +99,33 @@ class LaneIndex:
         since = max(since, log.log_start)
         if self.is_scanning:
             self._wanted = min(self._wanted, since)
-        elif self.covered_upto(since) < log.readable_end:
+        elif not self._is_known(since) and not self._is_known_now(since):
             self._wanted = since
             self._chunks.is_searching = True
             name = f"lanes of {self._partition.topic}-{self._partition.index}"
             self._task = self._scans.tasks.start(name, self._scan())
+            wait_ms, self._wait_ms = self._wait_ms, WAIT_MS
+            await self.wait(wait_ms)
 
-    async def wait_first(self) -> None:
-        """Once, and not for long."""
-        if not self._was_ready:
-            self._was_ready = True
-            await self.wait(FIRST_WAIT_MS)
+    def _is_known(self, since: int) -> bool:
+        return self.covered_upto(since) >= self._partition.log.readable_end
+
+    def _is_known_now(self, since: int) -> bool:
+        """What came since the last look is little, mostly, and in memory: then it is searched at once, so that not even
+        the next message overtakes an urgent one."""
+        log, growing = self._partition.log, self._chunks.growing
+        place = self.covered_upto(since)
+        if growing is None or growing.upto != place or growing.segment is not log.segment_of(place):
+            return False
+        plan = log.plan_read(place, bytes_max=INLINE_BYTES_MAX)
+        if not isinstance(plan, ReadPlan):
+            return False
+        plan.must_fit = True
+        loaded = plan.load_cached()
+        if loaded is None or not len(loaded):
+            return False
+        self._take(growing, find_lanes(loaded, breathe=_nothing), is_new=False)
+        return self._is_known(since)
 
     async def wait(self, timeout_ms: int) -> bool:
         """Until everything that is wanted is known; False: it takes longer."""
@@ -176,6 +197,8 @@ class LaneIndex:
         if self._has_news:
             self._has_news = False
             self.on_progress()
+        if self._is_known(max(self._wanted, log.log_start)):
+            return False
         await asyncio.sleep(spent * REST_SHARE)
         return True
 

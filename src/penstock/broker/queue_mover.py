@@ -40,6 +40,8 @@ RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 10_000
 # Names the message's first place, whatever copies were made since.
 MESSAGE_ID_HEADER: Final = "penstock-message-id"
+# The size of a value that did not fit into its letter, in bytes.
+LEFT_OUT_HEADER: Final = "penstock-dead-letter-left-out-bytes"
 # What a target will refuse for ever: nothing is wrong with the target.
 _FINAL_REFUSALS: Final = frozenset({Refusal.INVALID, Refusal.TOO_LARGE, Refusal.BAD_TIMESTAMP, Refusal.CORRUPT})
 
@@ -48,12 +50,20 @@ FindTarget = Callable[[str, str], Awaitable[ServedTopic | None]]
 
 class QueueMover:
     def __init__(
-        self, broker: Broker, producer_ids: ProducerIds, *, find_target: FindTarget, tasks: TaskSupervisor
+        self,
+        broker: Broker,
+        producer_ids: ProducerIds,
+        *,
+        find_target: FindTarget,
+        is_gone: Callable[[bytes], bool],
+        tasks: TaskSupervisor,
     ) -> None:
         self._broker = broker
         self._producer_ids = producer_ids
         # Topic and group of the queue; the topic its dead letters go to, created if need be.
         self._find_target = find_target
+        # Whether there is no topic of that id any more: one that is not served may be there all the same.
+        self._is_gone = is_gone
         self._tasks = tasks
         self._running: set[tuple[QueueShell, str]] = set()
         # Of queues whose last batch was too large for the target: how many messages the next one may hold.
@@ -63,6 +73,10 @@ class QueueMover:
         # Offsets of messages that the place they were sent to does not take: they go home. Forgotten by a restart,
         # and learned again.
         self._unwelcome: dict[tuple[QueueShell, str], set[int]] = {}
+        # Those with a message that the target does not take as it is, because of its size: it goes without its value.
+        self._bare: set[tuple[QueueShell, str]] = set()
+        # Dead letters since the start, by topic and group.
+        self.buried_counts: dict[tuple[str, str], int] = {}
 
     def wake(self, shell: QueueShell, group: str) -> None:
         """There is something to move. Called when what says so is durable."""
@@ -143,6 +157,8 @@ class QueueMover:
     async def _carry_out(self, shell: QueueShell, group: str, move: Move) -> bool:
         target = self._broker.topic_by_id(move.target_topic_id)
         partition = None if target is None else target.partition(move.target_partition)
+        if partition is None and not self._is_gone(move.target_topic_id):
+            return False  # its log could not be opened; what it holds may be there again
         if partition is None:
             # Its topic is gone, and with it whatever of the batch may have been there.
             return isinstance(shell.decide(group, DropMove(move.batch)), Done)
@@ -156,8 +172,12 @@ class QueueMover:
         if not isinstance(outcome, Appended) or not await _is_written(partition, outcome):
             log.warning("dead letters wait", topic=shell.partition.topic, group=group, why=str(outcome))
             return False
+        is_burial = _is_burial(shell, group, move)
         reply = await shell.submit(group, FinishMove(move.batch))
         self._forget_trouble(shell, group, move)
+        if isinstance(reply, Done) and is_burial:
+            name = shell.partition.topic, group
+            self.buried_counts[name] = self.buried_counts.get(name, 0) + count_of(move.sources)
         return isinstance(reply, Done)
 
     def _forget_trouble(self, shell: QueueShell, group: str, move: Move) -> None:
@@ -165,6 +185,7 @@ class QueueMover:
         count_max = self._counts_max.pop((shell, group), MOVE_COUNT_MAX) * 2
         if count_max < MOVE_COUNT_MAX:
             self._counts_max[shell, group] = count_max
+        self._bare.discard((shell, group))
         unwelcome = self._unwelcome.get((shell, group))
         if unwelcome is not None:
             unwelcome.difference_update(offset for first, last in move.sources for offset in range(first, last + 1))
@@ -181,6 +202,8 @@ class QueueMover:
             self._unwelcome.setdefault((shell, group), set()).update(offsets)
             log.warning("messages go home", topic=shell.partition.topic, group=group, why=refusal.value, count=count)
         elif refusal not in (Refusal.OUT_OF_ORDER_SEQUENCE, Refusal.PRODUCER_FENCED):
+            if refusal is Refusal.TOO_LARGE:
+                self._bare.add((shell, group))
             return False
         self._stranded.add((shell, group))
         return True
@@ -209,6 +232,8 @@ class QueueMover:
                 if letter.failure.cause is Cause.MOVED:
                     is_home = (move.target_topic_id, move.target_partition) == _home_of(shell)
                     records.append(_moved(shell, letter, offset, record, is_home=is_home))
+                elif (shell, group) in self._bare:
+                    records.append(_bare(shell, letter, origin, offset, record))
                 else:
                     records.append(_dead(shell, letter, origin, offset, record))
         return build_batch(
@@ -220,6 +245,14 @@ def _dead(shell: QueueShell, letter: DeadLetter, origin: Origin, offset: int, re
     own = () if record is None else deadly_headers(record.headers)
     headers = (*own, *headers_of(letter, origin, offset=offset))
     return _copy(shell, offset, record, letter.failure.last_ms, headers)
+
+
+def _bare(shell: QueueShell, letter: DeadLetter, origin: Origin, offset: int, record: StoredRecord | None) -> Record:
+    """With the headers of a letter it is more than the target takes. They say where the message lies; the rest of it
+    stays there, for better than that all letters behind it wait for ever."""
+    size_bytes = len(record.value or b"") if record is not None else 0
+    headers = (*headers_of(letter, origin, offset=offset), (LEFT_OUT_HEADER, b"%d" % size_bytes))
+    return _copy(shell, offset, None, letter.failure.last_ms, headers)
 
 
 def _moved(shell: QueueShell, letter: DeadLetter, offset: int, record: StoredRecord | None, *, is_home: bool) -> Record:
@@ -242,10 +275,18 @@ def _home_of(shell: QueueShell) -> tuple[bytes, int]:
     return shell.partition.log.home.topic_id, shell.partition.index
 
 
+def _is_burial(shell: QueueShell, group: str, move: Move) -> bool:
+    queue = shell.queue(group)
+    letters = queue.letters_of(move) if queue is not None else []
+    return bool(letters) and letters[0].failure.cause is not Cause.MOVED
+
+
 def _has_work(shell: QueueShell, group: str) -> bool:
     queue = shell.queue(group)
     return queue is not None and (queue.pending_move() is not None or bool(queue.dying(1)))
 
 
 async def _is_written(partition: PartitionShell, outcome: Appended) -> bool:
-    return outcome.turn is None or partition.log not in await outcome.turn.wait()
+    """Durable, also where the target promises less: the source is forgotten for it."""
+    turn = outcome.turn or partition.join_turn_if_unsynced()
+    return turn is None or partition.log not in await turn.wait()

@@ -121,8 +121,7 @@ class QueueReader:
             batch_at=partial(self.batch_at, is_committed_only=is_committed_only),
         )
         if self.lanes is not None and look.needs_index:
-            self.lanes.want(look.since)
-            await self.lanes.wait_first()
+            await self.lanes.want(look.since)
         return Sight(await look.find(count), (*batches, *look.opened))
 
     async def _scan(
@@ -136,7 +135,7 @@ class QueueReader:
             batch = await self.batch_at(offset, is_committed_only=is_committed_only)
             if isinstance(batch, ReadProblem):
                 return batch
-            if batch is None:
+            if batch is None or (batches and size_bytes + len(batch.raw) > bytes_max):
                 break
             batches.append(batch)
             size_bytes += len(batch.raw)
@@ -175,7 +174,8 @@ class QueueReader:
                 return batch
             if batch is None:
                 break
-            await self._decode(batch)
+            if len(batch.raw) > LOOP_BYTES_MAX and not batch.is_prepared(offset, last):
+                await self._in_thread(partial(batch.prepare, offset, last))
             found += batch.between(offset, last)
             offset = batch.next_offset
         return found

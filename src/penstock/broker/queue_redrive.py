@@ -86,6 +86,7 @@ class Redrives:
         self._tasks = tasks
         self._known: dict[str, RedriveTask] = {}
         self._runs: dict[str, RedriveRun] = {}
+        self._following: set[asyncio.Task[None]] = set()
         # Between the question whether one runs and its start nobody else may begin one.
         self._turn = asyncio.Lock()
 
@@ -96,6 +97,13 @@ class Redrives:
             if not task.state.is_over:
                 log.info("redrive goes on", task=task.id, topic=task.source.topic, moved=task.moved_count)
                 self._run(task)
+
+    async def stop(self) -> None:
+        """Before the queues do. Tasks are left as they are, for the node's next life."""
+        following = list(self._following)
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
 
     # Looking
 
@@ -216,7 +224,9 @@ class Redrives:
     def _run(self, task: RedriveTask) -> None:
         run = RedriveRun(task, self._queues, self._delivery, clock=self._clock, save=self._save)
         self._runs[task.id] = run
-        self._tasks.start(f"redrive of {task.source}", self._follow(run))
+        following = self._tasks.start(f"redrive of {task.source}", self._follow(run))
+        self._following.add(following)
+        following.add_done_callback(self._following.discard)
 
     async def _follow(self, run: RedriveRun) -> None:
         try:

@@ -21,7 +21,7 @@ from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.journal import Journal, JournalLostError
 from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.queue_journal_file import read_start, write_start
+from penstock.broker.queue_journal_file import read_start, removable_below, write_start
 from penstock.broker.queue_reader import QueueReader
 from penstock.broker.waiting import WaitingRoom
 from penstock.codec.columns import VECTORED_ROWS_MIN, read_columns
@@ -307,10 +307,12 @@ class QueueShell:
             if queue is not None:
                 self._snapshot(group, queue)
         start = self._ledger.replay_start()
-        if start - self._saved_start < SAVED_BEHIND_MAX or not await self.is_durable():
-            return
-        if await asyncio.to_thread(write_start, self._companion.log, start):
+        is_due = start - self._saved_start >= SAVED_BEHIND_MAX and await self.is_durable()
+        if is_due and await asyncio.to_thread(write_start, self._companion.log, start):
             self._saved_start = start
+        below = removable_below(self._companion.log, start=self._saved_start, now_ms=self.now_ms())
+        if below > self._companion.log_start:
+            await self._companion.delete_before(below)
 
 
 def _load_entries(plan: ReadPlan) -> tuple[list[JournalEntry], int]:

@@ -28,12 +28,10 @@ from penstock.domain.queue_commands import (
     Settlement,
 )
 from penstock.domain.queue_definition import QueueDefinition
-from penstock.domain.queue_values import Limit
+from penstock.domain.queue_values import Limit, Range
 
 # A look may find only messages that must wait for others; then it looks further, but lets go in between.
 LOOKS_MAX: Final = 20
-# How many redeliveries are taken at a time: how large they are is known only when they are read.
-AGAIN_COUNT_MAX: Final = 500
 
 
 class ShareTaken(msgspec.Struct, frozen=True):
@@ -67,14 +65,19 @@ async def take(
         if not wanted.count:
             return NOTHING
         found: tuple[Found, ...] = ()
-        count = min(wanted.count, AGAIN_COUNT_MAX) if wanted.ready_count else wanted.count
-        if wanted.ready_count < count:
+        count, bytes_left = wanted.count, bytes_max
+        if wanted.ready_count:
+            again = queue.ready_ranges(wanted.ready_count)
+            fitting, size_bytes = await _fitting(shell, again, bytes_max, is_committed_only=options.is_committed_only)
+            count = count if fitting == wanted.ready_count else fitting
+            bytes_left -= size_bytes
+        if wanted.ready_count < count and bytes_left > 0:
             sight = await shell.reader.look(
                 wanted.cursors,
                 count - wanted.ready_count,
                 ordering=options.ordering,
                 is_committed_only=options.is_committed_only,
-                bytes_max=bytes_max,
+                bytes_max=bytes_left,
             )
             if isinstance(sight, ReadProblem):
                 return QueueUnavailable(f"the partition's log is {sight.value}")
@@ -91,6 +94,29 @@ async def take(
         if reply.limit is not Limit.NONE or queue.wanted(member_id, count_max, 0).cursors == wanted.cursors:
             return NOTHING
     return NOTHING
+
+
+async def _fitting(
+    shell: QueueShell, ranges: Iterable[Range], bytes_max: int, *, is_committed_only: bool
+) -> tuple[int, int]:
+    """How many messages of these ranges one reply may hold, and how large their batches are. One batch always."""
+    count = size_bytes = 0
+    last_base = -1
+    for first, last in ranges:
+        offset = first
+        while offset <= last:
+            batch = await shell.reader.batch_at(offset, is_committed_only=is_committed_only)
+            if not isinstance(batch, QueueBatch):
+                count += last - offset + 1
+                break
+            if batch.base_offset != last_base:
+                if size_bytes and size_bytes + len(batch.raw) > bytes_max:
+                    return count, size_bytes
+                size_bytes += len(batch.raw)
+                last_base = batch.base_offset
+            count += min(batch.next_offset, last + 1) - offset
+            offset = batch.next_offset
+    return count, size_bytes
 
 
 async def _load(shell: QueueShell, deliveries: Iterable[Delivery], *, is_committed_only: bool) -> ShareTaken:

@@ -34,7 +34,7 @@ from penstock.domain.share_group import (
     ShareHeartbeat,
     ShareRefused,
 )
-from penstock.domain.share_settings import SHARE_ATTRIBUTE, may_renew, member_config, queue_options
+from penstock.domain.share_settings import SHARE_ATTRIBUTE, lock_ms, may_renew, member_config, queue_options
 
 log = get_logger("share groups")
 
@@ -130,7 +130,7 @@ class ShareGroups:
     # Queues
 
     def lock_ms(self, group_id: str) -> int:
-        return queue_options(self._catalog.group_config(group_id)).lease_ms
+        return lock_ms(self._catalog.group_config(group_id))
 
     def may_renew(self, group_id: str) -> bool:
         return may_renew(self._catalog.group_config(group_id))

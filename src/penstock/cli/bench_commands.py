@@ -169,6 +169,7 @@ def latency(
 
 class QueuePart(StrEnum):
     MACHINE = "machine"
+    SHARE = "share"
     HTTP = "http"
     SQS = "sqs"
 
@@ -183,7 +184,9 @@ def queue(
     parts: Annotated[
         list[QueuePart] | None, typer.Option("--part", help="Only this one; may be repeated. By default all of them.")
     ] = None,
-    messages: Annotated[int, typer.Option("--messages", "-n", min=100, help="Received and acked over HTTP.")] = 200_000,
+    messages: Annotated[
+        int, typer.Option("--messages", "-n", min=100, help="Received and acked at each door.")
+    ] = 200_000,
     machine_messages: Annotated[
         int, typer.Option("--machine-messages", min=100, help="Through the machine alone.")
     ] = 1_000_000,
@@ -196,7 +199,7 @@ def queue(
     partitions: Partitions = 1,
     as_json: AsJson = False,
 ) -> None:
-    """How many messages are received and acknowledged one by one: the machine alone, over HTTP, over SQS."""
+    """How many messages are received and acknowledged one by one: the machine alone, and at each door."""
     from penstock.cli.bench_queue_work import QueueBenchPlan, bench_queue
 
     bench_queue(

@@ -1,6 +1,7 @@
 """`penstock bench queue`: messages that are received and acknowledged one by one, through each of the doors.
 
     machine     the queue's rules alone, without disk or wire
+    share       a Kafka share group: fetch and accept in batches, every acceptance durable before it is answered
     http        receive and ack in batches, every ack durable before it is answered
     sqs         receive in tens, from single-record batches and from large compressed ones, and the ratio of the two
 
@@ -22,12 +23,14 @@ from penstock.cli.bench_plan import BenchPlan
 from penstock.cli.bench_produce_work import fill
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.bench_queue_machine import bench_machine
+from penstock.cli.bench_share_work import bench_share
 from penstock.cli.output import print_json, print_table, run_async
 from penstock.client import admin
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
 
 MACHINE_GOAL: Final = 200_000
+SHARE_GOAL: Final = 50_000
 HTTP_GOAL: Final = 50_000
 RATIO_GOAL: Final = 0.7
 SQS_BATCH: Final = 10
@@ -54,6 +57,7 @@ class QueueBenchPlan(msgspec.Struct, frozen=True):
 
 class QueueBenchOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     machine_messages_per_second: float | None = None
+    share_messages_per_second: float | None = None
     http_messages_per_second: float | None = None
     sqs_single_messages_per_second: float | None = None
     sqs_large_messages_per_second: float | None = None
@@ -81,7 +85,7 @@ def bench_queue(plan: QueueBenchPlan) -> None:
     if "machine" in plan.parts:
         rate = bench_machine(plan.machine_messages, plan.batch)
         outcome = msgspec.structs.replace(outcome, machine_messages_per_second=round(rate))
-    if "http" in plan.parts or "sqs" in plan.parts:
+    if {"share", "http", "sqs"} & set(plan.parts):
         outcome = run_async(_bench_doors(plan, outcome))
     if plan.is_json:
         print_json(outcome)
@@ -91,6 +95,9 @@ def bench_queue(plan: QueueBenchPlan) -> None:
 
 async def _bench_doors(plan: QueueBenchPlan, outcome: QueueBenchOutcome) -> QueueBenchOutcome:
     async with ClusterClient(parse_addresses(plan.bootstrap)) as client:
+        if "share" in plan.parts:
+            rate = await _bench_share(client, plan)
+            outcome = msgspec.structs.replace(outcome, share_messages_per_second=round(rate))
         if "http" in plan.parts:
             rate = await _bench_http(client, plan)
             outcome = msgspec.structs.replace(outcome, http_messages_per_second=round(rate))
@@ -104,6 +111,32 @@ async def _bench_doors(plan: QueueBenchPlan, outcome: QueueBenchOutcome) -> Queu
                 sqs_ratio=round(large / single, 3),
             )
     return outcome
+
+
+# Share groups
+
+
+async def _bench_share(client: ClusterClient, plan: QueueBenchPlan) -> float:
+    name = f"penstock-bench-share-{os.getpid()}"
+
+    async def fill_topic() -> None:
+        # A member takes whole batches.
+        await _fill(
+            client, plan, name, plan.messages, size_bytes=plan.size_bytes, per_batch=plan.batch, compression="none"
+        )
+
+    await admin.create_topic(client, name, partitions=plan.partitions, configs={"durability": "fsync"})
+    try:
+        return await bench_share(
+            plan.bootstrap,
+            name,
+            messages=plan.messages,
+            batch=plan.batch,
+            connections=plan.connections,
+            fill=fill_topic,
+        )
+    finally:
+        await admin.delete_topics(client, [name])
 
 
 # HTTP
@@ -234,6 +267,9 @@ def _rows(outcome: QueueBenchOutcome, plan: QueueBenchPlan) -> list[tuple[str, s
     rows: list[tuple[str, str]] = []
     if outcome.machine_messages_per_second is not None:
         rows.append(("machine alone", _rate(outcome.machine_messages_per_second, MACHINE_GOAL)))
+    if outcome.share_messages_per_second is not None:
+        text = _rate(outcome.share_messages_per_second, SHARE_GOAL)
+        rows.append((f"share group, batches of {plan.batch}", f"{text}, every acceptance durable"))
     if outcome.http_messages_per_second is not None:
         text = _rate(outcome.http_messages_per_second, HTTP_GOAL)
         rows.append((f"HTTP, batches of {plan.batch}", f"{text}, every ack durable"))

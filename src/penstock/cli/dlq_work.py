@@ -113,7 +113,8 @@ def _watch(http: str, client: HttpClient, task: Redrive) -> Redrive:
                 time.sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 1.5, ASK_SECONDS_MAX)
                 task = letters.describe_redrive(client, task.topic, task.id)
-                progress.update(task.looked_count, f"{task.moved_count:,} moved of {task.pending_count:,} to look at")
+                done = task.moved_count + task.skipped_count + task.lost_count
+                progress.update(done, f"{task.moved_count:,} moved, {task.pending_count - done:,} left")
         except KeyboardInterrupt:
             # Over a connection of its own: the other one may be in the middle of an answer.
             with HttpClient(http) as another:

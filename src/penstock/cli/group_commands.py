@@ -22,7 +22,7 @@ def list_groups(
         list[str] | None, typer.Option("--state", help="Only groups in this state, such as Empty; may be repeated.")
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option("--type", help="Only groups of this type, classic or consumer.")
+        list[str] | None, typer.Option("--type", help="Only groups of this type, classic, consumer or share.")
     ] = None,
 ) -> None:
     """Every group with its type and state."""

@@ -18,6 +18,7 @@ from penstock.client.cluster_client import ClusterClient
 from penstock.client.errors import BrokerError, PartitionMissingError, TopicMissingError
 from penstock.client.groups import GroupInfo, GroupMember, GroupMissingError, Place
 from penstock.client.offsets import OffsetRange, list_offsets, offset_ranges
+from penstock.client.share_groups import describe_share_group, share_starts
 from penstock.codec.wire import ErrorCode
 
 PARTITION_COLUMNS: Final = ("topic", "partition", "committed", "end", "lag", "member", "host")
@@ -102,12 +103,31 @@ def _partition_cells(row: PartitionLag) -> tuple[object, ...]:
 
 async def _describe(bootstrap: str, group: str) -> tuple[GroupInfo, list[PartitionLag]]:
     async with ClusterClient(parse_addresses(bootstrap)) as client:
+        share = await describe_share_group(client, group)
+        if share is not None:
+            return share, await _share_lags(client, share)
         info = await groups.describe_group(client, group)
         committed = await groups.committed_offsets(client, group)
         owners = {place: member for member in info.members for place in member.assigned}
         places = sorted(committed.keys() | owners.keys())
         ends = await _ends(client, places)
     return info, [_partition_lag(place, committed.get(place), ends.get(place), owners.get(place)) for place in places]
+
+
+async def _share_lags(client: ClusterClient, info: GroupInfo) -> list[PartitionLag]:
+    """What is finished out of order is not behind, so the broker tells the lag. A partition may have many readers."""
+    starts = await share_starts(client, info.group)
+    ends = await _ends(client, starts)
+    readers: dict[Place, list[GroupMember]] = {}
+    for member in info.members:
+        for place in member.assigned:
+            readers.setdefault(place, []).append(member)
+    lags = []
+    for place, start in sorted(starts.items()):
+        owner = readers[place][0] if len(readers.get(place, ())) == 1 else None
+        row = _partition_lag(place, start.offset, ends.get(place), owner)
+        lags.append(row if start.lag is None else msgspec.structs.replace(row, lag=start.lag))
+    return lags
 
 
 async def _ends(client: ClusterClient, places: Iterable[Place]) -> dict[Place, int]:

@@ -19,6 +19,8 @@ from penstock.client.http_queues import QueueInfo, QueueMessage, QueueNumbers
 # A cell of a table: more than this of a value is seen by --json.
 VALUE_CHARACTERS_MAX: Final = 60
 _GONE: Final = 404
+# Told otherwise already, or of doors that have words of their own for them.
+HIDDEN_OPTIONS: Final = frozenset({"dead_letter_topic", "attributes"})
 LIST_COLUMNS: Final = ("topic", "group", "ordering", "backlog", "leased", "waiting", "dying", "paused")
 PARTITION_COLUMNS: Final = ("partition", "finished below", "leased", "waiting", "blocked", "dying", "consumers")
 
@@ -66,19 +68,25 @@ def describe(http: str, topic: str, group: str, *, as_json: bool) -> None:
     if as_json:
         print_json(_document(queue, numbers))
         return
-    facts = [
-        ("backlog", numbers.backlog_count),
-        ("with consumers", numbers.leased_count),
-        ("waiting for another try", numbers.waiting_count),
-        ("waiting for earlier ones of their key", numbers.blocked_count),
-        ("on their way to the dead letters", numbers.dying_count),
+    facts: list[tuple[str, object]] = [
+        ("backlog", f"{numbers.backlog_count:,}"),
+        ("with consumers", f"{numbers.leased_count:,}"),
+        ("waiting for another try", f"{numbers.waiting_count:,}"),
+        ("waiting for earlier ones of their key", f"{numbers.blocked_count:,}"),
+        ("on their way to the dead letters", f"{numbers.dying_count:,}"),
         ("dead letters go to", queue.dead_letter_topic),
         ("paused", numbers.is_paused),
         ("created", moment(queue.created_ms)),
-        *((name, value) for name, value in queue.options.items() if name not in ("dead_letter_topic", "attributes")),
+        *((name, _setting(value)) for name, value in queue.options.items() if name not in HIDDEN_OPTIONS),
     ]
     print_table(None, facts, title=f"queue {topic}/{group}")
     print_table(PARTITION_COLUMNS, [_partition_cells(each) for each in numbers.partitions])
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _partition_cells(row: queues.PartitionInfo) -> tuple[object, ...]:

@@ -113,10 +113,8 @@ class CronBook:
                 self._crons.pop(record.name, None)
                 self._next_ms.pop(record.name, None)
             case CronDefined():
-                before = self._crons.get(record.name)
-                fired_ms = record.at_ms if before is None else max(before.fired_ms, record.at_ms)
                 self._crons[record.name] = StoredCron(
-                    record.name, record.position, record.expression, record.zone, record.missed, fired_ms
+                    record.name, record.position, record.expression, record.zone, record.missed, record.fired_ms
                 )
                 self._next_ms.pop(record.name, None)
 

@@ -62,7 +62,7 @@ from penstock.domain.queue_records import (
 )
 from penstock.domain.queue_settle import decide_gone, decide_settle, decide_time
 from penstock.domain.queue_state import QueueState
-from penstock.domain.queue_values import Failure, HoldKind, QueueConfig
+from penstock.domain.queue_values import Failure, HoldKind, QueueConfig, Range
 
 _DONE: Final = Done()
 _WAKE: Final = (WakeReceivers(),)
@@ -196,6 +196,19 @@ class Queue:
     @property
     def in_flight_count(self) -> int:
         return self._state.live.live_count
+
+    def ready_ranges(self, count_max: int) -> list[Range]:
+        """What comes back first, lane by lane: so many messages, as they are now."""
+        ranges: list[Range] = []
+        live = self._state.live
+        for lane in sorted(live.ready, reverse=True):
+            for first in live.ready[lane]:
+                if count_max <= 0:
+                    return ranges
+                last = min(live.at(first).last, first + count_max - 1)
+                ranges.append((first, last))
+                count_max -= last - first + 1
+        return ranges
 
     def holds_any(self, consumer: str) -> bool:
         """Whether messages are with that consumer."""

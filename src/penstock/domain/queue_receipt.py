@@ -86,9 +86,7 @@ class ReceiptWriter:
         self._message_head = _to_text(_MESSAGE_HEAD.pack(_MESSAGE_MARK, topic_id, partition))
 
     def receipt(self, offset: int) -> str:
-        packed = _RECEIPT_TAIL.pack(self._partition_byte, offset, self._number)
-        text = binascii.b2a_base64(packed, newline=False).translate(_TO_URL)
-        return self._receipt_head + text[:_RECEIPT_TAIL_CHARACTERS].decode()
+        return self._receipt_head + _tail_of(_RECEIPT_TAIL.pack(self._partition_byte, offset, self._number)).decode()
 
     def message_id(self, offset: int) -> str:
         text = binascii.b2a_base64(_OFFSET.pack(offset), newline=False).translate(_TO_URL)
@@ -111,9 +109,13 @@ class ReceiptReader:
         first = self._first
         if first is None or not text.startswith(self._head):
             return self._read_whole(text)
-        tail = text[_RECEIPT_HEAD_CHARACTERS:]
-        packed = _from_text(tail, _RECEIPT_TAIL.size)
-        if packed is None:
+        tail = text[_RECEIPT_HEAD_CHARACTERS:].encode(errors="replace")
+        try:
+            packed = binascii.a2b_base64(tail.translate(_FROM_URL) + b"=")
+        except binascii.Error:
+            return None
+        # Only the text that we write is the name: whatever else decodes to the same bytes is not.
+        if len(packed) != _RECEIPT_TAIL.size or _tail_of(packed) != tail:
             return None
         partition_byte, offset, number = _RECEIPT_TAIL.unpack(packed)
         if partition_byte != self._partition_byte:
@@ -127,6 +129,10 @@ class ReceiptReader:
             self._head = text[:_RECEIPT_HEAD_CHARACTERS]
             self._partition_byte = receipt.partition & 0xFF
         return receipt
+
+
+def _tail_of(packed: bytes) -> bytes:
+    return binascii.b2a_base64(packed, newline=False).translate(_TO_URL)[:_RECEIPT_TAIL_CHARACTERS]
 
 
 def _to_text(packed: bytes) -> str:

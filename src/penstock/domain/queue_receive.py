@@ -237,6 +237,8 @@ class _Receiving:
         deliveries = [Delivery(piece.first, piece.last, piece.count + 1, piece.lane) for piece in self._again]
         for take in self._takes:
             deliveries += [Delivery(first, last, 1, take.lane) for first, last in take.ranges]
+        if self._again and self._takes:
+            deliveries.sort(key=lambda delivery: -delivery.lane)
         records: list[QueueRecord] = self._fates.records()
         effects = self._fates.effects(has_dying=any(take.dying for take in self._takes))
         if not deliveries:

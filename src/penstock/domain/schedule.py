@@ -122,7 +122,7 @@ class PartitionSchedule:
     def _decide_schedule(self, command: Schedule, now_ms: int) -> Decision:
         self._check_position(command.position)
         producer = command.producer
-        repeated = 0 if producer is None else self._state.repeated_count(producer, now_ms)
+        repeated = 0 if producer is None else self._state.repeated_count(producer)
         records: list[ScheduleRecord] = []
         for index, due_ms in enumerate(command.dues_ms[repeated:], repeated):
             records.append(
@@ -144,9 +144,10 @@ class PartitionSchedule:
         if not state.is_pending(position):
             return Decision((), Refused(ScheduleProblem.NOT_PENDING))
         if isinstance(command, Cancel):
-            return Decision((Ended(position, End.CANCELLED, now_ms),), _DONE)
+            return Decision((Ended(position, state.origin_of(position), End.CANCELLED, now_ms),), _DONE)
         self._check_position(command.position)
-        record = Scheduled(command.position, command.due_ms, now_ms, origin=command.origin, replaces=position)
+        origin = state.origin_of(position)
+        record = Scheduled(command.position, command.due_ms, now_ms, origin=origin, replaces=position)
         return Decision((record,), Accepted(1, command.position))
 
     def _decide_release(self, command: Release, now_ms: int) -> Decision:
@@ -168,8 +169,15 @@ class PartitionSchedule:
             return Decision((), Refused(ScheduleProblem.UNKNOWN_ZONE, command.zone))
         if not crons.is_ever_due(command.expression, command.zone, now_ms):
             return Decision((), Refused(ScheduleProblem.NEVER_DUE, command.expression))
+        before = crons.get(command.name)
         record = CronDefined(
-            command.name, command.position, command.expression, command.zone, command.missed, at_ms=now_ms
+            name=command.name,
+            position=command.position,
+            expression=command.expression,
+            zone=command.zone,
+            missed=command.missed,
+            fired_ms=now_ms if before is None else max(before.fired_ms, now_ms),
+            at_ms=now_ms,
         )
         return Decision((record,), _DONE)
 
@@ -221,10 +229,11 @@ class PartitionSchedule:
     def take_spill(self) -> tuple[BucketWrite, ...]:
         return self._state.buckets.take_spill()
 
-    def checkpoint(self, position: int, now_ms: int) -> Checkpoint:
-        """`position` is the end of the schedule's log: every row before it has been applied."""
+    def checkpoint(self, position: int) -> Checkpoint:
+        """`position` is the end of the schedule's log: every row before it has been applied, and has to be durable
+        before `stored` is."""
         writes = self._state.buckets.take_spill()
-        return Checkpoint(writes, self._state.store(position, now_ms))
+        return Checkpoint(writes, self._state.store(position))
 
     # ------------------------------------------------------------------ views
 

@@ -205,7 +205,7 @@ class Buckets:
         earliest_ms = self.wheel.earliest_ms()
         for bucket in list(self._all.values()):
             is_read = bucket.is_near and bucket.name.number not in self._reading
-            is_past = bucket.end_ms <= self._near_until_ms and (earliest_ms is None or bucket.end_ms <= earliest_ms)
+            is_past = earliest_ms is None or bucket.end_ms <= earliest_ms
             if is_read and is_past:
                 self._forget(bucket)
         return tuple(

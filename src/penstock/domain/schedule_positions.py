@@ -102,10 +102,10 @@ class PositionMap:
             places.insert(place, position & _MAP_MASK)
             values.insert(place, value)
 
-    def keep(self, is_kept: Callable[[int], bool]) -> None:
-        """Only what leads to a place that is kept."""
+    def keep(self, is_kept: Callable[[int, int], bool]) -> None:
         for block, (places, values) in list(self._blocks.items()):
-            left = [(place, value) for place, value in zip(places, values, strict=True) if is_kept(value)]
+            base = block << _MAP_BITS
+            left = [(place, value) for place, value in zip(places, values, strict=True) if is_kept(base | place, value)]
             if left:
                 self._blocks[block] = (array("H", [pair[0] for pair in left]), array("q", [pair[1] for pair in left]))
             else:

@@ -87,6 +87,8 @@ class Scheduled(_Event, frozen=True, array_like=True, tag="scheduled"):
 
 class Ended(_Event, frozen=True, array_like=True, tag="ended"):
     position: int
+    # Its first place.
+    origin: int
     end: End
     at_ms: int
 
@@ -116,6 +118,8 @@ class CronDefined(_Event, frozen=True, array_like=True, tag="cron-defined"):
     expression: str
     zone: str
     missed: Missed
+    # Times up to then are past: the definition before this one, and what it fired, may be compacted away.
+    fired_ms: int
     at_ms: int
 
 
@@ -145,7 +149,6 @@ class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
     producer_epoch: int
     base_sequence: int
     count: int
-    at_ms: int
 
 
 class StoredCron(msgspec.Struct, frozen=True, array_like=True):
@@ -163,9 +166,11 @@ class Stored(_Event, frozen=True, array_like=True, tag="stored"):
     # Whatever the log holds from here on is to be applied after it.
     next_position: int
     pending: tuple[tuple[int, bytes], ...]
+    places: tuple[tuple[int, bytes, bytes], ...]
     origins: tuple[tuple[int, bytes, bytes], ...]
     # By producer: place and due time of messages whose transaction is open, and the epoch.
     held: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]
+    # Whoever was silent for longest comes first.
     producers: tuple[tuple[int, tuple[StoredBatch, ...]], ...]
     crons: tuple[StoredCron, ...]
     move: Move | None

@@ -67,7 +67,7 @@ class Throttle:
     def _busy(self, now_ms: int) -> float:
         # A clock that was put back must not stop everything until it has caught up.
         is_stale = self._busy_until_us > now_ms * 1000 + 2 * self._room_us
-        return now_ms * 1000 + self._room_us if is_stale else self._busy_until_us
+        return now_ms * 1000 if is_stale else self._busy_until_us
 
 
 def decide_release(state: ScheduleState, command: Release, now_ms: int, count_max: int) -> tuple[Decision, int]:
@@ -104,5 +104,6 @@ def _next_sequence(last: Move | None, command: Release) -> int | None:
 def decide_finish(state: ScheduleState, command: FinishMove, now_ms: int) -> Decision:
     if not state.is_moving or state.move is None or state.move.batch != command.batch:
         return Decision((), Refused(ScheduleProblem.NO_SUCH_MOVE))
-    ends = [Ended(position, End.RELEASED, now_ms) for position in state.move.sources]
+    origin_of = state.origin_of
+    ends = [Ended(position, origin_of(position), End.RELEASED, now_ms) for position in state.move.sources]
     return Decision((*ends, MoveDone(state.move, now_ms)), Done())

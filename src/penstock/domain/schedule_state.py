@@ -1,12 +1,15 @@
 """What a schedule remembers, and how records change it: live and at recovery alike, without looking at a clock.
 
-pending     the places of messages that wait: one bit each
-origins     of those that were given another time: from their first place to the present one
-held        messages whose transaction is open: not pending yet
-producers   of every producer its last batches with delayed messages: what comes again is known by them
-move        the mover's last intent
-crons       what makes messages by itself: see `cron_book`
-buckets     when pending messages are due; follows from the rest
+    pending     the places of messages that wait: one bit each
+    places      of those that were given another time: from their first place to the present one
+    origins     and back
+    held        messages whose transaction is open: not pending yet
+    producers   of every producer its last batches with delayed messages: what comes again is known by them
+    move        the mover's last intent
+    crons       what makes messages by itself: see `cron_book`
+    buckets     when pending messages are due; follows from the rest
+
+The log may have been compacted: of the rows of one message any but the last may be missing.
 """
 
 from __future__ import annotations
@@ -37,8 +40,9 @@ from penstock.domain.schedule_records import (
 
 # As many as a Kafka producer has on its way at once: older ones are not repeated any more.
 BATCHES_PER_PRODUCER_MAX: Final = 5
-# Nobody repeats a batch after so long; and the partition has forgotten the producer then, too.
-REPEAT_MS_MAX: Final = 24 * 3600 * 1000
+# Those that sent a delayed message last. By number and not by age: a clock that jumps a day must not make a batch that
+# is sent again a new one.
+PRODUCERS_MAX: Final = 10_000
 
 
 class _Held:
@@ -61,11 +65,13 @@ class ScheduleState:
         "moving",
         "origins",
         "pending",
+        "places",
         "producers",
     )
 
     def __init__(self, zones: Zones) -> None:
         self.pending = PositionSet()
+        self.places = PositionMap()
         self.origins = PositionMap()
         self.held: dict[int, _Held] = {}
         self.producers: dict[int, list[StoredBatch]] = {}
@@ -83,14 +89,16 @@ class ScheduleState:
 
     def place_of(self, origin: int) -> int:
         """Where the message of that id is now; it need not be pending."""
-        return self.origins.get(origin, origin)
+        return self.places.get(origin, origin)
 
-    def repeated_count(self, producer: ProducerBatch, now_ms: int) -> int:
+    def origin_of(self, position: int) -> int:
+        """The first place of the message that is there now."""
+        return self.origins.get(position, position)
+
+    def repeated_count(self, producer: ProducerBatch) -> int:
         """How many delayed messages of this batch are here already."""
         for batch in self.producers.get(producer.producer_id, ()):
-            is_same = (batch.producer_epoch, batch.base_sequence) == (producer.producer_epoch, producer.base_sequence)
-            # A sequence number comes again some day.
-            if is_same and now_ms - batch.at_ms < REPEAT_MS_MAX:
+            if (batch.producer_epoch, batch.base_sequence) == (producer.producer_epoch, producer.base_sequence):
                 return batch.count
         return 0
 
@@ -102,7 +110,7 @@ class ScheduleState:
             case Scheduled():
                 self._apply_scheduled(record)
             case Ended():
-                self.pending.discard(record.position)
+                self._end(record.origin, record.position)
             case MoveIntended():
                 self.move = record.move
                 self.is_moving = True
@@ -123,26 +131,35 @@ class ScheduleState:
     def _apply_scheduled(self, record: Scheduled) -> None:
         self.last_position = max(self.last_position, record.position)
         if record.producer is not None:
-            self._note_batch(record.producer, record.at_ms)
+            self._note_batch(record.producer)
             if record.is_transactional:
                 self._hold(record, record.producer)
                 return
         if record.replaces != NO_POSITION:
-            self.pending.discard(record.replaces)
-            self.origins.set(record.origin, record.position)
+            self._end(record.origin, record.replaces)
+            self.places.set(record.origin, record.position)
+            self.origins.set(record.position, record.origin)
         if record.cron:
             self.crons.note_fired(record.cron, record.due_ms)
         self.pending.add(record.position)
         self.buckets.place(record.due_ms, record.position, from_ms=record.at_ms)
 
-    def _note_batch(self, producer: ProducerBatch, at_ms: int) -> None:
-        batches = self.producers.setdefault(producer.producer_id, [])
+    def _end(self, origin: int, position: int) -> None:
+        self.pending.discard(position)
+        # Compaction may have taken the rows in between: then the message waits where it was before them.
+        self.pending.discard(self.place_of(origin))
+
+    def _note_batch(self, producer: ProducerBatch) -> None:
+        # To the end of the dictionary: the first one is who has been silent for longest.
+        batches = self.producers.pop(producer.producer_id, [])
+        self.producers[producer.producer_id] = batches
+        if len(self.producers) > PRODUCERS_MAX:
+            del self.producers[next(iter(self.producers))]
         for place, batch in enumerate(batches):
-            is_same = (batch.producer_epoch, batch.base_sequence) == (producer.producer_epoch, producer.base_sequence)
-            if is_same and at_ms - batch.at_ms < REPEAT_MS_MAX:
+            if (batch.producer_epoch, batch.base_sequence) == (producer.producer_epoch, producer.base_sequence):
                 batches[place] = msgspec.structs.replace(batch, count=batch.count + 1)
                 return
-        batches.append(StoredBatch(producer.producer_epoch, producer.base_sequence, 1, at_ms))
+        batches.append(StoredBatch(producer.producer_epoch, producer.base_sequence, 1))
         del batches[:-BATCHES_PER_PRODUCER_MAX]
 
     def _hold(self, record: Scheduled, producer: ProducerBatch) -> None:
@@ -171,21 +188,20 @@ class ScheduleState:
 
     # ------------------------------------------------------------------ snapshots
 
-    def store(self, position: int, now_ms: int) -> Stored:
+    def store(self, position: int) -> Stored:
         """After `buckets.take_spill`. Lets go of what is needed no more."""
-        self.origins.keep(self.is_pending)
-        for producer_id, batches in list(self.producers.items()):
-            if now_ms - batches[-1].at_ms >= REPEAT_MS_MAX:
-                del self.producers[producer_id]
+        self.places.keep(lambda _origin, position: self.is_pending(position))
+        self.origins.keep(lambda position, _origin: self.is_pending(position))
         return Stored(
             next_position=position,
             pending=self.pending.store(),
+            places=self.places.store(),
             origins=self.origins.store(),
             held=tuple(
                 (producer_id, held.producer_epoch, tuple(held.entries))
                 for producer_id, held in sorted(self.held.items())
             ),
-            producers=tuple((producer_id, tuple(batches)) for producer_id, batches in sorted(self.producers.items())),
+            producers=tuple((producer_id, tuple(batches)) for producer_id, batches in self.producers.items()),
             crons=self.crons.store(),
             move=self.move,
             is_moving=self.is_moving,
@@ -195,6 +211,7 @@ class ScheduleState:
 
     def _apply_stored(self, record: Stored) -> None:
         self.pending = PositionSet(record.pending)
+        self.places = PositionMap(record.places)
         self.origins = PositionMap(record.origins)
         self.held = {}
         for producer_id, producer_epoch, entries in record.held:

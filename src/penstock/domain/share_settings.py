@@ -18,7 +18,7 @@ SHARE_ATTRIBUTE: Final = "kafka.share"
 
 def queue_options(overrides: Mapping[str, str]) -> QueueOptions:
     return QueueOptions(
-        lease_ms=_number("share.record.lock.duration.ms", overrides),
+        lease_ms=lock_ms(overrides),
         deliveries_max=_number("share.delivery.count.limit", overrides),
         in_flight_max=_number("share.partition.max.record.locks", overrides),
         # Kafka's default is to have none.
@@ -27,6 +27,10 @@ def queue_options(overrides: Mapping[str, str]) -> QueueOptions:
         is_committed_only=value_of("share.isolation.level", overrides) == "read_committed",
         attributes={SHARE_ATTRIBUTE: "true"},
     )
+
+
+def lock_ms(overrides: Mapping[str, str]) -> int:
+    return _number("share.record.lock.duration.ms", overrides)
 
 
 def may_renew(overrides: Mapping[str, str]) -> bool:

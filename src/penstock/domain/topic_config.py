@@ -164,6 +164,12 @@ _DEFINITION_LIST: Final = (
         node_name="log.preallocate", has_effect=_IDLE,
     ),
     _define(
+        "queue.delete.acked", ConfigType.BOOLEAN, "false",
+        "Whether messages are deleted when every queue of the topic has finished them; otherwise they stay until "
+        "retention, and can be replayed. Consumer groups do not count.",
+        node_name="queue.delete.acked",
+    ),
+    _define(
         "retention.bytes", ConfigType.LONG, "-1",
         "How large a partition may grow before its oldest segments are retired; -1 for no limit.",
         lowest=-1, node_name="log.retention.bytes",
@@ -226,6 +232,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     min_insync_replicas: int
+    queue_delete_acked: bool
     retention_bytes: int
     retention_ms: int
     segment_bytes: int

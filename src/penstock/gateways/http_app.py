@@ -43,11 +43,12 @@ def make_http_app(
     request_bytes_max: int,
 ) -> Application:
     door = HttpDoor(broker, authorizer, request_bytes_max=request_bytes_max)
+    # They are tried one after the other: those first that are asked for most.
     routes: list[BaseRoute] = [
+        *_sqs_routes(door, topics, queues, delivery, redrives, publisher),
         *QueueRoutes(door, queues, delivery).routes(),
         *TopicRoutes(door, publisher).routes(),
         *DeadLetterRoutes(door, redrives).routes(),
-        *_sqs_routes(door, topics, queues, delivery, redrives, publisher),
         Route("/openapi.json", _openapi, methods=["GET"]),
         Route("/health", _make_health(broker), methods=["GET"]),
     ]

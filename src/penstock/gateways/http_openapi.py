@@ -82,10 +82,15 @@ class Operation(msgspec.Struct, frozen=True):
     query: dict[str, dict[str, Any]] = {}
 
 
-_COUNT: Final = {"type": "integer", "minimum": 1, "maximum": bodies.COUNT_MAX, "default": 10}
-_MOMENT: Final = {"type": "integer", "minimum": 0, "maximum": bodies.MOMENT_MS_MAX}
-_GROUP: Final = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS_MAX, "default": REDRIVE_GROUP}
-_FILTER: Final = {
+_COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": bodies.COUNT_MAX, "default": 10}
+_MOMENT: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": bodies.MOMENT_MS_MAX}
+_GROUP: Final[dict[str, Any]] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": NAME_CHARACTERS_MAX,
+    "default": REDRIVE_GROUP,
+}
+_FILTER: Final[dict[str, dict[str, Any]]] = {
     "reason": {"type": "string", "maxLength": letters.REASON_CHARACTERS_MAX},
     "key": {"type": "string"},
     "since_ms": _MOMENT,
@@ -98,6 +103,9 @@ _LARGE: Final = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 _BUSY: Final = HTTPStatus.SERVICE_UNAVAILABLE
 _FORBIDDEN: Final = HTTPStatus.FORBIDDEN
 _COMMON: Final = (_BAD, _FORBIDDEN, _NONE, _BUSY)
+
+# No body at all stands for one without fields.
+_OPTIONAL_BODIES: Final = frozenset({"defineQueue", "receive", "redrive"})
 
 OPERATIONS: Final = (
     Operation(
@@ -274,7 +282,7 @@ def _operation(operation: Operation, by_kind: dict[int, Any]) -> dict[str, Any]:
     if operation.request:
         schemas = [by_kind[id(kind)] for kind in operation.request]
         content = {JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
-        described["requestBody"] = {"required": operation.name != "defineQueue", "content": content}
+        described["requestBody"] = {"required": operation.name not in _OPTIONAL_BODIES, "content": content}
     return described
 
 

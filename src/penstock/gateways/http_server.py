@@ -67,6 +67,8 @@ class HttpServer:
             ws="none",
             http="httptools",
             server_header=False,
+            # Nothing here asks who a proxy says the client is.
+            proxy_headers=False,
             timeout_keep_alive=self._config.keep_alive_seconds,
             timeout_graceful_shutdown=STOP_SECONDS_MAX,
         )

@@ -91,6 +91,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_draining = False
         self.is_ended = False
         # A Fetch that waits for more. It changes nothing, so it ends with its client; what changes something does not.
+        # A ShareFetch too: it has settled what it was told to settle before it waits.
         self.parked: asyncio.Task[None] | None = None
         # Of the server's memory for large requests.
         self._memory_held = 0

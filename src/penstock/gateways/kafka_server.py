@@ -40,7 +40,9 @@ from penstock.storage.group_commit import Turn
 
 log = get_logger("kafka")
 
-FETCH_KEY: Final = 1
+# Requests that wait for messages, and end with their client. A ShareFetch has taken nothing while it waits; what it
+# was told to settle before is settled.
+PARKED_KEYS: Final = (1, 78)
 API_VERSIONS_KEY: Final = 18
 SWEEP_MS: Final = 5_000
 
@@ -171,7 +173,7 @@ class KafkaServer:
             connection.become_busy()
             work = cast("Coroutine[object, object, Response | PendingReply]", result)
             task = self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
-            if header.api_key == FETCH_KEY:
+            if header.api_key in PARKED_KEYS:
                 connection.parked = task
 
     def _fill_later(

@@ -36,8 +36,6 @@ from penstock.gateways.kafka_share_desk import NOT_DURABLE, ShareDesk, SharePlac
 
 BATCH_OPTIMIZED: Final = 0
 DELIVERY_COUNT_MAX: Final = 32_767
-# A client that names no sensible limit gets this many bytes.
-FETCH_BYTES_MAX: Final = 50 * 1024 * 1024
 
 
 class _Answer:
@@ -95,7 +93,7 @@ class ShareFetchHandler:
         if epoch == CLOSING_EPOCH:
             touched += self._desk.end(session, is_counted=False)
         elif not request.is_renew_ack and request.max_records > 0:
-            await self._take_or_wait(session, _limits(request), answers, context)
+            await self._take_or_wait(session, self._limits(request), answers, context)
         await self._make_durable(touched, answers)
         is_full = epoch == OPENING_EPOCH
         return ShareFetchResponse(
@@ -115,6 +113,15 @@ class ShareFetchHandler:
         if request.is_renew_ack and any(limits):
             return ShareProblem(ErrorCode.INVALID_REQUEST, "a request that renews locks fetches nothing")
         return None
+
+    def _limits(self, request: ShareFetchRequest) -> _Limits:
+        config = self._desk.broker.config
+        return _Limits(
+            count_max=request.max_records,
+            bytes_max=min(request.max_bytes, config.fetch_bytes_max),
+            wait_ms=min(request.max_wait_ms, config.fetch_wait_ms_max),
+            takes_whole_batches=request.share_acquire_mode == BATCH_OPTIMIZED,
+        )
 
     async def _take_or_wait(
         self, session: ShareSession, limits: _Limits, answers: Answers, context: RequestContext
@@ -244,15 +251,6 @@ class ShareFetchHandler:
                 answer.problem = NOT_DURABLE
                 if answer.is_acknowledged:
                     answer.acknowledgement = answer.acknowledgement or NOT_DURABLE
-
-
-def _limits(request: ShareFetchRequest) -> _Limits:
-    return _Limits(
-        count_max=request.max_records,
-        bytes_max=min(request.max_bytes, FETCH_BYTES_MAX),
-        wait_ms=request.max_wait_ms,
-        takes_whole_batches=request.share_acquire_mode == BATCH_OPTIMIZED,
-    )
 
 
 def _responses(answers: Answers, everywhere: Iterable[SharePartitionKey]) -> list[ShareFetchableTopicResponse]:

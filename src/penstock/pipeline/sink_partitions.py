@@ -1,8 +1,8 @@
 """Which partition each row goes to, for whole columns at once: the rule of `domain/partitioner`, by numpy.
 
-    a number in the column `partition`   that one
-    a key                                murmur2 of it, as every Kafka client does
-    neither                              one partition for a whole column, the next for the next
+a number in the column `partition`   that one
+a key                                murmur2 of it, as every Kafka client does
+neither                              one partition for a whole column, the next for the next
 """
 
 from __future__ import annotations

@@ -22,8 +22,10 @@ from pyspark.sql.types import StructType
 
 from penstock.pipeline import source_positions
 from penstock.pipeline.row_batches import SpanReader
-from penstock.pipeline.source_options import SourceOptions, parse_options
+from penstock.pipeline.sink_options import SinkOptions, check_columns, parse_sink_options
+from penstock.pipeline.source_options import OptionError, SourceOptions, parse_options
 from penstock.pipeline.source_ranges import OffsetSpan, Position, cut, from_json, limited, spans_between, to_json
+from penstock.pipeline.spark_sink import BatchWriter, StreamWriter
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = "headers array<struct<key: string, value: binary>>"
@@ -43,6 +45,19 @@ class PenstockSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: ARG002, N802  Spark's name, our schema
         return StreamReader(parse_options(dict(self.options), is_streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(self._sink_options(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  Spark's name
+        return StreamWriter(self._sink_options(schema, overwrite))
+
+    def _sink_options(self, schema: StructType, overwrite: bool) -> SinkOptions:
+        if overwrite:
+            raise OptionError("a topic is appended to, never overwritten: the mode `append` is meant")
+        options = parse_sink_options(dict(self.options))
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
+        return options
 
 
 class SpanPartition(InputPartition):

@@ -133,13 +133,18 @@ class LanesSeen(msgspec.Struct, frozen=True):
 
 def find_lanes(data: memoryview, *, breathe: Callable[[], None]) -> LanesSeen:
     """Blocking. `data` is whole, checked batches, at least one. `breathe` lets others have the interpreter."""
-    # One search for the whole read: of plain batches, nothing but the headers is looked at afterwards.
-    is_named = _NAME in bytes(data)
+    # One search for the whole read: plain batches without the name are not opened at all.
+    plain = bytes(data)
+    named = plain.find(_NAME)
     found: list[tuple[int, int]] = []
     place = last_place = opened_count = 0
     size = len(data)
     while place < size:
         base_offset, length, attributes = _PEEK.unpack_from(data, place)
+        end = place + length + LENGTH_PREFIX_BYTES
+        is_named = 0 <= named < end
+        if is_named:
+            named = plain.find(_NAME, end)
         if is_named or attributes & _COMPRESSED:
             lanes = _lanes_at(data, place)
             opened_count += 1
@@ -147,8 +152,7 @@ def find_lanes(data: memoryview, *, breathe: Callable[[], None]) -> LanesSeen:
                 breathe()
             if lanes:
                 found.append((base_offset, lanes))
-        last_place = place
-        place += length + LENGTH_PREFIX_BYTES
+        last_place, place = place, end
     last = _header_at(data, last_place)
     (first_offset,) = struct.unpack_from(">q", data)
     return LanesSeen(tuple(found), first_offset, last.next_offset, last.size_bytes, size)

@@ -8,15 +8,24 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from conformance.differential.dialogue_classic_groups import Group
 from conformance.differential.dialogue_configs import SET, change
+from conformance.differential.dialogue_consumer_groups import Consumers
 from conformance.differential.talk import PATIENCE_SECONDS, Talk, dialogue
 from penstock.codec.wire.messages import alter_share_group_offsets as ao
 from penstock.codec.wire.messages import delete_share_group_offsets as do
 from penstock.codec.wire.messages import describe_share_group_offsets as so
 from penstock.codec.wire.messages import share_acknowledge as sa
 from penstock.codec.wire.messages import share_fetch as sf
-from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
+from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
+from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from penstock.codec.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from support.group_phrases import commit, enter, join, positions
 from support.kafka_phrases import batch, produce
 
 GROUP_SETTINGS = 32
@@ -231,3 +240,43 @@ def share_group_offsets(talk: Talk) -> None:
     delete("no such topic to delete", talk.name("absent"))
     delete("delete", topic)
     look("deleted")
+
+
+@dialogue(ShareGroupHeartbeatRequest)
+def share_groups_among_others(talk: Talk) -> None:
+    """One name, another kind of group: whoever comes second is refused."""
+    topic = talk.topic("jobs")
+    topic_id = talk.ids[topic]
+    shared, consumers, classic = Sharers(talk, "shared"), Consumers(talk, "consumers"), Group(talk, "classic")
+    shared.enter("share joins", "a", topic)
+    consumers.settle("consumer settles", "a", consumers.enter("consumer joins", "a", topic))
+    old = classic.join("classic joins", topics=(topic,))
+    classic.sync("classic syncs", old.member_id, old.generation_id)
+    names = (shared.name, consumers.name, classic.name)
+    talk.ask("classic at a share group", join(group=shared.name, topics=(topic,)))
+    talk.ask("consumer at a share group", enter(talk.name("x"), topics=(topic,), group=shared.name))
+    for name, word in ((consumers.name, "consumer"), (classic.name, "classic")):
+        request = ShareGroupHeartbeatRequest(name, shared.member("x"), 0, None, (topic,))
+        talk.ask(f"share at a {word} group", request)
+    talk.ask("described as classic", DescribeGroupsRequest(groups=names))
+    talk.ask("described as consumers", ConsumerGroupDescribeRequest(group_ids=names))
+    talk.ask("described as share groups", ShareGroupDescribeRequest(group_ids=names), show=states)
+    talk.ask("commit to a share group", commit({0: 1}, group=shared.name, topic=topic, topic_id=topic_id))
+    talk.ask("fetch from a share group", positions([0], group=shared.name, topic=topic, topic_id=topic_id))
+
+    def own(reply: ListGroupsResponse) -> ListGroupsResponse:
+        return msgspec.structs.replace(reply, groups=[each for each in reply.groups if each.group_id in names])
+
+    talk.ask("listed", ListGroupsRequest(), show=own)
+    talk.ask("share groups listed", ListGroupsRequest(types_filter=("share",)), show=own)
+    talk.ask("deleted", DeleteGroupsRequest(groups_names=names))
+    shared.report("share leaves", "a", -1)
+    talk.ask("empty", ShareGroupDescribeRequest(group_ids=names[:1]), show=states)
+    talk.ask("empty ones listed", ListGroupsRequest(states_filter=("Empty",)), show=own)
+    talk.ask("deleted when empty", DeleteGroupsRequest(groups_names=names[:1]))
+    shared.describe("gone")
+
+
+def states(reply: ShareGroupDescribeResponse) -> list[tuple[str, int, str, int]]:
+    """Without their epochs: those of different groups say nothing about each other."""
+    return sorted((each.group_id, each.error_code, each.group_state, len(each.members)) for each in reply.groups)

@@ -62,6 +62,8 @@ def node_for(scenario: str, settings: Settings) -> Iterator[NodeProcess]:
         # 0081 makes fifty groups in the 180 s it allows itself, too many for 3 s each; 0102 wants two members, started
         # one after the other, to meet in the first round.
         "PENSTOCK_GROUPS__INITIAL_REBALANCE_DELAY_MS": "1000",
+        # A consumer whose application sleeps says nothing more (KIP-848); tests wait 20 s for the others to notice.
+        "PENSTOCK_GROUPS__CONSUMER_SESSION_TIMEOUT_MS": "10000",
         # A test of compaction waits 20 s for it. What is due is saved by one round and cleaned by the next.
         "PENSTOCK_BROKER__CLEANER_CHECK_MS": "5000",
     }

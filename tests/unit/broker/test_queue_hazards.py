@@ -13,7 +13,7 @@ from penstock.broker.queue_delivery import Caller, Message, ReceiptSettlement, R
 from penstock.broker.queue_shell import QueueShell
 from penstock.codec.record_batch import read_header
 from penstock.codec.records import Record, build_batch, seal_batch
-from penstock.domain.queue_commands import Act
+from penstock.domain.queue_commands import Act, Outcome
 from penstock.domain.queue_definition import QueueName, QueueOptions
 from penstock.domain.queue_values import HoldKind
 from support.queue_broker import QueueBroker
@@ -204,3 +204,16 @@ async def test_a_changed_definition_reaches_the_machine(desk: QueueBroker) -> No
     name = await desk.queue("orders")
     await desk.queues.change(name, lambda options: msgspec.structs.replace(options, lease_ms=1_234))
     assert shell_of(desk).queue("workers").config.lease_ms == 1_234  # type: ignore[union-attr]
+
+
+async def test_neighbours_are_settled_together_and_judged_each(desk: QueueBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"%d" % number for number in range(6)])
+    first = await desk.receive(name, 6)
+    await accept(desk, name, [first[1], first[4]])
+    items = [ReceiptSettlement(message.receipt, Act.ACCEPT) for message in first]
+    outcomes = await desk.delivery.settle(name, [*items, items[0]])
+    finished, done = Outcome.FINISHED, Outcome.DONE
+    assert outcomes == [done, finished, done, done, finished, done, finished]
+    assert shell_of(desk).queue("workers").finished_below == 6  # type: ignore[union-attr]

@@ -327,8 +327,8 @@ async def test_a_part_of_a_segment_is_not_taken_for_the_whole(desk: QueueBroker)
     first = await desk.queue("orders", "first")
     await desk.send("orders", [urgent(b"early")])
     await backlog(desk, 100)
-    assert len(await drain(desk, first)) == 101
-    await backlog(desk, 100)
+    assert len(await desk.receive(first, 200)) == 101
+    await backlog(desk, 200)
     await desk.receive(first, 1)
     assert await index_of(desk).wait(10_000)
     await backlog(desk, 2_000)
@@ -354,7 +354,7 @@ async def test_compaction_takes_messages_of_all_lanes(desk: QueueBroker) -> None
     partition = partition_of(desk)
     before = len(partition.log.segments)
     partition.log.roll()
-    await desk.store.checkpoint()
+    desk.store.checkpoint_now(every_log=True)
     await desk.broker._upkeep.clean_logs()
     assert len(partition.log.segments) < before
     assert len(side_files(desk)) <= len(partition.log.segments)

@@ -29,6 +29,10 @@ class RedriveDesk(QueueBroker):
         self.redrives = Redrives(self.queues, self.delivery, store, clock=self.clock, tasks=self.tasks)
         await self.redrives.start()
 
+    async def stop(self) -> None:
+        await self.redrives.stop()
+        await super().stop()
+
     async def kill(self, name: QueueName, count: int, *, reason: str = "broken") -> None:
         """Rejects so many messages, and waits until they are dead letters."""
         before = await self.redrives.scan.pending_count(DEAD)

@@ -176,6 +176,22 @@ def test_a_redrive_that_leaves_some_behind_fails_with_why(node: NodeProcess, pen
     assert err == "penstock: 1 moved, then: 1 messages stayed: no topic of origin is told, give a target\n"
 
 
+def test_control_c_cancels_a_redrive(node: NodeProcess, penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = die(node, penstock, *[str(number) for number in range(20)])
+
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.cli.dlq_work.time.sleep", interrupt)
+        code, _, err = penstock("dlq", "redrive", f"{topic}-dlq", "--rate", "1")
+    assert (code, err) == (130, "cancelled: what has moved has moved, the rest stays\n")
+    with HttpClient(node.http) as client:
+        (task,) = client.get(path_of("dead-letters", f"{topic}-dlq", "redrives"), dict)["redrives"]
+    assert task["state"] in ("cancelling", "cancelled")
+    assert task["moved_count"] < 20
+
+
 def test_purged_dead_letters_are_gone(node: NodeProcess, penstock: Penstock) -> None:
     topic = die(node, penstock, "a", "b")
     code, _, err = penstock("dlq", "purge", f"{topic}-dlq", "--yes")

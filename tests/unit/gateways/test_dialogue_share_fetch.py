@@ -117,6 +117,36 @@ async def test_version_1_cannot_ask_for_a_limit_and_gets_whole_batches(node: Tal
     assert await ann.fetch(count=1, version=1) == once(range(4))
 
 
+async def test_a_reply_holds_no_more_bytes_than_were_asked_for_but_one_batch_always(
+    node: TalkingNode, ann: ShareMember
+) -> None:
+    await put(node, *[batch(b"x" * 50_000)] * 3)
+    assert await ann.fetch(bytes_max=60_000) == once([0])
+    assert await ann.fetch(bytes_max=10) == once([1])
+    assert await ann.fetch(bytes_max=60_000) == once([2])
+    assert await ann.acknowledge(release(0, 2)) == ErrorCode.NONE
+    # What comes back counts as well.
+    assert await ann.fetch(bytes_max=60_000) == [(0, 2)]
+    assert await ann.fetch(bytes_max=120_000) == [(1, 2), (2, 2)]
+
+
+async def test_what_comes_back_is_filled_up_with_what_is_new(node: TalkingNode, ann: ShareMember) -> None:
+    await put(node, batch(b"a"), batch(b"b"))
+    await ann.fetch(count=1)
+    assert await ann.acknowledge(release(0)) == ErrorCode.NONE
+    assert await ann.fetch() == [(0, 2), (1, 1)]
+
+
+async def test_no_more_records_are_out_than_the_group_may_have_out(node: TalkingNode, ann: ShareMember) -> None:
+    await set_group(node.catalog, share_partition_max_record_locks="100")
+    await until(node, lambda: options_of(node).in_flight_max == 100)
+    await put(node, *[batch(*[b"x"] * 50)] * 3)
+    assert await ann.fetch(count=500) == once(range(100))
+    assert await ann.fetch(wait_ms=0) == []
+    assert await ann.acknowledge(accept(0, 49)) == ErrorCode.NONE
+    assert await ann.fetch() == once(range(100, 150))
+
+
 async def test_a_group_that_says_nothing_begins_with_what_comes_after_it(node: TalkingNode) -> None:
     await node.create_topic("news")
     await put(node, batch(b"old"), topic="news")

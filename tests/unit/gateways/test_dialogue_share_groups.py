@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -23,7 +24,7 @@ from penstock.codec.wire.messages.share_group_describe import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
-from support.conversation import Conversation, TalkingNode
+from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode
 from support.group_phrases import enter, join, node_with_groups
 from support.kafka_phrases import batch, produce
 from support.share_phrases import GROUP, ShareMember, accept, once, set_group
@@ -119,6 +120,20 @@ async def test_a_heartbeat_that_says_too_little_is_refused(
     reply = await ShareMember(await node.connect(), member, group).beat(*topics, epoch=0)
     assert reply.error_code == ErrorCode.INVALID_REQUEST
     assert reply.error_message
+
+
+async def test_who_is_silent_for_too_long_is_gone(node: TalkingNode, orders: bytes) -> None:
+    await set_group(node.catalog, share_session_timeout_ms="1000")
+    talk = (await enrol(node, "ann")).talk
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (await described(talk)).group_state != "Empty":
+            pass
+
+
+async def test_a_group_tells_its_members_how_often_it_wants_to_hear_them(node: TalkingNode, orders: bytes) -> None:
+    ann = await enrol(node, "ann")
+    await set_group(node.catalog, share_heartbeat_interval_ms="777")
+    assert (await ann.beat()).heartbeat_interval_ms == 777
 
 
 # ---------------------------------------------------------------------------- one id, one kind of group

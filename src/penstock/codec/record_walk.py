@@ -1,0 +1,51 @@
+"""Where the records of a batch begin, without looking into them: a tenth of the work of decoding them.
+
+Whoever wants ten messages of ten thousand walks once, and decodes ten (`parse_some`).
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+
+from penstock.codec.record_batch import BatchHeader, BatchProblem
+from penstock.codec.records import StoredRecord, parse_records
+from penstock.codec.varint import ONE_BYTE_VALUES, VarintError, read_varint
+
+
+def record_starts(header: BatchHeader, payload: bytes) -> array[int] | None:
+    """The position of each record, and at the end the position after the last. None: they do not fill the payload."""
+    starts = array("I")
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            starts.append(position)
+            first, second = payload[position], payload[position + 1]
+            # Nearly all sizes take one byte or two.
+            if first < 0x80:
+                size = ONE_BYTE_VALUES[first]
+                position += 1
+            elif second < 0x80:
+                rest = first & 0x7F | second << 7
+                size = (rest >> 1) ^ -(rest & 1)
+                position += 2
+            else:
+                size, position = read_varint(payload, position)
+            if size < 0:
+                return None
+            position += size
+    except (IndexError, OverflowError, VarintError):
+        return None
+    if position != len(payload):
+        return None
+    starts.append(position)
+    return starts
+
+
+def parse_some(
+    header: BatchHeader, payload: bytes, starts: array[int], first: int, last: int
+) -> list[StoredRecord] | BatchProblem:
+    """The records from the one numbered `first` to the one numbered `last`, counted from 0."""
+    some = msgspec.structs.replace(header, record_count=last - first + 1)
+    return parse_records(some, payload[starts[first] : starts[last + 1]])

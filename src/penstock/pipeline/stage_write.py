@@ -1,0 +1,185 @@
+"""A task's work in the sink: its rows as ordinary batches in the stage, which nobody takes for messages.
+
+The stage is one internal topic for all queries. Its partition 0 holds no rows: the fences of queries are offsets of it,
+and in an empty partition they show no lag. All batches for one partition of a topic lie in one partition of the stage,
+so that their order is kept. Rows of a task that failed, or of a batch that was never committed, go by retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import msgspec
+
+from penstock.base.clock import SystemClock
+from penstock.client import admin
+from penstock.client.address import parse_addresses
+from penstock.client.cluster_client import ClusterClient
+from penstock.client.errors import BrokerError, ClientError, TopicMissingError
+from penstock.client.patience import ask_patiently
+from penstock.client.producer import Acknowledged, Outcome, PartitionBatch, Producer, ProducerOptions
+from penstock.codec.wire import ErrorCode
+from penstock.domain.topic_rules import SPARK_STAGE
+from penstock.pipeline import sink_batches
+from penstock.pipeline.sink_batches import TargetBatch
+from penstock.pipeline.sink_options import SinkOptions
+from penstock.pipeline.stage_window import SendWindow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PATIENCE_MS: Final = 120_000
+# One for fences, eight for rows: what one request carries at most, and enough for the writers of one node.
+STAGE_PARTITIONS: Final = 9
+FENCE_PARTITION: Final = 0
+# Rows are needed until their micro-batch is committed, minutes at most; whoever finds them gone says so and stages
+# again.
+STAGE_CONFIGS: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(3 * 3_600_000),
+    "segment.ms": str(10 * 60_000),
+    "segment.bytes": str(64 * 1024 * 1024),
+}
+
+
+class StagedBatch(msgspec.Struct, frozen=True):
+    """Where a batch lies in the stage, and where it is to go."""
+
+    stage_partition: int
+    base_offset: int
+    topic: str
+    partition: int
+    record_count: int
+    size_bytes: int
+
+
+def stage_rows(options: SinkOptions, rows: Iterable[pa.RecordBatch], *, task: int) -> list[StagedBatch]:
+    """Blocking: a Python worker of Spark has no loop. `rows` is read as it goes, a chunk at a time."""
+    return asyncio.run(_stage_rows(options, rows, task))
+
+
+async def _stage_rows(options: SinkOptions, rows: Iterable[pa.RecordBatch], task: int) -> list[StagedBatch]:
+    client = ClusterClient(parse_addresses(options.bootstrap))
+    staged: StageWriter | None = None
+    clock = SystemClock()
+    try:
+        for frame in sink_batches.chunks(rows):
+            if staged is None:
+                await ask_patiently(client.connect, patience_ms=PATIENCE_MS)
+                staged = StageWriter(client, await ensure_stage(client))
+                await staged.start()
+            for topic, part in sink_batches.by_topic(frame, options.topic):
+                partition_count = await _partition_count(client, topic)
+                built = sink_batches.build(
+                    topic,
+                    part,
+                    partition_count=partition_count,
+                    keyless=task % partition_count,
+                    timestamp_ms=clock.now_ms(),
+                    codec=options.codec,
+                )
+                await staged.write(built)
+            # Rows without a key: a chunk to each partition in turn.
+            task += 1
+        return [] if staged is None else await staged.finish()
+    finally:
+        if staged is not None:
+            staged.close()
+        client.close()
+
+
+async def ensure_stage(client: ClusterClient) -> int:
+    """How many partitions it has."""
+
+    async def ask() -> int:
+        try:
+            return len((await client.topic(SPARK_STAGE)).partitions)
+        except TopicMissingError:
+            pass
+        try:
+            await admin.create_topic(client, SPARK_STAGE, partitions=STAGE_PARTITIONS, configs=STAGE_CONFIGS)
+        except BrokerError as error:
+            # Another task was first.
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        return len((await client.topic(SPARK_STAGE, is_fresh=True)).partitions)
+
+    return await ask_patiently(ask, patience_ms=PATIENCE_MS)
+
+
+async def _partition_count(client: ClusterClient, topic: str) -> int:
+    async def ask() -> int:
+        return len((await client.topic(topic, auto_create=True)).partitions)
+
+    return await ask_patiently(ask, patience_ms=PATIENCE_MS)
+
+
+class StageWriter:
+    def __init__(self, client: ClusterClient, stage_partitions: int) -> None:
+        self._stage_partitions = stage_partitions
+        # Idempotent for the order: a batch that is sent again must not come after its successor.
+        self._producer = Producer(client, ProducerOptions(is_idempotent=True, delivery_timeout_ms=PATIENCE_MS))
+        self._window = SendWindow[list[StagedBatch]]()
+        self._staged: list[StagedBatch] = []
+
+    async def start(self) -> None:
+        await ask_patiently(self._producer.start, patience_ms=PATIENCE_MS)
+
+    async def write(self, batches: Iterable[TargetBatch]) -> None:
+        """Returns when all are sent and few are still without a reply."""
+        one_request: dict[int, TargetBatch] = {}
+        for batch in batches:
+            place = stage_partition_of(batch.topic, batch.partition, self._stage_partitions)
+            if place in one_request:
+                await self._send(one_request)
+                one_request = {}
+            one_request[place] = batch
+        if one_request:
+            await self._send(one_request)
+
+    async def finish(self) -> list[StagedBatch]:
+        """All of them, once they are durable."""
+        for staged in await self._window.finish():
+            self._staged += staged
+        return self._staged
+
+    def close(self) -> None:
+        self._window.close()
+
+    async def _send(self, one_request: dict[int, TargetBatch]) -> None:
+        for staged in await self._window.add(self._stage(one_request)):
+            self._staged += staged
+
+    async def _stage(self, one_request: dict[int, TargetBatch]) -> list[StagedBatch]:
+        request = [
+            PartitionBatch(SPARK_STAGE, place, batch.data, batch.record_count) for place, batch in one_request.items()
+        ]
+        return _as_staged(list(one_request.values()), await self._producer.send(request))
+
+
+def stage_partition_of(topic: str, partition: int, stage_partitions: int) -> int:
+    assert stage_partitions > 1
+    return 1 + (crc32(topic.encode()) + partition) % (stage_partitions - 1)
+
+
+def _as_staged(batches: Sequence[TargetBatch], outcomes: Sequence[Outcome]) -> list[StagedBatch]:
+    staged: list[StagedBatch] = []
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        if not isinstance(outcome, Acknowledged):
+            raise ClientError(f"rows were not staged: {outcome.sentence()}")
+        if outcome.base_offset < 0:
+            raise ClientError("rows were staged, but where is not known any more: the task must be run again")
+        staged.append(
+            StagedBatch(
+                outcome.batch.partition,
+                outcome.base_offset,
+                batch.topic,
+                batch.partition,
+                batch.record_count,
+                len(batch.data),
+            )
+        )
+    return staged

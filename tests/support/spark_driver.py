@@ -1,0 +1,63 @@
+"""A streaming query in a process of its own, from topic to topic by the sink with faults: it can be killed as a whole.
+
+python spark_driver.py BOOTSTRAP SOURCE TARGET DIRECTORY FAULT
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Final
+
+SECONDS_MAX: Final = 120
+
+
+def make_spark() -> Any:
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # The workers of Spark must be this very Python, or they know nothing of us.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    import pyspark.cloudpickle
+    import pyspark.sql
+
+    from support import faulty_sink
+
+    # Its workers do not have the tests on their path.
+    pyspark.cloudpickle.register_pickle_by_value(faulty_sink)
+    spark = (
+        pyspark.sql.SparkSession.builder.master("local[2,3]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.dataSource.register(faulty_sink.FaultySource)
+    return spark
+
+
+def start_query(spark: Any, bootstrap: str, source: str, target: str, directory: str, fault: str) -> Any:
+    """All that is in the source, in batches of some 1,000 rows."""
+    frame = (
+        spark.readStream.format("penstock")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "1000")
+        .load()
+    )
+    writer = frame.selectExpr("key", "value").writeStream.format("penstock-faulty")
+    return (
+        writer.option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", target)
+        .option("kafka.test.fault", fault)
+        .option("kafka.test.directory", directory)
+        .option("checkpointLocation", f"{directory}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    query = start_query(make_spark(), *sys.argv[1:])
+    assert query.awaitTermination(SECONDS_MAX)
