@@ -130,7 +130,6 @@ class Node:
         authorizer = await self._follow_access(access, broker)
         await self._open_http_door(broker, catalog, queues, delivery, redrives, authorizer)
         shares = ShareGroups(groups, queues, catalog, self._config.share_groups, tasks=self._tasks)
-        await shares.start()
         await self._open_kafka_door(
             broker, catalog, producer_ids, groups, shares, transactions, markers, access, authorizer, readers
         )
@@ -273,6 +272,7 @@ class Node:
         config = self._config.kafka
         if config.listen in ("", OFF):
             return
+        await shares.start()
         handlers = make_handlers(
             broker=broker,
             catalog=catalog,

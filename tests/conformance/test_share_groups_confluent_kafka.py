@@ -31,7 +31,9 @@ EARLIEST: Final = {"share.auto.offset.reset": "earliest"}
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("share")) as running:
+    # Ordinary groups read along, and need not wait for latecomers.
+    environment = {"PENSTOCK_GROUPS__INITIAL_REBALANCE_DELAY_MS": "100"}
+    with NodeProcess(tmp_path_factory.mktemp("share"), environment=environment) as running:
         yield running
 
 

@@ -24,6 +24,7 @@ from support.node_process import NodeProcess
 
 SECONDS_MAX = 120
 ROWS = 3_000
+BATCH = 1_000
 PARTITIONS = 3
 
 
@@ -87,8 +88,23 @@ def read_all(node: NodeProcess, topic: str) -> list[Message]:
     return found
 
 
+def read_settled(node: NodeProcess, topic: str, count: int) -> list[Message]:
+    """A commit is answered before its last marker is written, so there may be less for a moment."""
+    wait_until(lambda: len(read_all(node, topic)) >= count, f"{count} rows in {topic}")
+    return read_all(node, topic)
+
+
+def written(node: NodeProcess, topic: str) -> int:
+    """Also what is not committed, and the markers of what is."""
+    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "unused"})
+    count = len(consumer.list_topics(topic, 20).topics[topic].partitions)
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, partition), 20)[1] for partition in range(count)]
+    consumer.close()
+    return sum(ends)
+
+
 def assert_each_row_once(node: NodeProcess, target: str) -> None:
-    found = read_all(node, target)
+    found = read_settled(node, target, ROWS)
     numbers = sorted(int(message.value().decode().removeprefix("value-")) for message in found)
     assert numbers == list(range(ROWS))
     for message in found:
@@ -121,17 +137,21 @@ def test_a_failed_commit_is_repeated_without_a_row_twice(
     query = start(spark, node, topics, tmp_path, fault)
     with pytest.raises(Exception, match="a fault on order"):
         query.awaitTermination(SECONDS_MAX)
-    assert len(read_all(node, topics[1])) == (0 if fault == "raise-before" else 1000)
+    count = 0 if fault == "raise-before" else BATCH
+    assert len(read_settled(node, topics[1], count)) == count
     query = start(spark, node, topics, tmp_path, fault)
     assert query.awaitTermination(SECONDS_MAX)
     assert_each_row_once(node, topics[1])
     assert fence_of(node, query.id) == 2
 
 
-def test_rows_of_a_failed_attempt_are_left_in_the_stage(spark: Any, node: NodeProcess, tmp_path: Path) -> None:
-    topics = fill(node, "attempts")
-    assert start(spark, node, topics, tmp_path, "task").awaitTermination(SECONDS_MAX)
+@pytest.mark.parametrize("fault", ["task", "worker"])
+def test_rows_of_a_failed_attempt_stay_in_the_stage(spark: Any, node: NodeProcess, tmp_path: Path, fault: str) -> None:
+    topics = fill(node, fault)
+    staged_before = written(node, "__spark_stage")
+    assert start(spark, node, topics, tmp_path, fault).awaitTermination(SECONDS_MAX)
     assert (tmp_path / "struck").exists()
+    assert written(node, "__spark_stage") - staged_before > ROWS, "rows were staged twice"
     assert_each_row_once(node, topics[1])
 
 
@@ -157,7 +177,7 @@ def test_readers_do_not_wait_for_staged_rows(spark: Any, node: NodeProcess, tmp_
     assert [message.value() for message in read_all(node, topics[1])] == [b"a bystander"]
     (tmp_path / "go").touch()
     assert query.awaitTermination(SECONDS_MAX)
-    assert len(read_all(node, topics[1])) == ROWS + 1
+    assert len(read_settled(node, topics[1], ROWS + 1)) == ROWS + 1
 
 
 @pytest.mark.parametrize("fault", ["hang-staged", "hang-copied", "hang-committed"])
@@ -172,14 +192,36 @@ def test_a_killed_driver_goes_on_where_its_last_commit_was(
         driver = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
         wait_until(lambda: (tmp_path / "struck").exists() or driver.poll() is not None, "the commit")
-        if fault == "hang-committed":
-            wait_until(lambda: len(read_all(node, topics[1])) > 0, "the first rows")
+        wait_until(lambda: fault != "hang-committed" or len(read_all(node, topics[1])) == BATCH, "the first rows")
+        # Where the kill falls: all is staged, and of it is in the target ...
         assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-4000:]
+        assert written(node, "__spark_stage") >= BATCH
+        assert len(read_all(node, topics[1])) == (BATCH if fault == "hang-committed" else 0)
+        assert (written(node, topics[1]) >= BATCH) == (fault != "hang-staged")
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait(20)
     assert start(spark, node, topics, tmp_path, fault).awaitTermination(SECONDS_MAX)
     assert_each_row_once(node, topics[1])
+
+
+def test_a_complete_result_is_appended_as_a_whole(spark: Any, node: NodeProcess, tmp_path: Path) -> None:
+    source, target = fill(node, "complete")
+    rows = spark.readStream.format("penstock").option("kafka.bootstrap.servers", node.kafka)
+    counts = (
+        rows.option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+        .groupBy("partition")
+        .count()
+        .selectExpr("string(partition) as key", "string(count) as value")
+    )
+    query = counts.writeStream.format("penstock").option("kafka.bootstrap.servers", node.kafka).option("topic", target)
+    checkpoint = str(tmp_path / "checkpoint")
+    query = query.option("checkpointLocation", checkpoint).outputMode("complete").trigger(availableNow=True).start()
+    assert query.awaitTermination(SECONDS_MAX)
+    found = sorted((message.key(), message.value()) for message in read_settled(node, target, 2))
+    assert found == [(b"0", b"1500"), (b"1", b"1500")]
 
 
 def test_a_table_is_appended_with_keys_headers_topics_and_partitions(spark: Any, node: NodeProcess) -> None:
@@ -196,7 +238,7 @@ def test_a_table_is_appended_with_keys_headers_topics_and_partitions(spark: Any,
     write_to(node, frame, **{"kafka.compression.type": "zstd"}).mode("append").save()
     seen: list[int] = []
     for topic in ("table-a", "table-b"):
-        for message in read_all(node, topic):
+        for message in read_settled(node, topic, 500):
             ((name, number_text),) = message.headers()
             number = int(number_text)
             seen.append(number)
@@ -214,17 +256,17 @@ def test_a_batch_with_a_number_is_written_once(spark: Any, node: NodeProcess) ->
     create(node, "numbered")
     frame = spark.range(100).selectExpr("string(id) as value")
 
-    def write(**options: str) -> int:
+    def write(at_least: int, **options: str) -> int:
         writer = (
             frame.write.format("penstock").option("kafka.bootstrap.servers", node.kafka).option("topic", "numbered")
         )
         writer.options(**options).mode("append").save()
-        return len(read_all(node, "numbered"))
+        return len(read_settled(node, "numbered", at_least))
 
-    assert write(queryId="mine", batchId="7") == 100
-    assert write(queryId="mine", batchId="7") == 100
-    assert write(queryId="mine", batchId="8") == 200
-    assert write() == 300
+    assert write(100, queryId="mine", batchId="7") == 100
+    assert write(100, queryId="mine", batchId="7") == 100
+    assert write(200, queryId="mine", batchId="8") == 200
+    assert write(300) == 300
 
 
 def test_what_cannot_be_written_is_told(spark: Any, node: NodeProcess) -> None:

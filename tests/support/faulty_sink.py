@@ -5,6 +5,7 @@ Each fault strikes once: a file in `kafka.test.directory` remembers it, over res
     raise-before   commit raises before it has done anything
     raise-after    commit raises after it has taken effect
     task           the first attempt of a task stages all of its rows and then raises
+    worker         the first attempt of a task stages all of its rows and then dies with its process (SIGKILL)
     gate           commit waits for the file `go` before it begins
     hang-staged    commit never begins: all is staged, nothing is copied
     hang-copied    commit never ends: all is copied, and the transaction is open
@@ -13,6 +14,8 @@ Each fault strikes once: a file in `kafka.test.directory` remembers it, over res
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +36,7 @@ class FaultySource(PenstockSource):
         return "penstock-faulty"
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  Spark's name
-        options = self._sink_options(schema, overwrite)
+        options = self._sink_options(schema)
         return FaultyWriter(options, self.options["kafka.test.fault"], self.options["kafka.test.directory"])
 
 
@@ -47,10 +50,12 @@ class FaultyWriter(StreamWriter):
         staged = super().write(iterator)
         if self._fault == "task" and self._strike():
             raise RuntimeError("a fault on order: the task")
+        if self._fault == "worker" and self._strike():
+            os.kill(os.getpid(), signal.SIGKILL)
         return staged
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803  Spark's name
-        strikes = self._fault != "task" and (self._fault == "hang-copied" or self._strike())
+        strikes = self._fault not in ("task", "worker") and (self._fault == "hang-copied" or self._strike())
         if not strikes:
             super().commit(messages, batchId)
             return
@@ -82,7 +87,7 @@ class FaultyWriter(StreamWriter):
                 self._wait_for_go()
             await true_commit(producer)
 
-        TransactionalProducer.commit = commit  # type: ignore[method-assign]
+        TransactionalProducer.commit = commit  # type: ignore[assignment,method-assign]
 
     def _strike(self) -> bool:
         """True the first time."""

@@ -43,7 +43,7 @@ class QueueBroker:
             self.metadata = await SqliteStore.open(":memory:", clock=self.clock)
         keys = KeySpace()
         self.tasks = TaskSupervisor(get_logger("test"))
-        self.store = LogStore.open(self.files, "/data", StorageConfig(), self.clock)
+        self.store = self.open_store()
         self.catalog = TopicCatalog(self.metadata, keys, clock=self.clock, new_topic_id=lambda: uuid.uuid4().bytes)
         self.broker = Broker(
             BrokerConfig(),
@@ -66,6 +66,9 @@ class QueueBroker:
         self.delivery = QueueDelivery(self.queues)
         await self.broker.start()
         await self.queues.start()
+
+    def open_store(self) -> LogStore:
+        return LogStore.open(self.files, "/data", StorageConfig(), self.clock)
 
     async def stop(self) -> None:
         await self.queues.stop()

@@ -257,10 +257,8 @@ class World:
                 if node.network:
                     node.network.pop(rng.randrange(len(node.network)))
             case "compact":
-                busy = (
-                    name for producer in self.producers for names, _dues in producer.waiting.values() for name in names
-                )
-                node.compact(frozenset(busy))
+                waiting = [batch for producer in self.producers for batch in producer.waiting.values()]
+                node.compact(frozenset(name for names, _dues in waiting for name in names))
             case "trim":
                 node.trim()
             case "producer":
@@ -280,7 +278,7 @@ class World:
             self.book.messages[name] = Told(name)
 
         def then(reply: ScheduleReply) -> None:
-            assert isinstance(reply, Accepted) and reply.count == len(names), reply
+            assert reply == Accepted(len(names), position), reply
             for place, name in enumerate(names):
                 told = self.book.messages[name]
                 told.is_accepted, told.origin = True, position + place

@@ -64,7 +64,7 @@ TIME_BUGS: Final = (
         "wheel.drop(offer.entry_count)",
         "wheel.drop(offer.entry_count + (offer.entry_count > 4))",
         story="short",
-        caught_by=NOT_LOST,
+        caught_by=IN_TIME,
     ),
     _bug(
         "what is in files does not hold up what is not",
@@ -101,8 +101,8 @@ TIME_BUGS: Final = (
     _bug(
         "a night's silence is room for a whole night's messages",
         "schedule_release",
-        "        room_us = min(self._room_us, now_ms * 1000 + self._room_us - self._busy(now_ms))",
-        "        room_us = now_ms * 1000 + self._room_us - self._busy(now_ms)",
+        "        self._busy_until_us = max(self._busy(now_ms), now_ms * 1000) + count * self._cost_us",
+        "        self._busy_until_us = self._busy(now_ms) + count * self._cost_us",
         story="burst",
         caught_by=RATE,
     ),
@@ -123,7 +123,7 @@ MOVER_BUGS: Final = (
         "    if state.is_moving:\n        return Decision((), Refused(ScheduleProblem.MOVE_UNDER_WAY)), 0\n",
         "",
         story="short",
-        caught_by=NOT_LOST,
+        caught_by=SEQUENCE,
     ),
     _bug(
         "every batch begins with the sequence number 0",
@@ -155,7 +155,7 @@ MOVER_BUGS: Final = (
         "        return self._state.move if self._state.is_moving else None",
         "        return None",
         story="short",
-        caught_by=SAME_STATE,
+        caught_by=IN_TIME,
     ),
     _bug(
         "a batch is done before its messages are ended",
@@ -205,8 +205,8 @@ CHANGE_BUGS: Final = (
     _bug(
         "a message is cancelled on its way",
         "schedule",
-        "        if position in state.moving:\n            return Decision((), Refused(ScheduleProblem.BEING_RELEASED))\n",
-        "",
+        "        if position in state.moving:\n",
+        "        if position in state.moving and now_ms < 0:\n",
         story="short",
         caught_by=COUNT,
     ),
@@ -369,18 +369,18 @@ FILE_BUGS: Final = (
         caught_by=BOUNDED,
     ),
     _bug(
-        "after a restart the numbers of files begin again",
+        "a file is said to hold more than it does",
         "schedule_buckets",
-        "        self._next_number = next_number\n",
-        "        self._next_number = 1 + next_number // 2\n",
+        "            bucket.written_count += len(entries) // ENTRY_BYTES",
+        "            bucket.written_count += -(-len(entries) // ENTRY_BYTES) + (len(entries) > 100)",
         story="long",
         caught_by=FILES,
     ),
     _bug(
         "a new message goes to a file that is past",
         "schedule_buckets",
-        "        if level == 0 and bucket.start_ms < self._near_until_ms:\n            bucket.is_near = True\n        else:",
-        "        if level == 0 and bucket.start_ms >= self._near_until_ms:",
+        "            bucket.is_near = True\n        else:\n",
+        "            pass\n        else:\n",
         story="short",
         caught_by=IN_TIME,
     ),
@@ -388,10 +388,10 @@ FILE_BUGS: Final = (
 
 CRON_BUGS: Final = (
     _bug(
-        "a time is fired again after a restart",
+        "a schedule is forgotten by a restart",
         "cron_book",
         "        self._crons = {cron.name: cron for cron in crons}",
-        "        self._crons = {cron.name: msgspec.structs.replace(cron, fired_ms=cron.fired_ms - 1) for cron in crons}",
+        "        self._crons = {cron.name: cron for cron in crons if cron.fired_ms % 7}",
         story="crons",
         caught_by=SAME_STATE,
     ),

@@ -154,7 +154,8 @@ class SimNode:
         if deadline_ms is None or deadline_ms > self.now_ms:
             return False
         for read in self.schedule.open_near(self.now_ms):
-            data = bytes(self.files[read.name.number].data[: read.count * ENTRY_BYTES])
+            file = self.files.get(read.name.number, SimFile())
+            data = bytes(file.data[: read.count * ENTRY_BYTES])
             check(FILES, len(data) == read.count * ENTRY_BYTES, f"{read}: {len(data)} bytes")
             parts = [data[first : first + READ_BYTES] for first in range(0, len(data), READ_BYTES)]
             self._reads += [(read.name, part, place == len(parts) - 1) for place, part in enumerate(parts)]
@@ -327,7 +328,7 @@ class SimNode:
             self.files.clear()
         else:
             for bucket in self.stored.buckets:
-                file = self.files[bucket.number]
+                file = self.files.get(bucket.number, SimFile())
                 check(FILES, len(file.data) >= bucket.count * ENTRY_BYTES, bucket)
                 del file.data[bucket.count * ENTRY_BYTES :]
                 file.synced = len(file.data)

@@ -154,7 +154,7 @@ class GroupShell:
             return _unavailable()
         if self._holds_writes() and type(command) not in READING:
             return _unavailable()
-        if self.shares.get(group_id) is not None:
+        if type(command) is not FetchOffsets and self.shares.get(group_id) is not None:
             is_join = type(command) is Join
             return Refused(GroupError.INCONSISTENT_GROUP_PROTOCOL if is_join else GroupError.GROUP_ID_NOT_FOUND)
         decision = self._table.decide(group_id, command, self._steady.now_ms())

@@ -110,6 +110,7 @@ class NodeQueues:
                 await self._open_machines(definition)
             except StoreUnavailableError as error:
                 lost.append(error)
+        await self._forget_gone()
         for problem in lost:
             # The others are served; it is tried again when somebody asks for it.
             log.error("queues not opened", error=str(problem))
@@ -194,6 +195,10 @@ class NodeQueues:
         """Dead letters since the start."""
         return self._mover.buried_counts.get((name.topic, name.group), 0)
 
+    def returned_count(self, name: QueueName) -> int:
+        """Messages since the start that were told to move, and are at the end of their own log now."""
+        return self._mover.returned_counts.get((name.topic, name.group), 0)
+
     def loaded_shells(self) -> Iterator[QueueShell]:
         yield from list(self._shells.values())
 
@@ -260,13 +265,15 @@ class NodeQueues:
                 shell = self._shells.pop(key)
                 shell.close()
                 shell.reader.forget()
-            self._tasks.start("queues of a removed topic", self._forget_topic(change.topic.name))
+            self._tasks.start("queues of a removed topic", self._forget_gone())
         elif isinstance(change, PartitionsGrown):
             self._tasks.start("queues of new partitions", self._open_on(change.topic.name))
 
-    async def _forget_topic(self, topic: str) -> None:
+    async def _forget_gone(self) -> None:
+        """Queues of topics that were removed, now or while the node was down."""
         for definition in self._queues.all():
-            if definition.name.topic == topic and self.get(definition.name) is None:
+            # By the catalog: a topic that is not served, because its logs could not be opened, is there all the same.
+            if self._topics.by_id(definition.topic_id) is None:
                 await self._queues.delete(definition.name, topic_id=definition.topic_id)
 
     async def _open_on(self, topic: str) -> None:
@@ -305,10 +312,14 @@ class NodeQueues:
         for shell in [] if self.broker.is_stopping else list(self._shells.values()):
             if shell.is_lost:
                 shell.unload()
-            if not shell.is_loaded and not shell.partition.is_closed:
+            if shell.is_loaded or shell.partition.is_closed:
+                continue
+            try:
                 await self.shell(shell.partition)
                 # Those that were defined while it could not be used.
                 await self._open_on(shell.partition.topic)
+            except StoreUnavailableError as error:
+                log.warning("queues still not available", topic=shell.partition.topic, error=str(error))
 
 
 def _start_offset(definition: QueueDefinition, partition: PartitionShell) -> int:

@@ -55,6 +55,8 @@ class QueueAges:
                 if left > 0 and (before is None or before.offset != offset):
                     left -= 1
                     before = await _look_up(shell.partition, offset) or before
+                    # What is in memory is read at once: others get their turn in between.
+                    await asyncio.sleep(0)
                 if before is not None:
                     known[shell, group] = before
         self._oldest = known

@@ -113,8 +113,9 @@ class QueueBatch:
         return True
 
     def _walk(self) -> array[int] | None:
-        if self._starts is None and self._payload is not None and self._is_dense:
-            self._starts = record_starts(self.header, self._payload)
+        payload = self._payload
+        if self._starts is None and payload is not None and self._is_dense:
+            self._starts = record_starts(self.header, payload)
         return self._starts
 
     def _sort(self, records: Iterable[StoredRecord]) -> None:

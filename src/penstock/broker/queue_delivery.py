@@ -54,6 +54,8 @@ __all__ = [
 # many; a receive that may wait goes on for as long as that brings it forward.
 LOOKS_MAX: Final = 20
 LOOK_COUNT_MAX: Final = 10_000
+# Of one receive, about: ten thousand messages of a megabyte each would be more than a node has.
+RECEIVE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -154,6 +156,7 @@ class QueueDelivery:
     ) -> ReceivedMessages | NoSuchQueue | QueueUnavailable:
         definition = self._queues.get(name)
         if definition is None:
+            self._turns.pop(name, None)
             return NoSuchQueue(name)
         clock = self._broker.clock
         deadline_ms = clock.monotonic_ms() + wait_ms
@@ -226,6 +229,7 @@ class QueueDelivery:
     ) -> ReceivedMessages | QueueUnavailable:
         """From one partition. The messages must not leave before the shell `is_durable`."""
         group, options = definition.name.group, definition.options
+        count_max = min(count_max, _count_that_fits(shell))
         for look in range(LOOKS_MAX):
             queue = shell.queue(group)
             if queue is None or not shell.is_loaded:
@@ -402,6 +406,13 @@ class QueueDelivery:
 
 def _lane_of(record: StoredRecord) -> int:
     return lane_of(dict(record.headers).get(PRIORITY_HEADER))
+
+
+def _count_that_fits(shell: QueueShell) -> int:
+    """Judged by what a message of the partition takes on average: which ones it will be is not known yet."""
+    partition = shell.partition
+    message_bytes = partition.size_bytes // max(partition.readable_end - partition.log_start, 1)
+    return max(RECEIVE_BYTES_MAX // max(message_bytes, 1), 1)
 
 
 def _first_delivery_ms(shell: QueueShell, group: str, offset: int, now_ms: int) -> int:

@@ -42,9 +42,10 @@ class LaneLook:
         *,
         log_start: int,
         end: int,
+        bytes_max: int,
         batch_at: BatchAt,
     ) -> None:
-        """`end`: what this reader may see."""
+        """`end`: what this reader may see. `bytes_max`: of batches beside the window, the last one may be larger."""
         self._index = index
         self._window = window
         self._cursors = cursors
@@ -54,6 +55,7 @@ class LaneLook:
         self._log_start = log_start
         self._end = end
         self._batch_at = batch_at
+        self._bytes_left = bytes_max
         # Beside the window.
         self.opened: list[QueueBatch] = []
 
@@ -110,23 +112,28 @@ class LaneLook:
         if index is None:
             return
         end = min(end, index.covered_upto(part.upto))
-        while part.upto < end and part.count < count and len(self.opened) < BATCHES_MAX:
+        while part.upto < end and part.count < count and self._has_room:
             batches_max = min(count - part.count, BATCHES_MAX - len(self.opened))
             offsets, known_end = await index.batches(part.lane, part.upto, end, batches_max)
             for offset in offsets:
-                if not await self._open_at(part, max(offset, part.upto), end):
+                if not self._has_room or not await self._open_at(part, max(offset, part.upto), end):
+                    part.upto = max(offset, part.upto)  # what lies before it is known
                     return
             if known_end <= part.upto and not offsets:
                 return  # what was known is not any more
             part.upto = max(part.upto, known_end)
 
+    @property
+    def _has_room(self) -> bool:
+        return len(self.opened) < BATCHES_MAX and self._bytes_left > 0
+
     async def _open_at(self, part: _Part, offset: int, end: int) -> bool:
-        """False: it cannot be read now. What lies before it is known."""
+        """False: it cannot be read now."""
         batch = await self._batch_at(offset)
         if not isinstance(batch, QueueBatch):
-            part.upto = offset
             return False
         self.opened.append(batch)
+        self._bytes_left -= len(batch.raw)
         # Compaction may have emptied what was here: then the batch is one behind it.
         if batch.base_offset < end:
             part.take(batch, end)

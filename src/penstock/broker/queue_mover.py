@@ -26,8 +26,10 @@ from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_shell import QueueShell
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.codec.record_batch import NO_TIMESTAMP, BatchProblem, read_header
 from penstock.codec.records import Headers, Record, StoredRecord, build_batch
 from penstock.domain.dead_letter import MOVE_COUNT_MAX, DeadLetter, Origin, headers_of
+from penstock.domain.producer_sequence import Duplicate
 from penstock.domain.queue_commands import BeginMove, Done, DropMove, FinishMove
 from penstock.domain.queue_receipt import MessageId, write_message_id
 from penstock.domain.queue_records import Move
@@ -77,6 +79,8 @@ class QueueMover:
         self._bare: set[tuple[QueueShell, str]] = set()
         # Dead letters since the start, by topic and group.
         self.buried_counts: dict[tuple[str, str], int] = {}
+        # And those that were told to move, and went home.
+        self.returned_counts: dict[tuple[str, str], int] = {}
 
     def wake(self, shell: QueueShell, group: str) -> None:
         """There is something to move. Called when what says so is durable."""
@@ -166,6 +170,8 @@ class QueueMover:
         if batch is None:
             return False
         outcome = partition.append(memoryview(batch))
+        if isinstance(outcome, AppendRefused):
+            outcome = _repeated(partition, batch) or outcome
         if isinstance(outcome, AppendRefused) and self._must_drop(shell, group, move, outcome.refusal):
             # Refused, so not there now; and as the last batch of its producer, never there before.
             return isinstance(shell.decide(group, DropMove(move.batch)), Done)
@@ -175,9 +181,11 @@ class QueueMover:
         is_burial = _is_burial(shell, group, move)
         reply = await shell.submit(group, FinishMove(move.batch))
         self._forget_trouble(shell, group, move)
-        if isinstance(reply, Done) and is_burial:
+        is_home = (move.target_topic_id, move.target_partition) == _home_of(shell)
+        if isinstance(reply, Done) and (is_burial or is_home):
             name = shell.partition.topic, group
-            self.buried_counts[name] = self.buried_counts.get(name, 0) + count_of(move.sources)
+            counts = self.buried_counts if is_burial else self.returned_counts
+            counts[name] = counts.get(name, 0) + count_of(move.sources)
         return isinstance(reply, Done)
 
     def _forget_trouble(self, shell: QueueShell, group: str, move: Move) -> None:
@@ -257,7 +265,7 @@ def _bare(shell: QueueShell, letter: DeadLetter, origin: Origin, offset: int, re
 
 def _moved(shell: QueueShell, letter: DeadLetter, offset: int, record: StoredRecord | None, *, is_home: bool) -> Record:
     if record is not None and is_home:
-        return Record(value=record.value, key=record.key, timestamp_ms=record.timestamp_ms, headers=record.headers)
+        return Record(value=record.value, key=record.key, timestamp_ms=letter.failure.last_ms, headers=record.headers)
     own = () if record is None else living_headers(record.headers)
     return _copy(shell, offset, record, letter.failure.last_ms, own)
 
@@ -284,6 +292,17 @@ def _is_burial(shell: QueueShell, group: str, move: Move) -> bool:
 def _has_work(shell: QueueShell, group: str) -> bool:
     queue = shell.queue(group)
     return queue is not None and (queue.pending_move() is not None or bool(queue.dying(1)))
+
+
+def _repeated(partition: PartitionShell, batch: bytearray) -> Appended | None:
+    """A topic asks its rules first, and they may have become stricter since it took this very batch."""
+    header = read_header(batch)
+    assert not isinstance(header, BatchProblem), header.reason
+    verdict = partition.log.producers.check(header)
+    if not isinstance(verdict, Duplicate) or partition.log.failure is not None:
+        return None
+    turn = None if verdict.base_offset < partition.readable_end else partition.join_turn()
+    return Appended(verdict.base_offset, NO_TIMESTAMP, partition.log_start, turn)
 
 
 async def _is_written(partition: PartitionShell, outcome: Appended) -> bool:

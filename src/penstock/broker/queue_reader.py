@@ -27,6 +27,8 @@ from penstock.domain.queue_commands import Found
 from penstock.domain.queue_values import Ordering, Range
 
 READ_BYTES: Final = 1024 * 1024
+# Messages of other lanes lie scattered: what is read beside them is opened for nothing.
+LANE_READ_BYTES: Final = 256 * 1024
 # Decompressing and cutting apart more than this would hold the loop for a millisecond.
 LOOP_BYTES_MAX: Final = 64 * 1024
 # With ordering by key one receive looks at no more messages: their hashes become part of the journal.
@@ -118,7 +120,8 @@ class QueueReader:
             known,
             log_start=self._partition.log_start,
             end=self._partition.last_stable_offset if is_committed_only else self._partition.readable_end,
-            batch_at=partial(self.batch_at, is_committed_only=is_committed_only),
+            bytes_max=bytes_max,
+            batch_at=partial(self.batch_at, is_committed_only=is_committed_only, bytes_max=LANE_READ_BYTES),
         )
         if self.lanes is not None and look.needs_index:
             await self.lanes.want(look.since)
@@ -180,7 +183,9 @@ class QueueReader:
             offset = batch.next_offset
         return found
 
-    async def batch_at(self, offset: int, *, is_committed_only: bool) -> QueueBatch | ReadProblem | None:
+    async def batch_at(
+        self, offset: int, *, is_committed_only: bool, bytes_max: int = READ_BYTES
+    ) -> QueueBatch | ReadProblem | None:
         """The batch that holds `offset`, or the next one after it; None: there is no more yet."""
         place = Place(self._topic_id, self._partition.index, is_committed_only)
         if self._generation != self._partition.log.generation:
@@ -199,14 +204,14 @@ class QueueReader:
                 break
         reading = self._readings[is_committed_only] = _Reading(offset)
         try:
-            return await self._read_batches(place, offset)
+            return await self._read_batches(place, offset, bytes_max)
         finally:
             reading.end()
             if self._readings.get(is_committed_only) is reading:
                 del self._readings[is_committed_only]
 
-    async def _read_batches(self, place: Place, offset: int) -> QueueBatch | ReadProblem | None:
-        read = await self._read(offset, place.is_committed_only)
+    async def _read_batches(self, place: Place, offset: int, bytes_max: int) -> QueueBatch | ReadProblem | None:
+        read = await self._read(offset, place.is_committed_only, bytes_max)
         if read.problem is not None:
             return read.problem
         if not read.size_bytes:
@@ -223,13 +228,13 @@ class QueueReader:
         for flavour in (False, True):
             self._cache.forget(Place(self._topic_id, self._partition.index, flavour))
 
-    async def _read(self, offset: int, is_committed_only: bool) -> PartitionRead:
-        read = self._partition.read(offset, bytes_max=READ_BYTES, is_committed_only=is_committed_only)
+    async def _read(self, offset: int, is_committed_only: bool, bytes_max: int) -> PartitionRead:
+        read = self._partition.read(offset, bytes_max=bytes_max, is_committed_only=is_committed_only)
         for _ in range(COLD_READS_MAX):
             if read.cold is None:
                 return read
             loaded = await self._in_thread(read.cold.load)
-            read = self._partition.take_loaded(read, loaded, bytes_max=READ_BYTES)
+            read = self._partition.take_loaded(read, loaded, bytes_max=bytes_max)
         return PartitionRead()
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:

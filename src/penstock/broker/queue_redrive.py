@@ -22,7 +22,7 @@ from penstock.broker.queue_redrive_scan import DeadLetterScan
 from penstock.broker.queue_shell import QueueUnavailable
 from penstock.cluster.redrive_store import RedriveStore
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
-from penstock.domain.queue_values import Ordering
+from penstock.domain.queue_values import HoldKind, Ordering
 from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveFilter, RedriveState, RedriveTask
 from penstock.domain.topic_rules import is_internal
 
@@ -125,8 +125,9 @@ class Redrives:
         if only.is_empty:
             return RedriveCount(pending, pending)
         fitting = 0
-        async for _ in self.scan.letters(source, only):
-            fitting += 1
+        async for letter in self.scan.letters(source, only):
+            # Those on their way already are not counted as pending either.
+            fitting += letter.state is not HoldKind.DYING
         return RedriveCount(pending, fitting)
 
     # Doing

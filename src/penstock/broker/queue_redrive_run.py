@@ -26,7 +26,7 @@ from penstock.domain.partitioner import partition_for_key
 from penstock.domain.queue_commands import Act, ConsumerGone, Outcome, Settle, Settled, Settlement
 from penstock.domain.queue_definition import LEASE_MS_MAX, QueueDefinition
 from penstock.domain.queue_values import Cause, Limit
-from penstock.domain.redrive import Place, RedriveState, RedriveTask, death_of, write_place
+from penstock.domain.redrive import Place, RedriveState, RedriveTask, origin_of, write_place
 from penstock.domain.topic_rules import is_internal
 
 # Of every task: there is one at a time, and it gives back what one before it could not.
@@ -61,6 +61,7 @@ class RedriveRun:
         self._waiter = Waiter()
         self._saved_ms = clock.monotonic_ms()
         self._next_ms = clock.monotonic_ms()
+        self._returned_before = queues.returned_count(task.source)
         # Why messages stay behind, the first reason.
         self._why_lost = ""
 
@@ -76,6 +77,7 @@ class RedriveRun:
                 await self._drain(shell)
             await self._wait_moved()
             await self._free()
+            self._count_returned()
             outcome, reason = self._outcome()
         except RedriveFailure as failure:
             await self._free()
@@ -86,11 +88,20 @@ class RedriveRun:
         self._count(state=outcome, reason=reason, ended_ms=self._clock.now_ms())
         await self._save(self.task)
 
+    def _count_returned(self) -> None:
+        """Of those on their way, some were not taken in."""
+        count = self._queues.returned_count(self.task.source) - self._returned_before
+        if count:
+            self._why_lost = self._why_lost or "the target did not take them"
+            moved, lost = max(0, self.task.moved_count - count), self.task.lost_count + count
+            self._count(moved_count=moved, lost_count=lost)
+
     def _outcome(self) -> tuple[RedriveState, str]:
         if self._is_cancelled:
             return RedriveState.CANCELLED, ""
         if self.task.lost_count:
-            return RedriveState.FAILED, f"{self.task.lost_count} messages stayed: {self._why_lost}"
+            count = self.task.lost_count
+            return RedriveState.FAILED, f"{count} message{'s' * (count != 1)} stayed: {self._why_lost}"
         return RedriveState.COMPLETED, ""
 
     @property
@@ -140,11 +151,11 @@ class RedriveRun:
         placed: list[tuple[Message, str]] = []
         skipped = lost = 0
         for message in messages:
-            death = death_of(message.record.headers)
-            if not self.task.only.fits(death, key=message.record.key, timestamp_ms=message.record.timestamp_ms):
+            record = message.record
+            if not self.task.only.fits(record.headers, key=record.key, timestamp_ms=record.timestamp_ms):
                 skipped += 1
                 continue
-            place = self._place_of(message, death.topic, death.partition)
+            place = self._place_of(message)
             if place is None:
                 lost += 1
             else:
@@ -162,8 +173,9 @@ class RedriveRun:
                 return
             await self._settle(shell, placed[start : start + step])
 
-    def _place_of(self, message: Message, origin: str | None, origin_partition: int | None) -> Place | None:
+    def _place_of(self, message: Message) -> Place | None:
         """Back to its partition, if it has one; else by its key, as if it were new."""
+        origin, origin_partition = origin_of(message.record.headers)
         name = self.task.target or origin
         topic = None if name is None or is_internal(name) else self._queues.broker.topic(name)
         if topic is None or name is None:

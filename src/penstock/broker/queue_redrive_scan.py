@@ -18,14 +18,13 @@ from penstock.codec.records import StoredRecord
 from penstock.domain.lanes import PRIORITY_HEADER, lane_of
 from penstock.domain.queue_definition import DEAD_LETTER_SUFFIX, QueueName
 from penstock.domain.queue_values import HoldKind
-from penstock.domain.redrive import REDRIVE_GROUP, Death, RedriveFilter, death_of
+from penstock.domain.redrive import REDRIVE_GROUP, RedriveFilter
 from penstock.domain.topic_rules import is_internal
 
 
 class PendingLetter(msgspec.Struct, frozen=True):
     partition: int
     record: StoredRecord
-    death: Death
     # None: waits for somebody to take it.
     state: HoldKind | None
 
@@ -98,23 +97,28 @@ class DeadLetterScan:
         end = shell.partition.readable_end
         while offset < end:
             batch = await shell.reader.batch_at(offset, is_committed_only=is_committed_only)
-            if isinstance(batch, ReadProblem):
-                raise UnreadableQueueError(f"partition {shell.partition.index}: the log is {batch.value}")
             if batch is None:
                 return
-            for record in batch.between(offset, batch.next_offset - 1):
+            if isinstance(batch, ReadProblem):
+                raise _unreadable(shell, batch)
+            # Decoded in a thread where that takes long.
+            found = await shell.reader.messages(offset, batch.next_offset - 1, is_committed_only=is_committed_only)
+            if isinstance(found, ReadProblem):
+                raise _unreadable(shell, found)
+            for record in found:
                 view = queue.look_up(record.offset) if queue is not None else None
                 if queue is not None and view is None and record.offset < queue.cursor(_lane_of(record)):
                     continue
-                death = death_of(record.headers)
-                if only.fits(death, key=record.key, timestamp_ms=record.timestamp_ms):
-                    is_free = view is None or view.kind is HoldKind.WAITING
-                    yield PendingLetter(
-                        shell.partition.index, record, death, None if is_free or view is None else view.kind
-                    )
+                if only.fits(record.headers, key=record.key, timestamp_ms=record.timestamp_ms):
+                    state = None if view is None or view.kind is HoldKind.WAITING else view.kind
+                    yield PendingLetter(shell.partition.index, record, state)
             offset = batch.next_offset
             # What is in memory is read without waiting: others must have their turn too.
             await asyncio.sleep(0)
+
+
+def _unreadable(shell: QueueShell, problem: ReadProblem) -> UnreadableQueueError:
+    return UnreadableQueueError(f"partition {shell.partition.index}: the log is {problem.value}")
 
 
 def _lane_of(record: StoredRecord) -> int:

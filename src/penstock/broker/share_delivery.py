@@ -163,14 +163,28 @@ def _merged(deliveries: Sequence[Delivery]) -> list[Delivery]:
     return merged
 
 
-def settle(shell: QueueShell, group: str, member_id: str, items: Sequence[Settlement]) -> Outcome | QueueUnavailable:
-    """All of it or nothing, as Kafka does it: the first outcome that is not DONE, or DONE."""
-    reply = shell.decide(group, Settle(tuple(items), consumer=member_id, is_whole=True))
+def settle(
+    shell: QueueShell, group: str, member_id: str, items: Sequence[Settlement]
+) -> Outcome | QueueUnavailable | None:
+    """All of it or nothing, as Kafka does it: the first outcome that is not DONE, or DONE. What lies below the
+    group's start is done, whoever says so; None: something lies where nothing was delivered yet."""
+    queue = shell.queue(group)
+    if queue is None:
+        return _NOT_LOADED
+    start, end = queue.finished_below, queue.seen_below
+    if any(item.first >= end for item in items):
+        return None
+    left = [_above(item, start) for item in items if item.last >= start]
+    reply = shell.decide(group, Settle(tuple(left), consumer=member_id, is_whole=True))
     if isinstance(reply, QueueUnavailable):
         return reply
     if not isinstance(reply, Settled):
         return Outcome.NOT_HELD
     return next((outcome for outcome in reply.outcomes if outcome is not Outcome.DONE), Outcome.DONE)
+
+
+def _above(item: Settlement, start: int) -> Settlement:
+    return item if item.first >= start else msgspec.structs.replace(item, first=start)
 
 
 def let_go(shell: QueueShell, group: str, member_id: str, *, is_counted: bool) -> None:

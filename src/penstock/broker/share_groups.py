@@ -27,6 +27,7 @@ from penstock.domain.queue_commands import MoveStart
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, check_group
 from penstock.domain.share_group import (
     ShareAlive,
+    ShareCreate,
     ShareDelete,
     ShareDone,
     ShareGroup,
@@ -110,6 +111,14 @@ class ShareGroups:
             for group_id in shell.group_ids()
             if (found := shell.get(group_id)) is not None
         ]
+
+    async def create(self, group_id: str) -> ShareRefused | None:
+        """A group without members, unless it is there. None: done."""
+        shell = await self._groups.shares_of(group_id)
+        if shell is None:
+            return UNAVAILABLE
+        reply = await shell.submit(group_id, ShareCreate())
+        return reply if isinstance(reply, ShareRefused) else None
 
     async def delete(self, group_id: str) -> ShareRefused | None:
         """The group and what it knew of messages; the messages stay. None: done."""

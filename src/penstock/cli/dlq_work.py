@@ -20,6 +20,8 @@ from penstock.client.http_queues import DeadLetter, LetterFilter, Redrive
 # How often the node is asked how far it is: the first answers soon, for redrives that take no time.
 ASK_SECONDS_MIN: Final = 0.02
 ASK_SECONDS_MAX: Final = 0.5
+# With a filter every dead letter is looked at: an hour is more than a hundred million of them.
+COUNT_SECONDS_MAX: Final = 3_600.0
 SHOW_COLUMNS: Final = ("partition", "offset", "failed", "reason", "error", "deliveries", "origin", "key", "value")
 
 
@@ -84,7 +86,7 @@ def _cells(letter: DeadLetter) -> tuple[object, ...]:
 
 
 def count(http: str, topic: str, only: LetterFilter, *, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with HttpClient(http, timeout_seconds=COUNT_SECONDS_MAX) as client:
         found = letters.count_redrive(client, topic, only)
     if as_json:
         print_json(found)

@@ -26,6 +26,7 @@ from penstock.client.errors import (
     BrokerUnreachableError,
     ClientError,
     ConnectionLostError,
+    HandshakeLostError,
     ProtocolMismatchError,
     RequestTimeoutError,
 )
@@ -180,12 +181,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._learn_versions(frame, version)
                 return
         except ConnectionLostError as error:
-            raise ProtocolMismatchError(
+            raise HandshakeLostError(
                 f"{self.address} closed the connection at the first request: "
                 "no Kafka-compatible broker, or one that is too old (before 0.10)"
             ) from error
         except RequestTimeoutError as error:
-            raise ProtocolMismatchError(f"{error}: it may not speak the Kafka protocol") from error
+            raise HandshakeLostError(f"{error}: it may not speak the Kafka protocol") from error
         raise ProtocolMismatchError(f"{self.address} refuses every version of ApiVersions")
 
     def _learn_versions(self, frame: memoryview, version: int) -> None:

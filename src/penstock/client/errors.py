@@ -29,6 +29,11 @@ class ProtocolMismatchError(ClientError):
     """The other side speaks something else, or versions that do not overlap with ours."""
 
 
+class HandshakeLostError(ProtocolMismatchError, BrokerUnreachableError):
+    """The connection ended before anything was agreed on: another kind of server, or a broker that was going down. Both
+    are meant, so that whoever tries again after the one tries again after this."""
+
+
 class BrokerError(ClientError):
     """The broker answered with an error code."""
 

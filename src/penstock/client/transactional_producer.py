@@ -93,10 +93,11 @@ class TransactionalProducer:
         await ask_patiently(ask, patience_ms=self._patience_ms)
 
     async def commit(self) -> None:
-        await self._end(is_commit=True)
+        await self._end(is_commit=True, patience_ms=self._patience_ms)
 
-    async def abort(self) -> None:
-        await self._end(is_commit=False)
+    async def abort(self, *, patience_ms: int | None = None) -> None:
+        """With less patience than for the rest, if need be: the transaction's own timeout does the same."""
+        await self._end(is_commit=False, patience_ms=self._patience_ms if patience_ms is None else patience_ms)
 
     async def _init(self) -> None:
         connection = await self._coordinator(CoordinatorKind.TRANSACTION, self._transactional_id)
@@ -134,7 +135,7 @@ class TransactionalProducer:
                 what = f"offset of partition {partition.partition_index} of {topic.name!r} was not committed"
                 self._check(partition.error_code, what)
 
-    async def _end(self, *, is_commit: bool) -> None:
+    async def _end(self, *, is_commit: bool, patience_ms: int) -> None:
         request = EndTxnRequest(
             transactional_id=self._transactional_id,
             producer_id=self._sender.producer_id,
@@ -148,7 +149,7 @@ class TransactionalProducer:
             self._check(reply.error_code, f"transaction of {self._transactional_id!r} did not end")
             return reply
 
-        reply = await ask_patiently(ask, patience_ms=self._patience_ms)
+        reply = await ask_patiently(ask, patience_ms=patience_ms)
         self._sender.begin(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
 
     async def _coordinator(self, kind: CoordinatorKind, key: str) -> Connection:

@@ -190,6 +190,11 @@ class Queue:
         return self._state.finished_below()
 
     @property
+    def seen_below(self) -> int:
+        """No message from there on was ever delivered, of any lane."""
+        return max(self._state.cursors.values(), default=0)
+
+    @property
     def records_since_snapshot(self) -> int:
         return self._state.record_count
 

@@ -79,14 +79,19 @@ class RedriveFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_empty(self) -> bool:
         return self == RedriveFilter()
 
-    def fits(self, death: Death, *, key: bytes | None, timestamp_ms: int) -> bool:
-        moment_ms = timestamp_ms if death.last_failure_ms is None else death.last_failure_ms
-        return (
-            (self.reason is None or self.reason == death.reason)
-            and (self.key is None or self.key.encode() == key)
-            and (self.since_ms is None or moment_ms >= self.since_ms)
-            and (self.until_ms is None or moment_ms < self.until_ms)
-        )
+    def fits(self, headers: Iterable[Header], *, key: bytes | None, timestamp_ms: int) -> bool:
+        """Millions of messages are asked this: what can be told without their headers comes first."""
+        if self.key is not None and self.key.encode() != key:
+            return False
+        if self.reason is None and self.since_ms is None and self.until_ms is None:
+            return True
+        known = dict(headers)
+        if self.reason is not None and known.get(REASON_HEADER) != self.reason.encode():
+            return False
+        failure_ms = _number(known.get(LAST_FAILURE_HEADER))
+        moment_ms = timestamp_ms if failure_ms is None else failure_ms
+        is_late_enough = self.since_ms is None or moment_ms >= self.since_ms
+        return is_late_enough and (self.until_ms is None or moment_ms < self.until_ms)
 
 
 class RedriveState(StrEnum):
@@ -133,27 +138,38 @@ class RedriveTask(msgspec.Struct, frozen=True):
 def death_of(headers: Iterable[Header]) -> Death:
     """Reads ours, and where there are none those of KIP-1191."""
     known = dict(headers)
-
-    def text(*names: str) -> str | None:
-        found = next((value for name in names if (value := known.get(name)) is not None), None)
-        return None if found is None else found.decode(errors="replace")
-
-    def number(*names: str) -> int | None:
-        found = text(*names)
-        is_number = found is not None and found.isascii() and found.isdigit() and len(found) <= _DIGITS_MAX
-        return int(found) if found is not None and is_number else None
-
     return Death(
-        reason=text(REASON_HEADER),
-        error=text(TEXT_HEADER, f"{KAFKA_PREFIX}message"),
-        topic=text(TOPIC_HEADER, f"{KAFKA_PREFIX}topic"),
-        partition=number(PARTITION_HEADER, f"{KAFKA_PREFIX}partition"),
-        offset=number(OFFSET_HEADER, f"{KAFKA_PREFIX}offset"),
-        group=text(GROUP_HEADER, f"{KAFKA_PREFIX}group"),
-        delivery_count=number(DELIVERIES_HEADER, f"{KAFKA_PREFIX}delivery.count"),
-        first_failure_ms=number(FIRST_FAILURE_HEADER),
-        last_failure_ms=number(LAST_FAILURE_HEADER),
+        reason=_text(known.get(REASON_HEADER)),
+        error=_text(_first(known, TEXT_HEADER, "message")),
+        topic=_text(_first(known, TOPIC_HEADER, "topic")),
+        partition=_number(_first(known, PARTITION_HEADER, "partition")),
+        offset=_number(_first(known, OFFSET_HEADER, "offset")),
+        group=_text(_first(known, GROUP_HEADER, "group")),
+        delivery_count=_number(_first(known, DELIVERIES_HEADER, "delivery.count")),
+        first_failure_ms=_number(known.get(FIRST_FAILURE_HEADER)),
+        last_failure_ms=_number(known.get(LAST_FAILURE_HEADER)),
     )
+
+
+def origin_of(headers: Iterable[Header]) -> tuple[str | None, int | None]:
+    """Topic and partition."""
+    known = dict(headers)
+    topic = _first(known, TOPIC_HEADER, "topic")
+    return _text(topic), _number(_first(known, PARTITION_HEADER, "partition"))
+
+
+def _first(known: dict[str, bytes | None], ours: str, theirs: str) -> bytes | None:
+    found = known.get(ours)
+    return known.get(KAFKA_PREFIX + theirs) if found is None else found
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _number(value: bytes | None) -> int | None:
+    """Of bytes, `isdigit` knows the ten of ASCII only."""
+    return int(value) if value is not None and value.isdigit() and len(value) <= _DIGITS_MAX else None
 
 
 def is_of_death(header: str) -> bool:

@@ -104,8 +104,7 @@ class PartitionSchedule:
             case Cancel() | Reschedule():
                 return self._decide_change(command, now_ms)
             case EndTransaction(producer_id, producer_epoch, is_commit):
-                held = state.held.get(producer_id)
-                if held is None or held.producer_epoch > producer_epoch:
+                if producer_id not in state.held:
                     return Decision((), _DONE)
                 return Decision((TransactionEnded(producer_id, producer_epoch, is_commit, now_ms),), _DONE)
             case DefineCron():

@@ -103,10 +103,14 @@ class ShareLoad(msgspec.Struct, frozen=True):
     """After a replay: everybody gets a whole session to be heard of."""
 
 
+class ShareCreate(msgspec.Struct, frozen=True):
+    """A group without members, for what is to be known before there are any."""
+
+
 class ShareDelete(msgspec.Struct, frozen=True): ...
 
 
-ShareGroupCommand = ShareHeartbeat | ShareTick | ShareLoad | ShareDelete
+ShareGroupCommand = ShareHeartbeat | ShareTick | ShareLoad | ShareCreate | ShareDelete
 
 
 class ShareAlive(msgspec.Struct, frozen=True):
@@ -163,6 +167,8 @@ class ShareGroup:
                 for member_id in sorted(self.members):
                     self._deadlines.set(member_id, now_ms + self.config.session_timeout_ms)
                 return ShareDecision((), _DONE)
+            case ShareCreate():
+                return ShareDecision(() if self.exists else (ShareEpochStored(1, b""),), _DONE)
             case ShareDelete():
                 return self._decide_delete()
 

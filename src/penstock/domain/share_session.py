@@ -10,7 +10,7 @@ member has lost the right to settle it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
@@ -35,7 +35,7 @@ class ShareSession:
 
     __slots__ = ("connection", "epoch", "group", "is_over", "member_id", "partitions", "turn")
 
-    def __init__(self, group: str, member_id: str, connection: Hashable) -> None:
+    def __init__(self, group: str, member_id: str, connection: object) -> None:
         self.group = group
         self.member_id = member_id
         self.connection = connection
@@ -58,7 +58,7 @@ class ShareSessions:
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._sessions: dict[_SessionKey, ShareSession] = {}
-        self._by_connection: dict[Hashable, dict[_SessionKey, None]] = {}
+        self._by_connection: dict[object, dict[_SessionKey, None]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -66,7 +66,7 @@ class ShareSessions:
     def get(self, group: str, member_id: str) -> ShareSession | None:
         return self._sessions.get((group, member_id))
 
-    def open(self, group: str, member_id: str, connection: Hashable) -> ShareSession | ShareSessionProblem:
+    def open(self, group: str, member_id: str, connection: object) -> ShareSession | ShareSessionProblem:
         """The caller has ended the one that was there before."""
         assert (group, member_id) not in self._sessions, "a member has one session"
         if len(self._sessions) >= self._count_max:
@@ -88,7 +88,7 @@ class ShareSessions:
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         return session
 
-    def knows(self, connection: Hashable) -> bool:
+    def knows(self, connection: object) -> bool:
         return connection in self._by_connection
 
     def end(self, session: ShareSession) -> None:
@@ -98,7 +98,7 @@ class ShareSessions:
             self._by_connection[session.connection].pop(key, None)
         session.is_over = True
 
-    def end_connection(self, connection: Hashable) -> list[ShareSession]:
+    def end_connection(self, connection: object) -> list[ShareSession]:
         """The sessions that ended with it."""
         ended = [self._sessions[key] for key in self._by_connection.get(connection, ())]
         for session in ended:

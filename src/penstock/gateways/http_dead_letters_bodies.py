@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from penstock.broker.queue_redrive_scan import DeadLetterTopic, PendingLetter
 from penstock.domain.queue_values import HoldKind
-from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveTask
+from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveTask, death_of
 from penstock.domain.topic_rules import NAME_CHARACTERS_MAX
 from penstock.gateways.http_messages import TOPIC_TEXT, Body, MomentMs, readable_headers, text_or_base64
 
@@ -128,7 +128,7 @@ def topic_reply(found: DeadLetterTopic) -> DeadLetterTopicReply:
 def message_reply(letter: PendingLetter) -> DeadLetterMessage:
     value, value_base64 = text_or_base64(letter.record.value)
     key, key_base64 = text_or_base64(letter.record.key)
-    death = letter.death
+    death = death_of(letter.record.headers)
     return DeadLetterMessage(
         partition=letter.partition,
         offset=letter.record.offset,

@@ -71,9 +71,13 @@ class ShareDesk:
         if epoch != OPENING_EPOCH:
             session = self._sessions.step(group, member_id, epoch)
             return session if isinstance(session, ShareSession) else _refused(session)
-        # The member begins anew and has nothing in its hands any more: from a session that it gave up, or from before
-        # the node was started again.
-        self.end(self._sessions.get(group, member_id) or ShareSession(group, member_id, None), is_counted=False)
+        before = self._sessions.get(group, member_id)
+        if before is not None:
+            # What it holds it keeps, as with Kafka.
+            self._sessions.end(before)
+        else:
+            # From before the node was started again: it has lost the right to settle that.
+            self.end(ShareSession(group, member_id, None), is_counted=False)
         connection = context.connection
         is_known = self._sessions.knows(connection)
         opened = self._sessions.open(group, member_id, connection)
@@ -88,7 +92,10 @@ class ShareDesk:
 
     def end(self, session: ShareSession, *, is_counted: bool) -> list[QueueShell]:
         """What the member holds is free for others. Nobody has to wait until that is durable: if it never is, the
-        locks run out by themselves."""
+        locks run out by themselves.
+
+        Counted as Kafka counts it: what makes its consumer give up, or brings it down, must not do so for ever.
+        """
         self._sessions.end(session)
         shells = self._shells_held_by(session)
         for shell in shells:
@@ -105,8 +112,7 @@ class ShareDesk:
 
     def _on_closed(self, connection: object) -> None:
         for session in self._sessions.end_connection(connection):
-            # Counted: what brought its consumer down must not do so for ever. A node that stops was not brought down
-            # by a message, and its members come back.
+            # A node that stops was not brought down by a message, and its members come back.
             if not self.broker.is_stopping:
                 self.end(session, is_counted=True)
 
@@ -149,6 +155,8 @@ class ShareDesk:
         if is_renewing and not self._shares.may_renew(session.group):
             return ShareProblem(ErrorCode.INVALID_RECORD_STATE, "the group does not renew locks")
         outcome = settle(place.shell, session.group, session.member_id, items)
+        if outcome is None:
+            return ShareProblem(ErrorCode.INVALID_REQUEST, "records that nobody was ever given")
         if isinstance(outcome, QueueUnavailable):
             return ShareProblem(ErrorCode.KAFKA_STORAGE_ERROR, outcome.reason)
         if outcome is not Outcome.DONE:

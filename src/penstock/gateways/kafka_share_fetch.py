@@ -91,7 +91,7 @@ class ShareFetchHandler:
         given = [(key, partition.acknowledgement_batches) for key, partition in partitions]
         touched = await self._settle(session, given, answers, context, is_renewing=request.is_renew_ack)
         if epoch == CLOSING_EPOCH:
-            touched += self._desk.end(session, is_counted=False)
+            touched += self._desk.end(session, is_counted=True)
         elif not request.is_renew_ack and request.max_records > 0:
             await self._take_or_wait(session, self._limits(request), answers, context)
         await self._make_durable(touched, answers)
@@ -210,7 +210,7 @@ class ShareFetchHandler:
         ]
         touched = await self._settle(session, given, answers, context, is_renewing=request.is_renew_ack)
         if epoch == CLOSING_EPOCH:
-            touched += self._desk.end(session, is_counted=False)
+            touched += self._desk.end(session, is_counted=True)
         await self._make_durable(touched, answers)
         return ShareAcknowledgeResponse(
             acquisition_lock_timeout_ms=self._desk.lock_ms(session.group), responses=_acknowledged(answers)

@@ -7,6 +7,7 @@ what they hold would be taken from them otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.share_groups import ShareGroups
@@ -39,7 +40,11 @@ from penstock.gateways.kafka_errors import GROUP_CODES
 from penstock.gateways.kafka_share_desk import ShareProblem
 from penstock.gateways.kafka_store import StoreFailed, ask_store
 
-NO_START = -1
+NO_START: Final = -1
+NO_LAG: Final = -1
+NOT_ALLOWED: Final = "not allowed to use this topic"
+NO_PARTITION: Final = "there is no such topic or partition"
+NOT_MOVED: Final = "the group's state cannot be changed now"
 
 
 class ShareOffsetsHandler:
@@ -58,16 +63,17 @@ class ShareOffsetsHandler:
     async def _group(
         self, asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
     ) -> DescribeShareGroupOffsetsResponseGroup:
+        """A group that is not there has no start anywhere, which is no error: Kafka's way."""
         group_id = asked.group_id
-        problem = await self._problem(Operation.DESCRIBE, group_id, context)
+        problem = self._group_problem(Operation.DESCRIBE, group_id, context)
         if problem is not None:
             return DescribeShareGroupOffsetsResponseGroup(
                 group_id, error_code=problem.code, error_message=problem.message
             )
         if asked.topics is None:
             names = [definition.name.topic for definition in self._shares.queues_of(group_id)]
-            wanted = [(name, None) for name in names if self._may_topic(Operation.DESCRIBE, name, context)]
-            topics = [await self._topic(name, group_id, partitions, context) for name, partitions in wanted]
+            wanted = [name for name in names if self._may_topic(Operation.DESCRIBE, name, context)]
+            topics = [await self._topic(name, group_id, None, context) for name in wanted]
         else:
             topics = [await self._topic(each.topic_name, group_id, each.partitions, context) for each in asked.topics]
         return DescribeShareGroupOffsetsResponseGroup(group_id, topics)
@@ -75,39 +81,32 @@ class ShareOffsetsHandler:
     async def _topic(
         self, name: str, group_id: str, partitions: Sequence[int] | None, context: RequestContext
     ) -> DescribeShareGroupOffsetsResponseTopic:
-        topic = self._broker.topic(name)
-        code = ErrorCode.NONE
         if not self._may_topic(Operation.DESCRIBE, name, context):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif topic is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if code is not ErrorCode.NONE or topic is None:
-            return DescribeShareGroupOffsetsResponseTopic(
-                name,
-                partitions=[
-                    DescribeShareGroupOffsetsResponsePartition(number, NO_START, error_code=code)
-                    for number in partitions or ()
-                ],
-            )
+            code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALLOWED
+            told = [
+                DescribeShareGroupOffsetsResponsePartition(number, NO_START, error_code=code, error_message=message)
+                for number in partitions or ()
+            ]
+            return DescribeShareGroupOffsetsResponseTopic(name, partitions=told)
+        topic = self._broker.topic(name)
         found = await self._shares.where(QueueName(name, group_id)) or {}
         told = []
         for number in sorted(found) if partitions is None else partitions:
             where = found.get(number)
-            if where is not None:
-                told.append(DescribeShareGroupOffsetsResponsePartition(number, where.start_offset, lag=where.lag))
-            elif topic.partition(number) is None:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                told.append(DescribeShareGroupOffsetsResponsePartition(number, NO_START, error_code=code))
-            else:
-                told.append(DescribeShareGroupOffsetsResponsePartition(number, NO_START))
-        return DescribeShareGroupOffsetsResponseTopic(name, topic.topic_id, told)
+            start, lag = (NO_START, NO_LAG) if where is None else (where.start_offset, where.lag)
+            told.append(DescribeShareGroupOffsetsResponsePartition(number, start, lag=lag))
+        return DescribeShareGroupOffsetsResponseTopic(name, NO_UUID if topic is None else topic.topic_id, told)
 
     # Alter
 
     async def alter_share_group_offsets(
         self, request: AlterShareGroupOffsetsRequest, context: RequestContext
     ) -> AlterShareGroupOffsetsResponse:
-        problem = await self._problem(Operation.READ, request.group_id, context, must_be_empty=True)
+        problem = self._group_problem(Operation.READ, request.group_id, context)
+        if problem is None:
+            # A group that is not there yet begins where it is told to.
+            refused = await self._shares.create(request.group_id)
+            problem = _problem_of(refused) if refused is not None else await self._members_problem(request.group_id)
         if problem is not None:
             return AlterShareGroupOffsetsResponse(error_code=problem.code, error_message=problem.message)
         return AlterShareGroupOffsetsResponse(
@@ -121,16 +120,16 @@ class ShareOffsetsHandler:
         is_allowed = self._may_topic(Operation.READ, asked.topic_name, context)
         results = []
         for partition in asked.partitions:
-            code = ErrorCode.NONE
+            code, message = ErrorCode.NONE, None
             if not is_allowed:
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALLOWED
             elif topic is None or topic.partition(partition.partition_index) is None:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                name = QueueName(topic.name, group_id)
-                is_moved = await self._shares.move(name, partition.partition_index, partition.start_offset)
-                code = ErrorCode.NONE if is_moved else ErrorCode.KAFKA_STORAGE_ERROR
-            results.append(altered.AlterShareGroupOffsetsResponsePartition(partition.partition_index, code))
+                code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_PARTITION
+            elif not await self._shares.move(
+                QueueName(topic.name, group_id), partition.partition_index, partition.start_offset
+            ):
+                code, message = ErrorCode.KAFKA_STORAGE_ERROR, NOT_MOVED
+            results.append(altered.AlterShareGroupOffsetsResponsePartition(partition.partition_index, code, message))
         topic_id = topic.topic_id if topic is not None and is_allowed else NO_UUID
         return altered.AlterShareGroupOffsetsResponseTopic(asked.topic_name, topic_id, results)
 
@@ -139,7 +138,8 @@ class ShareOffsetsHandler:
     async def delete_share_group_offsets(
         self, request: DeleteShareGroupOffsetsRequest, context: RequestContext
     ) -> DeleteShareGroupOffsetsResponse:
-        problem = await self._problem(Operation.DELETE, request.group_id, context, must_be_empty=True)
+        problem = self._group_problem(Operation.DELETE, request.group_id, context)
+        problem = problem or await self._members_problem(request.group_id)
         if problem is not None:
             return DeleteShareGroupOffsetsResponse(error_code=problem.code, error_message=problem.message)
         names = dict.fromkeys(topic.topic_name for topic in request.topics)
@@ -152,31 +152,34 @@ class ShareOffsetsHandler:
     ) -> deleted.DeleteShareGroupOffsetsResponseTopic:
         if not self._may_topic(Operation.READ, name, context):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            return deleted.DeleteShareGroupOffsetsResponseTopic(name, error_code=code)
+            return deleted.DeleteShareGroupOffsetsResponseTopic(name, error_code=code, error_message=NOT_ALLOWED)
         topic = self._broker.topic(name)
+        topic_id = NO_UUID if topic is None else topic.topic_id
         outcome = await ask_store(self._shares.forget(QueueName(name, group_id)))
         if isinstance(outcome, StoreFailed):
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        else:
-            code = ErrorCode.NONE if outcome else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        topic_id = NO_UUID if topic is None else topic.topic_id
-        return deleted.DeleteShareGroupOffsetsResponseTopic(name, topic_id, code)
+            return deleted.DeleteShareGroupOffsetsResponseTopic(name, topic_id, code, NOT_MOVED)
+        if not outcome:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return deleted.DeleteShareGroupOffsetsResponseTopic(name, topic_id, code, NO_PARTITION)
+        return deleted.DeleteShareGroupOffsetsResponseTopic(name, topic_id)
 
     # All of them
 
-    async def _problem(
-        self, operation: Operation, group_id: str, context: RequestContext, *, must_be_empty: bool = False
-    ) -> ShareProblem | None:
+    def _group_problem(self, operation: Operation, group_id: str, context: RequestContext) -> ShareProblem | None:
         if not self._authorizer.authorize(context.principal, operation, access.group(group_id)):
             return ShareProblem(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed with this group")
-        if not group_id:
-            return ShareProblem(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        return None if group_id else ShareProblem(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+    async def _members_problem(self, group_id: str) -> ShareProblem | None:
         found = await self._shares.get(group_id)
         if isinstance(found, ShareRefused):
-            return ShareProblem(GROUP_CODES[found.error], found.detail or found.error.value)
-        if must_be_empty and found.members:
-            return ShareProblem(ErrorCode.NON_EMPTY_GROUP, "the group has members")
-        return None
+            return _problem_of(found)
+        return ShareProblem(ErrorCode.NON_EMPTY_GROUP, "the group has members") if found.members else None
 
     def _may_topic(self, operation: Operation, name: str, context: RequestContext) -> bool:
         return self._authorizer.authorize(context.principal, operation, access.topic(name))
+
+
+def _problem_of(refused: ShareRefused) -> ShareProblem:
+    return ShareProblem(GROUP_CODES[refused.error], refused.detail or refused.error.value)

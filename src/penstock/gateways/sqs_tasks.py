@@ -123,7 +123,7 @@ def _described(task: RedriveTask, source_arn: str, context: SqsContext) -> messa
 def _failure_of(task: RedriveTask) -> str | None:
     if task.state is not RedriveState.FAILED:
         return None
-    return UNKNOWN_SOURCE if task.lost_count else task.reason
+    return UNKNOWN_SOURCE if task.lost_count and task.target is None else task.reason
 
 
 def _write_handle(task_id: str, source_arn: str) -> str:

@@ -47,14 +47,15 @@ class PenstockSource(DataSource):
         return StreamReader(parse_options(dict(self.options), is_streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return BatchWriter(self._sink_options(schema, overwrite))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  Spark's name
-        return StreamWriter(self._sink_options(schema, overwrite))
-
-    def _sink_options(self, schema: StructType, overwrite: bool) -> SinkOptions:
         if overwrite:
             raise OptionError("a topic is appended to, never overwritten: the mode `append` is meant")
+        return BatchWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802  Spark's name
+        # `overwrite` is the output mode `complete`: every batch appends all of the result, as with Kafka's connector.
+        return StreamWriter(self._sink_options(schema))
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
         options = parse_sink_options(dict(self.options))
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
         return options

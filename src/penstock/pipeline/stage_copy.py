@@ -37,6 +37,8 @@ GROUP_PREFIX: Final = "penstock-sink-"
 TIMEOUT_MS_MIN: Final = 30_000
 TIMEOUT_MS_MAX: Final = 15 * 60_000
 _BYTES_PER_MS_MIN: Final = 5_000
+# Something has failed already, perhaps because nobody answers.
+ABORT_PATIENCE_MS: Final = 5_000
 
 _FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
 _PARTITION_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -105,7 +107,7 @@ async def _write(
 async def _try_abort(producer: TransactionalProducer) -> None:
     # If it cannot be done, the timeout ends it, or the next `start` of this query.
     with contextlib.suppress(ClientError):
-        await producer.abort()
+        await producer.abort(patience_ms=ABORT_PATIENCE_MS)
 
 
 async def _is_committed(client: ClusterClient, writer_id: str, batch_id: int, patience_ms: int) -> bool:

@@ -1,8 +1,8 @@
 """The suite itself: fetched by name and version with npm, built once, kept in `build/`. Nothing of it is ours.
 
 librdkafka's tests are not published on their own; the npm package of Confluent's JavaScript client carries the whole
-source of librdkafka. `npm pack` brings that one archive and runs nothing of it. Three tests that look into statistics
-want the headers of RapidJSON as well; the Python binding of that library carries them.
+source of librdkafka. `npm pack` brings that one archive and runs nothing of it. It can be built without RapidJSON and
+without zstd, but then some tests are left out; the Python bindings of both libraries carry their sources.
 
 One line is changed before building: where tests create topics, three replicas become one. A single node has no place
 for three, and what those tests prove (transactions, most of them) is not replication.
@@ -24,8 +24,8 @@ import msgspec
 PACKAGE: Final = "@confluentinc/kafka-javascript"
 # Carries librdkafka 2.15.1.
 VERSION: Final = "1.10.1"
-HEADERS_PACKAGE: Final = "python-rapidjson"
-HEADERS_VERSION: Final = "1.20"
+RAPIDJSON: Final = ("python_rapidjson", "1.20")
+ZSTD: Final = ("zstandard", "0.23.0")
 CACHE: Final = Path(__file__).parents[3] / "build" / "librdkafka"
 PROGRAMS: Final = ("npm", "gcc", "g++", "make", "pkg-config", "nm")
 HEADERS: Final = {"openssl/ssl.h": "libssl-dev", "zlib.h": "zlib1g-dev"}
@@ -81,11 +81,11 @@ def prepare_suite(say: Say, *, jobs: int = 1) -> Suite | NoSuite:
         problem = _ask_for_one_replica(suite.table)
         if problem is not None:
             return NoSuite(problem)
-        headers = _rapidjson(home)
-        if isinstance(headers, str):
-            return NoSuite(headers)
+        libraries = _libraries(home)
+        if isinstance(libraries, str):
+            return NoSuite(libraries)
         say(f"building librdkafka and its tests in {home} (some minutes, once)")
-        problem = _build(suite.tests.parent, home / "build.log", headers, jobs)
+        problem = _build(suite.tests.parent, home / "build.log", libraries, jobs)
         if problem is not None:
             return NoSuite(problem)
         (home / "built").touch()
@@ -127,27 +127,48 @@ def _ask_for_one_replica(test_c: Path) -> str | None:
     return None
 
 
-def _rapidjson(home: Path) -> Path | str:
-    """The directory to include from, or why there is none."""
-    include = home / f"{HEADERS_PACKAGE.replace('-', '_')}-{HEADERS_VERSION}" / "rapidjson" / "include"
-    if include.exists():
-        return include
+def _libraries(home: Path) -> dict[str, str] | str:
+    """What the compilers are to be told of the two libraries, or why they are not here."""
+    rapidjson, zstd = _python_source(home, *RAPIDJSON), _python_source(home, *ZSTD)
+    if isinstance(rapidjson, str) or isinstance(zstd, str):
+        return rapidjson if isinstance(rapidjson, str) else str(zstd)
+    place = zstd / "zstd"
+    steps = (
+        # The decoder has a part in assembler, in a file of its own that the one big file does not hold.
+        ["gcc", "-O2", "-fPIC", "-DZSTD_DISABLE_ASM=1", "-c", "zstd.c", "-o", "zstd.o"],
+        ["ar", "rcs", "libzstd.a", "zstd.o"],
+    )
+    for step in steps:
+        done = subprocess.run(step, cwd=place, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
+        if done.returncode:
+            return f"{' '.join(step)} failed: {done.stderr.strip()[-400:]}"
+    return {
+        "CPLUS_INCLUDE_PATH": str(rapidjson / "rapidjson" / "include"),
+        "CPATH": str(place),
+        "LIBRARY_PATH": str(place),
+    }
+
+
+def _python_source(home: Path, package: str, version: str) -> Path | str:
+    """The unpacked source of a Python package; it is not built."""
+    unpacked = home / f"{package}-{version}"
+    if unpacked.exists():
+        return unpacked
     words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    # The source: a wheel holds the compiled binding and no headers.
-    words += ["--no-binary", ":all:", "--dest", str(home), f"{HEADERS_PACKAGE}=={HEADERS_VERSION}"]
+    words += ["--no-binary", ":all:", "--dest", str(home), f"{package}=={version}"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=FETCH_SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        return f"pip did not bring {HEADERS_PACKAGE} {HEADERS_VERSION} within {FETCH_SECONDS_MAX} s"
-    archives = sorted(home.glob("*rapidjson*.tar.gz"))
-    if done.returncode or not archives:
-        return f"pip could not bring {HEADERS_PACKAGE}: {done.stderr.strip()[-400:] or 'it gave no reason'}"
-    shutil.unpack_archive(archives[0], home)
-    archives[0].unlink()
-    return include
+        return f"pip did not bring {package} {version} within {FETCH_SECONDS_MAX} s"
+    archive = home / f"{package}-{version}.tar.gz"
+    if done.returncode or not archive.exists():
+        return f"pip could not bring {package} {version}: {done.stderr.strip()[-400:] or 'it gave no reason'}"
+    shutil.unpack_archive(archive, home)
+    archive.unlink()
+    return unpacked
 
 
-def _build(root: Path, log_path: Path, headers: Path, jobs: int) -> str | None:
+def _build(root: Path, log_path: Path, libraries: dict[str, str], jobs: int) -> str | None:
     steps = (
         ["./configure", "--disable-curl"],
         ["make", f"-j{jobs}", "libs"],
@@ -159,7 +180,7 @@ def _build(root: Path, log_path: Path, headers: Path, jobs: int) -> str | None:
                 done = subprocess.run(
                     ["nice", "-n", "10", *step],
                     cwd=root,
-                    env={**os.environ, "CPLUS_INCLUDE_PATH": str(headers)},
+                    env={**os.environ, **libraries},
                     stdin=subprocess.DEVNULL,
                     stdout=log_file,
                     stderr=subprocess.STDOUT,

@@ -9,10 +9,12 @@ import pytest
 
 from penstock.broker.queue_delivery import ReceiptSettlement
 from penstock.broker.queue_redrive import CannotRedrive, NoSuchLetters, RedriveCount, Redrives, TaskOver, TaskRunning
+from penstock.broker.queue_shell import QueueUnavailable
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.redrive_store import RedriveStore
 from penstock.codec.records import Record, StoredRecord
-from penstock.domain.queue_commands import Act
+from penstock.domain.config_change import ConfigChange, ConfigOperation
+from penstock.domain.queue_commands import Act, FinishMove, QueueCommand
 from penstock.domain.queue_definition import QueueName, QueueOptions
 from penstock.domain.queue_values import Ordering
 from penstock.domain.redrive import REDRIVE_GROUP, RedriveFilter, RedriveState, RedriveTask
@@ -235,7 +237,8 @@ async def test_what_the_target_refuses_goes_home(desk: RedriveDesk) -> None:
     await desk.dead_letters(b"small", b"x" * 5_000, b"tiny")
     await desk.topic("elsewhere", 1, max_message_bytes="2000")
     task = await desk.over(await desk.redrives.begin(DEAD, target="elsewhere"))
-    assert task.state is RedriveState.COMPLETED
+    assert (task.state, task.moved_count, task.lost_count) == (RedriveState.FAILED, 2, 1)
+    assert "did not take" in task.reason
     assert values(await desk.log_of("elsewhere")) == [b"small", b"tiny"]
     *_, last = await desk.log_of("orders-dlq")
     assert last.value == b"x" * 5_000
@@ -289,3 +292,46 @@ async def test_dead_letter_topics_are_listed_with_where_their_letters_come_from(
     name = await desk.dead_letters(b"a")
     (found,) = await desk.redrives.scan.topics()
     assert (found.topic, found.pending_count, found.stored_count, found.sources) == ("orders-dlq", 1, 1, (name,))
+
+
+async def test_a_batch_that_is_there_counts_although_the_topic_became_stricter(desk: RedriveDesk) -> None:
+    """A crash between the append and the journal, and a smaller max.message.bytes before the next start."""
+    await desk.dead_letters(b"x" * 3_000)
+    (shell,) = await desk.queues.shells(QueueName("orders-dlq", REDRIVE_GROUP))
+    decide = shell.submit
+
+    async def lose_the_end(group: str, command: QueueCommand) -> object:
+        return QueueUnavailable("power cut") if isinstance(command, FinishMove) else await decide(group, command)
+
+    shell.submit = lose_the_end  # type: ignore[method-assign, assignment]
+    task = await desk.redrives.begin(DEAD)
+    await desk.until_stored("orders", 2)
+    stricter = ConfigChange("max.message.bytes", ConfigOperation.SET, "1000")
+    await desk.catalog.change_config("orders", [stricter])
+    await desk.restart()
+    over = await desk.over(task)
+    assert over.state is RedriveState.COMPLETED
+    assert values(await desk.log_of("orders")) == [b"x" * 3_000] * 2
+    assert await desk.redrives.scan.pending_count(DEAD) == 0
+
+
+async def test_a_queue_that_goes_away_or_is_paused_ends_its_task(desk: RedriveDesk) -> None:
+    await desk.dead_letters(*[b"%d" % number for number in range(20)])
+    watchers = await desk.queue("orders-dlq", "watchers")
+    task = await desk.redrives.begin(watchers, rate=1)
+    await desk.queues.delete(watchers)
+    over = await desk.over(task)
+    assert (over.state, over.reason) == (RedriveState.FAILED, "the queue orders-dlq/watchers is gone")
+    await desk.over(await desk.redrives.begin(DEAD, only=RedriveFilter(key="nobody")))
+    await desk.delivery.pause(DEAD, is_paused=True)
+    over = await desk.over(await desk.redrives.begin(DEAD))
+    assert (over.state, over.reason) == (RedriveState.FAILED, "the queue gives no more messages: paused")
+
+
+async def test_only_the_latest_tasks_are_remembered(desk: RedriveDesk) -> None:
+    await desk.dead_letters(b"a")
+    begun = [await desk.over(await desk.redrives.begin(DEAD)) for _ in range(14)]
+    await desk.restart()
+    kept = [task.id for task in desk.redrives.tasks_of(DEAD)]
+    assert len(kept) <= 11
+    assert kept[0] == begun[-1].id

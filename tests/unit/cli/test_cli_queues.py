@@ -173,7 +173,7 @@ def test_a_redrive_that_leaves_some_behind_fails_with_why(node: NodeProcess, pen
     publish(node, f"{topic}-dlq", "stray")
     code, _, err = penstock("dlq", "redrive", f"{topic}-dlq")
     assert code == 1
-    assert err == "penstock: 1 moved, then: 1 messages stayed: no topic of origin is told, give a target\n"
+    assert err == "penstock: 1 moved, then: 1 message stayed: no topic of origin is told, give a target\n"
 
 
 def test_control_c_cancels_a_redrive(node: NodeProcess, penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:

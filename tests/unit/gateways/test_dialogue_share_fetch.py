@@ -322,17 +322,15 @@ async def test_acknowledgements_that_contradict_themselves_are_refused(
 # ---------------------------------------------------------------------------- sessions
 
 
-async def test_a_closed_session_gives_everything_back_uncounted(
-    node: TalkingNode, ann: ShareMember, bob: ShareMember
-) -> None:
+async def test_a_closed_session_gives_everything_back(node: TalkingNode, ann: ShareMember, bob: ShareMember) -> None:
     await put(node, batch(b"a", b"b"))
     await ann.fetch()
     assert (await ann.close_session()).error_code == ErrorCode.NONE
-    assert await bob.fetch() == once([0, 1])
+    assert await bob.fetch() == [(0, 2), (1, 2)]
     assert (await ann.ask_acknowledge(accept(0))).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-async def test_a_connection_that_breaks_gives_everything_back_counted(
+async def test_a_connection_that_breaks_gives_everything_back(
     node: TalkingNode, ann: ShareMember, bob: ShareMember
 ) -> None:
     await put(node, batch(b"a", b"b"))
@@ -341,12 +339,26 @@ async def test_a_connection_that_breaks_gives_everything_back_counted(
     assert await bob.fetch() == [(0, 2), (1, 2)]
 
 
-async def test_a_member_that_begins_anew_has_let_go_of_what_it_held(node: TalkingNode, ann: ShareMember) -> None:
-    await put(node, batch(b"a"))
-    assert await ann.fetch() == once([0])
+async def test_a_member_that_opens_its_session_anew_keeps_what_it_holds(node: TalkingNode, ann: ShareMember) -> None:
+    await put(node, batch(b"a"), batch(b"b"))
+    assert await ann.fetch(count=1) == once([0])
     again = ShareMember(await node.connect(), "ann")
     again.assigned = ann.assigned
-    assert await again.fetch() == once([0])
+    assert await again.fetch() == once([1])
+    # The old connection is not the session's any more.
+    ann.talk.close()
+    assert await again.acknowledge(accept(0, 1)) == ErrorCode.NONE
+
+
+async def test_what_lies_below_the_start_is_done_and_what_lies_beyond_the_end_is_nonsense(
+    node: TalkingNode, ann: ShareMember
+) -> None:
+    await put(node, batch(b"a", b"b", b"c"))
+    await ann.fetch()
+    assert await ann.acknowledge(accept(0, 1)) == ErrorCode.NONE
+    assert await ann.acknowledge(accept(0)) == ErrorCode.NONE
+    assert await ann.acknowledge(accept(90)) == ErrorCode.INVALID_REQUEST
+    assert await ann.acknowledge(accept(1, 2)) == ErrorCode.NONE
 
 
 async def test_a_parked_fetch_of_a_broken_connection_takes_nothing(

@@ -289,8 +289,15 @@ async def test_deleted_offsets_let_a_group_begin_anew(node: TalkingNode, orders:
 
 async def test_offsets_of_a_group_that_is_not_there(node: TalkingNode, orders: bytes) -> None:
     talk = await node.connect()
-    assert await moved(talk, 0) == (ErrorCode.GROUP_ID_NOT_FOUND, -1)
+    assert await where(talk) == {}
     assert await forgotten(talk) == (ErrorCode.GROUP_ID_NOT_FOUND, -1)
+    # Moving it makes it.
+    await put(talk, 3)
+    assert await moved(talk, 2) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert await listed(talk) == [(GROUP, "share", "Empty", "share")]
+    assert (await where(talk))[0] == (2, 1)
+    ann = await enrol(node, "ann")
+    assert await ann.fetch() == once([2])
 
 
 async def test_a_deleted_group_leaves_nothing_behind(node: TalkingNode, orders: bytes) -> None:

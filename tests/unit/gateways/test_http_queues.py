@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from starlette.routing import Route
 
@@ -216,3 +217,59 @@ def test_the_document_describes_every_route_and_no_other() -> None:
     described = {(each.method, each.path) for each in OPERATIONS}
     assert served | {("get", "/health")} == described
     assert describe()["openapi"] == "3.1.0"
+
+
+# Clients that go away, and a node that does
+
+
+async def until_waiting(node: TalkingNode, count: int) -> None:
+    """So many wait for messages."""
+    async with asyncio.timeout(5):
+        while len(node.shell("orders").readers) != count:  # noqa: ASYNC110  a room tells nobody who enters it
+            await asyncio.sleep(0.005)
+
+
+async def ask_and_hang_up(node: TalkingNode, path: str, body: dict[str, Any], **headers: str) -> None:
+    """A long poll whose client is gone before there is an answer."""
+    content = msgspec.json.encode(body)
+    host, port = node.addresses["http"].split(":")
+    _reader, writer = await asyncio.open_connection(host, int(port))
+    lines = [f"POST {path} HTTP/1.1", "Host: node", f"Content-Length: {len(content)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + content)
+    await writer.drain()
+    # Until it waits: its waiter has entered the room.
+    await until_waiting(node, 1)
+    writer.close()
+    await writer.wait_closed()
+    await until_waiting(node, 0)
+
+
+async def test_a_client_that_hung_up_is_given_nothing(node: TalkingNode, http: httpx.AsyncClient) -> None:
+    await publish(http, "first")
+    await receive(http)
+    await ask_and_hang_up(node, "/v1/queues/orders/workers/receive", {"wait_ms": 20_000, "lease_ms": 60_000})
+    await publish(http, "second")
+    (message,) = await receive(http)
+    assert (message["value"], message["delivery_count"]) == ("second", 1)
+
+
+async def test_an_sqs_client_that_hung_up_is_given_nothing(node: TalkingNode, http: httpx.AsyncClient) -> None:
+    headers = {"x-amz-target": "AmazonSQS.CreateQueue"}
+    made = (await http.post("/", json={"QueueName": "orders"}, headers=headers)).json()
+    asked = {"QueueUrl": made["QueueUrl"], "WaitTimeSeconds": 20, "VisibilityTimeout": 60}
+    await ask_and_hang_up(node, "/", asked, x_amz_target="AmazonSQS.ReceiveMessage")
+    await publish(http, "only")
+    headers = {"x-amz-target": "AmazonSQS.ReceiveMessage"}
+    (message,) = (await http.post("/", json={**asked, "WaitTimeSeconds": 0}, headers=headers)).json()["Messages"]
+    assert message["Body"] == "only"
+
+
+async def test_who_waits_is_answered_when_the_node_stops(node: TalkingNode, http: httpx.AsyncClient) -> None:
+    await publish(http, "first")
+    await receive(http)
+    waiting = asyncio.ensure_future(receive(http, wait_ms=20_000))
+    await until_waiting(node, 1)
+    async with asyncio.timeout(5):
+        await node.stop()
+    assert await waiting == []

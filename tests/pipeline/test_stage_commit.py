@@ -1,0 +1,144 @@
+"""From stage to topic without Spark: the fence, a rival, a node that dies, rows that are gone. A real node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.client import admin, groups
+from penstock.client.address import parse_addresses
+from penstock.client.cluster_client import ClusterClient
+from penstock.client.consumer import Consumer, ConsumerOptions
+from penstock.client.offsets import LATEST, list_offsets
+from penstock.client.producer import PartitionBatch
+from penstock.client.rows import rows_of
+from penstock.client.transactional_producer import ProducerFencedError, TransactionalProducer
+from penstock.codec.columns import build_batches_from_columns
+from penstock.domain.topic_rules import SPARK_STAGE
+from penstock.pipeline.sink_batches import TargetBatch
+from penstock.pipeline.stage_copy import StagedRowsLostError, commit_staged, fence_group
+from penstock.pipeline.stage_write import FENCE_PARTITION, StagedBatch, StageWriter, ensure_stage
+from support.node_process import NodeProcess
+
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node")) as running:
+        yield running
+
+
+@asynccontextmanager
+async def connect(node: NodeProcess, topic: str) -> AsyncIterator[ClusterClient]:
+    async with ClusterClient(parse_addresses(node.kafka)) as client:
+        await admin.create_topic(client, topic, partitions=PARTITIONS)
+        yield client
+
+
+async def stage(client: ClusterClient, topic: str, count: int, first: int = 0) -> list[StagedBatch]:
+    writer = StageWriter(client, await ensure_stage(client))
+    await writer.start()
+    for number in range(first, first + count):
+        await writer.write([TargetBatch(topic, number % PARTITIONS, make_batch(number), 1)])
+    return await writer.finish()
+
+
+def make_batch(number: int) -> bytearray:
+    (batch,) = build_batches_from_columns(None, [str(number).encode()], 1)
+    return batch
+
+
+async def read(client: ClusterClient, topic: str, *, is_committed: bool = True) -> list[int]:
+    partitions = range(PARTITIONS)
+    ends = await list_offsets(client, topic, dict.fromkeys(partitions, LATEST), is_read_committed=is_committed)
+    options = ConsumerOptions(is_read_committed=is_committed, wait_ms=50)
+    consumer = Consumer(client, topic, dict.fromkeys(partitions, 0), ends=ends, options=options)
+    found: list[int] = []
+    while not consumer.is_done:
+        found += [int(row.value or b"") for fetched in await consumer.poll() for row in rows_of(fetched)]
+    return sorted(found)
+
+
+async def read_settled(client: ClusterClient, topic: str, writer_id: str) -> list[int]:
+    """A commit is answered before its last marker is written: a successor waits for that, and so do we."""
+    await TransactionalProducer(client, writer_id).start()
+    return await read(client, topic)
+
+
+async def test_a_batch_is_written_once_and_the_next_one_too(node: NodeProcess) -> None:
+    async with connect(node, "once") as client:
+        staged = await stage(client, "once", 10)
+        assert await commit_staged(node.kafka, staged, writer_id="q1", batch_id=0)
+        again = await stage(client, "once", 10)
+        assert not await commit_staged(node.kafka, again, writer_id="q1", batch_id=0)
+        after = await stage(client, "once", 5, first=10)
+        assert await commit_staged(node.kafka, after, writer_id="q1", batch_id=1)
+        assert await read_settled(client, "once", fence_group("q1")) == list(range(15))
+        assert await groups.committed_offsets(client, fence_group("q1")) == {(SPARK_STAGE, FENCE_PARTITION): 1}
+
+
+async def test_no_rows_need_no_transaction(node: NodeProcess) -> None:
+    assert not await commit_staged(node.kafka, [], writer_id="q-empty", batch_id=0)
+
+
+async def test_an_older_driver_is_refused_and_leaves_nothing(node: NodeProcess) -> None:
+    async with connect(node, "rivals") as client:
+        older = TransactionalProducer(client, fence_group("q2"))
+        await older.start()
+        await older.send([PartitionBatch("rivals", 0, make_batch(99), 1)])
+        assert await read(client, "rivals", is_committed=False) == [99]
+        staged = await stage(client, "rivals", 4)
+        assert await commit_staged(node.kafka, staged, writer_id="q2", batch_id=0)
+        with pytest.raises(ProducerFencedError):
+            await older.send([PartitionBatch("rivals", 0, make_batch(98), 1)])
+        with pytest.raises(ProducerFencedError):
+            await older.commit()
+        assert await read_settled(client, "rivals", fence_group("q2")) == [0, 1, 2, 3]
+
+
+async def test_rows_that_are_gone_are_told_and_nothing_is_written(node: NodeProcess) -> None:
+    async with connect(node, "gone") as client:
+        staged = await stage(client, "gone", 6)
+        lost = staged[0]
+        await admin.delete_records(client, SPARK_STAGE, {lost.stage_partition: lost.base_offset + 1})
+        with pytest.raises(StagedRowsLostError, match="1 batches of staged rows are gone"):
+            await commit_staged(node.kafka, staged, writer_id="q3", batch_id=0)
+        # The readers of committed rows are not held up: what was copied is aborted at once.
+        plain = await stage(client, "gone", 2, first=50)
+        assert await commit_staged(node.kafka, plain, writer_id="q4", batch_id=0)
+        assert await read_settled(client, "gone", fence_group("q4")) == [50, 51]
+        assert fence_group("q3") not in [listed.group for listed in await groups.list_groups(client)]
+
+
+async def test_an_aborted_transaction_leaves_nothing_and_the_next_one_counts(node: NodeProcess) -> None:
+    async with connect(node, "aborted") as client:
+        producer = TransactionalProducer(client, "aborts")
+        await producer.start()
+        await producer.send([PartitionBatch("aborted", 0, make_batch(1), 1)])
+        await producer.commit_offsets("aborts", {("aborted", 0): 5})
+        await producer.abort()
+        await producer.send([PartitionBatch("aborted", 0, make_batch(2), 1)])
+        await producer.commit()
+        assert await read_settled(client, "aborted", "aborts") == [2]
+        assert await groups.committed_offsets(client, "aborts") == {}
+
+
+async def test_a_node_that_dies_in_the_middle_of_a_transaction_is_waited_for(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path) as own_node:
+        async with connect(own_node, "killed") as client:
+            producer = TransactionalProducer(client, "survivor")
+            await producer.start()
+            await producer.send([PartitionBatch("killed", 0, make_batch(1), 1)])
+            own_node.kill()
+            own_node.start()
+            await producer.send([PartitionBatch("killed", 0, make_batch(2), 1)])
+            await producer.send([PartitionBatch("killed", 1, make_batch(3), 1)])
+            await producer.commit_offsets("survivor", {("killed", 0): 5})
+            own_node.kill()
+            own_node.start()
+            await producer.commit()
+            assert await read_settled(client, "killed", "survivor") == [1, 2, 3]
