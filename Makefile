@@ -57,8 +57,14 @@ format: $(READY)  ## put every file into the house format
 conformance: conformance-clients conformance-librdkafka  ## other people's clients, broker and tests: everything below
 
 # Apache Kafka itself is started beside the node where Maven Central is in reach (tests/conformance/differential).
-conformance-clients: $(READY)  ## real clients against a real node, the slow cases too, and Kafka's answers beside ours
+conformance-clients: $(READY) build/schemathesis/ready  ## real clients against a real node, the slow cases too, and Kafka's answers beside ours
 	$(BIN)/python -m pytest tests/conformance -v
+
+# An environment of its own: its pytest plugin would load in every run of ours.
+build/schemathesis/ready: constraints.txt
+	@$(BIN)/python -m venv build/schemathesis
+	@build/schemathesis/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt schemathesis
+	@touch $@
 
 conformance-librdkafka: $(READY)  ## librdkafka's own C tests, fetched and built once (ARGUMENTS='--only 0081')
 	PYTHONPATH=tests $(BIN)/python -m conformance.librdkafka $(ARGUMENTS)

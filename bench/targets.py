@@ -45,7 +45,9 @@ class Target:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         found = re.match(r"ready\b.*\bkafka=", line)
-        assert found is not None, f"{self.name} said {line!r}: {self._log_path.read_text()[-2000:]}"
+        if found is None:
+            self.kill()
+            raise AssertionError(f"{self.name} said {line!r}: {self._log_path.read_text()[-2000:]}")
         self.ready_seconds = time.monotonic() - began
         doors = dict(re.findall(r"\b(\w+)=(\S+)", line))
         self.bootstrap, self.metrics, self.http = (doors.get(name, "") for name in ("kafka", "metrics", "http"))

@@ -28,7 +28,7 @@ from support.queue_worker import Door
 CYCLES = int(os.environ.get("PENSTOCK_QUEUE_KILL_CYCLES", "5"))
 PARTITIONS = 2
 KEYS = 20
-MESSAGES_PER_CYCLE = 300
+MESSAGES_PER_CYCLE = 200
 SEED = 4
 DRAIN_SECONDS_MAX = 60.0
 TOPIC = "orders"

@@ -96,7 +96,8 @@ def read_settled(node: NodeProcess, topic: str, count: int) -> list[Message]:
 
 def written(node: NodeProcess, topic: str) -> int:
     """Also what is not committed, and the markers of what is."""
-    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "unused"})
+    settings = {"bootstrap.servers": node.kafka, "group.id": "unused", "isolation.level": "read_uncommitted"}
+    consumer = Consumer(settings)
     count = len(consumer.list_topics(topic, 20).topics[topic].partitions)
     ends = [consumer.get_watermark_offsets(TopicPartition(topic, partition), 20)[1] for partition in range(count)]
     consumer.close()
@@ -193,7 +194,7 @@ def test_a_killed_driver_goes_on_where_its_last_commit_was(
     try:
         wait_until(lambda: (tmp_path / "struck").exists() or driver.poll() is not None, "the commit")
         wait_until(lambda: fault != "hang-committed" or len(read_all(node, topics[1])) == BATCH, "the first rows")
-        # Where the kill falls: all is staged, and of it is in the target ...
+        # Where the kill falls: all rows are staged, and then none is copied, all are, or all are committed.
         assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-4000:]
         assert written(node, "__spark_stage") >= BATCH
         assert len(read_all(node, topics[1])) == (BATCH if fault == "hang-committed" else 0)

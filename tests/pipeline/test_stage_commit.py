@@ -81,6 +81,17 @@ async def test_a_batch_is_written_once_and_the_next_one_too(node: NodeProcess) -
         assert await groups.committed_offsets(client, fence_group("q1")) == {(SPARK_STAGE, FENCE_PARTITION): 1}
 
 
+async def test_the_stage_is_internal_forgets_soon_and_has_an_empty_partition_for_fences(node: NodeProcess) -> None:
+    async with connect(node, "places") as client:
+        staged = await stage(client, "places", 20)
+        info = await client.topic(SPARK_STAGE)
+        assert info.is_internal
+        assert {batch.stage_partition for batch in staged} <= set(range(1, len(info.partitions)))
+        assert await list_offsets(client, SPARK_STAGE, {FENCE_PARTITION: LATEST}) == {FENCE_PARTITION: 0}
+        configs = {config.name: config.value for config in await admin.describe_topic_configs(client, SPARK_STAGE)}
+        assert (configs["cleanup.policy"], configs["retention.ms"]) == ("delete", str(3 * 3_600_000))
+
+
 async def test_no_rows_need_no_transaction(node: NodeProcess) -> None:
     assert not await commit_staged(node.kafka, [], writer_id="q-empty", batch_id=0)
 

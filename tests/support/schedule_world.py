@@ -70,7 +70,19 @@ STORIES: Final = {
         ("crash", "crash", "cancel", "change", "checkpoint", "clock", "target", "lose", "compact", "trim", "producer")
     ),
     "short": Story(
-        ("crash", "crash", "cancel", "cancel", "change", "checkpoint", "target", "lose", "compact"),
+        (
+            "crash",
+            "crash",
+            "cancel",
+            "cancel",
+            "change",
+            "checkpoint",
+            "checkpoint",
+            "spill",
+            "target",
+            "lose",
+            "compact",
+        ),
         delays=(0, 1, 40, SECOND, 5 * SECOND),
         step_ms=SECOND,
     ),
@@ -80,7 +92,21 @@ STORIES: Final = {
         step_ms=20 * DAY,
     ),
     "producers": Story(
-        ("crash", "crash", "crash", "retry", "retry", "end", "end", "begin", "checkpoint", "marker", "snapshot", "trim")
+        (
+            "crash",
+            "crash",
+            "crash",
+            "retry",
+            "retry",
+            "end",
+            "end",
+            "begin",
+            "checkpoint",
+            "marker",
+            "snapshot",
+            "trim",
+            "trim",
+        )
     ),
     "clocks": Story(("clock", "clock", "clock", "crash", "checkpoint", "cancel", "change"), step_ms=5 * MINUTE),
     "burst": Story(
@@ -93,6 +119,7 @@ STORIES: Final = {
         ("define", "define", "drop", "crash", "crash", "checkpoint", "compact", "night", "snapshot"),
         delays=(SECOND, MINUTE),
         step_ms=2 * MINUTE,
+        events=200,
     ),
 }
 
@@ -224,6 +251,10 @@ class World:
                 self.producers[1].repeat_old_marker()
             case "sync":
                 node.sync()
+                if rng.random() < 0.3:
+                    node.end_checkpoint()
+            case "spill":
+                node.spill()
             case "time":
                 self._pass_time()
             case "read":
@@ -243,10 +274,9 @@ class World:
                 node.crash(is_snapshot_lost=kind == "snapshot" and not node.is_trimmed)
             case "checkpoint":
                 node.begin_checkpoint()
-                if rng.random() < 0.6:
+                # Or later, when the disk is done with it.
+                if rng.random() < 0.4:
                     node.end_checkpoint()
-            case "spill":
-                node.spill()
             case "clock":
                 node.now_ms += rng.choice((-DAY, -HOUR, -MINUTE, -30, 30, MINUTE, HOUR, DAY))
             case "night":
@@ -292,7 +322,11 @@ class World:
         # Those that wait, mostly: who waits longest is asked for soonest.
         waiting = [told for told in known if told.name not in self.book.seen]
         told = self.rng.choice(waiting if waiting and self.rng.random() < 0.8 else known)
-        assert told.origin is not None
+        leaving = [self.book.messages[name] for name in self.node.on_their_way() if name in self.book.messages]
+        if leaving and self.rng.random() < 0.3:
+            told = self.rng.choice(leaving)
+        if told.origin is None:
+            return
         if kind == "cancel":
             told.is_maybe_cancelled = True
             self.node.submit(Cancel(told.origin), then=lambda reply: self._told(told, reply))
@@ -340,6 +374,9 @@ class World:
         if not node.network and (self.is_quiet or self.rng.random() < 0.3):
             node.send_again()
         node.deliver(may_repeat=not self.is_quiet)
+        # A mover that has lost count is told so.
+        if not self.is_quiet and self.rng.random() < 0.15:
+            node.release()
         if self.is_quiet or self.rng.random() < 0.7:
             node.settle()
 

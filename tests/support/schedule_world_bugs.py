@@ -123,7 +123,7 @@ MOVER_BUGS: Final = (
         "    if state.is_moving:\n        return Decision((), Refused(ScheduleProblem.MOVE_UNDER_WAY)), 0\n",
         "",
         story="short",
-        caught_by=SEQUENCE,
+        caught_by=DUE_ORDER,
     ),
     _bug(
         "every batch begins with the sequence number 0",
@@ -350,7 +350,7 @@ FILE_BUGS: Final = (
         "        if bucket.name.number not in self._reading:\n            del self._all[bucket.name.number]",
         "        self._all.pop(bucket.name.number, None)",
         story="long",
-        caught_by=IN_TIME,
+        caught_by=DUE_ORDER,
     ),
     _bug(
         "a file is forgotten when it has been read",
@@ -363,8 +363,8 @@ FILE_BUGS: Final = (
     _bug(
         "files are kept for ever",
         "schedule_buckets",
-        "            if is_read and is_past:",
-        "            if is_read and is_past and bucket.name.number % 2:",
+        "            if is_read and (is_past or not bucket.written_count):",
+        "            if is_read and (is_past or not bucket.written_count) and bucket.name.number % 2:",
         story="everything",
         caught_by=BOUNDED,
     ),
@@ -381,7 +381,7 @@ FILE_BUGS: Final = (
         "schedule_buckets",
         "            bucket.is_near = True\n        else:\n",
         "            pass\n        else:\n",
-        story="short",
+        story="everything",
         caught_by=IN_TIME,
     ),
 )
@@ -391,7 +391,7 @@ CRON_BUGS: Final = (
         "a schedule is forgotten by a restart",
         "cron_book",
         "        self._crons = {cron.name: cron for cron in crons}",
-        "        self._crons = {cron.name: cron for cron in crons if cron.fired_ms % 7}",
+        "        self._crons = {cron.name: cron for cron in crons[1:]}",
         story="crons",
         caught_by=SAME_STATE,
     ),

@@ -162,13 +162,14 @@ class SimNode:
         fired = self.submit(FireCrons(self.end))
         if len(fired.records) < FIRED_MAX:
             self.model.check_none_left(self.now_ms)
-        # A mover that has lost count is told so.
-        if self.schedule.pending_move() is None or self._rng.random() < 0.1:
-            decision = self.submit(Release(self.producer_id, self.epoch))
-            for record in decision.records:
-                assert isinstance(record, MoveIntended)
-                self.releases.append((self.now_ms, len(record.move.sources)))
+        if self.schedule.pending_move() is None:
+            self.release()
         return True
+
+    def release(self) -> None:
+        for record in self.submit(Release(self.producer_id, self.epoch)).records:
+            assert isinstance(record, MoveIntended)
+            self.releases.append((self.now_ms, len(record.move.sources)))
 
     def read_some(self, count_max: int) -> None:
         for _part in range(min(count_max, len(self._reads))):
@@ -251,6 +252,11 @@ class SimNode:
         return bool(self.rows) and self.rows[0] is None
 
     # ------------------------------------------------------------------ the mover
+
+    def on_their_way(self) -> list[str]:
+        move = self.schedule.pending_move()
+        rows = [] if move is None else [self.rows[position] for position in move.sources]
+        return [row.payload for row in rows if row is not None]
 
     def send(self, move: Move) -> None:
         if move not in self.network:

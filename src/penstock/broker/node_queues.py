@@ -280,6 +280,9 @@ class NodeQueues:
         for definition in self.all():
             if definition.name.topic == topic:
                 await self._open_machines(definition)
+                for shell in await self.shells(definition.name):
+                    # Who waits on the partitions that were there learns of the new ones.
+                    shell.wake_all()
 
     # Upkeep
 

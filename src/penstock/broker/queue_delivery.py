@@ -179,12 +179,35 @@ class QueueDelivery:
                 if received.has_more:
                     await asyncio.sleep(0)
                 else:
-                    await waiter.wait(left_ms)
+                    await self._wait(waiter, definition, shells, consumer, deadline_ms, caller)
                 waiter.leave()
                 # It may have been changed meanwhile.
                 definition = self._queues.get(name) or definition
         finally:
             waiter.leave()
+
+    async def _wait(
+        self,
+        waiter: Waiter,
+        definition: QueueDefinition,
+        shells: list[QueueShell],
+        consumer: str,
+        deadline_ms: int,
+        caller: Caller | None,
+    ) -> None:
+        """Until there may be something to take, or it is over. All who wait are woken by one message, and the first of
+        them takes it: the others see that at a glance, or a thousand of them would hold the node for a second."""
+        name, clock = definition.name, self._broker.clock
+        while (left_ms := deadline_ms - clock.monotonic_ms()) > 0:
+            await waiter.wait(left_ms)
+            topic = self._broker.topic(name.topic)
+            if topic is None or len(topic.partitions) != len(shells) or self._queues.get(name) is not definition:
+                return
+            if self._broker.is_stopping or (caller is not None and caller.is_gone):
+                return
+            if any(_may_have_some(shell, definition, consumer) for shell in shells):
+                return
+            waiter.rest()
 
     async def _take(
         self, definition: QueueDefinition, shells: list[QueueShell], consumer: str, count_max: int, lease_ms: int
@@ -406,6 +429,16 @@ class QueueDelivery:
 
 def _lane_of(record: StoredRecord) -> int:
     return lane_of(dict(record.headers).get(PRIORITY_HEADER))
+
+
+def _may_have_some(shell: QueueShell, definition: QueueDefinition, consumer: str) -> bool:
+    queue = shell.queue(definition.name.group)
+    if queue is None or not shell.is_loaded:
+        return True  # whoever asks is told
+    partition = shell.partition
+    end = partition.last_stable_offset if definition.options.is_committed_only else partition.readable_end
+    wanted = queue.wanted(consumer, 1, shell.now_ms())
+    return wanted.count > 0 and (wanted.ready_count > 0 or any(cursor < end for _, cursor in wanted.cursors))
 
 
 def _count_that_fits(shell: QueueShell) -> int:

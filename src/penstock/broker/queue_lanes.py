@@ -113,9 +113,13 @@ class LaneIndex:
     def _is_known_now(self, since: int) -> bool:
         """What came since the last look is little, mostly, and in memory: then it is searched at once, so that not even
         the next message overtakes an urgent one."""
-        log, growing = self._partition.log, self._chunks.growing
+        log, chunk = self._partition.log, self._chunks.growing
         place = self.covered_upto(since)
-        if growing is None or growing.upto != place or growing.segment is not log.segment_of(place):
+        segment = log.segment_of(place)
+        is_new = chunk is None and segment.is_active
+        if is_new:
+            chunk = self._begin(segment, place)
+        if chunk is None or chunk.upto != place or chunk.segment is not segment:
             return False
         plan = log.plan_read(place, bytes_max=INLINE_BYTES_MAX)
         if not isinstance(plan, ReadPlan):
@@ -124,7 +128,7 @@ class LaneIndex:
         loaded = plan.load_cached()
         if loaded is None or not len(loaded):
             return False
-        self._take(growing, find_lanes(loaded, breathe=_nothing), is_new=False)
+        self._take(chunk, find_lanes(loaded, breathe=_nothing), is_new=is_new)
         return self._is_known(since)
 
     async def wait(self, timeout_ms: int) -> bool:
@@ -216,9 +220,12 @@ class LaneIndex:
             return True
         # A sealed one from its beginning, so that a side file can be made of it.
         start = max(segment.base_offset, log.log_start) if is_sealed else place
-        chunk = LaneChunk(self._chunks, start, start, LaneEntries(segment.base_offset))
+        return await self._grow(self._begin(segment, start), segment)
+
+    def _begin(self, segment: Segment, offset: int) -> LaneChunk:
+        chunk = LaneChunk(self._chunks, offset, offset, LaneEntries(segment.base_offset))
         chunk.segment = segment
-        return await self._grow(chunk, segment)
+        return chunk
 
     async def _adopt_file(self, segment: Segment) -> bool:
         facts = facts_of(segment)

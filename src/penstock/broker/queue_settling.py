@@ -41,9 +41,11 @@ async def settle_by_receipts(
         return NoSuchQueue(name)
     outcomes: list[SettleOutcome] = [Outcome.NOT_HELD] * len(items)
     by_partition: dict[int, list[int]] = {}
+    topic_id, partition_count = topic.topic_id, len(topic.partitions)
     for place, item in enumerate(items):
-        if item.receipt.topic_id == topic.topic_id and topic.partition(item.receipt.partition) is not None:
-            by_partition.setdefault(item.receipt.partition, []).append(place)
+        receipt = item.receipt
+        if receipt.topic_id == topic_id and 0 <= receipt.partition < partition_count:
+            by_partition.setdefault(receipt.partition, []).append(place)
     decided: list[tuple[QueueShell, list[int]]] = []
     for index, places in by_partition.items():
         shell = await queues.shell(topic.partitions[index])

@@ -42,6 +42,10 @@ class Waiter:
             alarm.cancel()
             self._future = None
 
+    def rest(self) -> None:
+        """What woke it was not for it: it stays where it is, and can be woken again."""
+        self._is_woken = False
+
     def leave(self) -> None:
         for room in self._rooms:
             room.leave(self)

@@ -28,13 +28,14 @@ _NEVER_MS: Final = 2**62
 
 
 class CronBook:
-    __slots__ = ("_crons", "_next_ms", "_zones")
+    __slots__ = ("_crons", "_earliest_ms", "_next_ms", "_zones")
 
     def __init__(self, zones: Zones) -> None:
         self._zones = zones
         self._crons: dict[str, StoredCron] = {}
-        # When to look again, as far as that is known.
+        # When to look again, as far as that is known; and the earliest of all, if it is: every alarm asks for it.
         self._next_ms: dict[str, int] = {}
+        self._earliest_ms: int | None = None
 
     def get(self, name: str) -> StoredCron | None:
         return self._crons.get(name)
@@ -55,10 +56,12 @@ class CronBook:
     # ------------------------------------------------------------------ time
 
     def next_deadline_ms(self) -> int | None:
-        for name, cron in self._crons.items():
-            if name not in self._next_ms:
-                self._next_ms[name] = self._first_after(cron, cron.fired_ms)
-        return min((next_ms for next_ms in self._next_ms.values() if next_ms != _NEVER_MS), default=None)
+        if self._earliest_ms is None:
+            for name, cron in self._crons.items():
+                if name not in self._next_ms:
+                    self._next_ms[name] = self._first_after(cron, cron.fired_ms)
+            self._earliest_ms = min(self._next_ms.values(), default=_NEVER_MS)
+        return None if self._earliest_ms == _NEVER_MS else self._earliest_ms
 
     def next_due_ms(self, name: str, now_ms: int) -> int | None:
         """For whoever looks at it."""
@@ -73,8 +76,10 @@ class CronBook:
 
     def due(self, now_ms: int, *, count_max: int = FIRED_MAX) -> list[tuple[str, int]]:
         """Names and times to be fired now, for each name in order."""
-        self.next_deadline_ms()
+        deadline_ms = self.next_deadline_ms()
         found: list[tuple[str, int]] = []
+        if deadline_ms is None or deadline_ms > now_ms:
+            return found
         for name, cron in sorted(self._crons.items()):
             if self._next_ms[name] > now_ms or len(found) >= count_max:
                 continue
@@ -83,6 +88,7 @@ class CronBook:
             if not dues:
                 # All were missed, and are skipped.
                 self._next_ms[name] = self._first_after(cron, now_ms)
+                self._earliest_ms = None
         return found
 
     def _dues(self, cron: StoredCron, now_ms: int, count_max: int) -> list[int]:
@@ -111,18 +117,22 @@ class CronBook:
                 self.note_fired(record.name, record.due_ms)
             case CronDeleted():
                 self._crons.pop(record.name, None)
-                self._next_ms.pop(record.name, None)
+                self._look_again(record.name)
             case CronDefined():
                 self._crons[record.name] = StoredCron(
                     record.name, record.position, record.expression, record.zone, record.missed, record.fired_ms
                 )
-                self._next_ms.pop(record.name, None)
+                self._look_again(record.name)
 
     def note_fired(self, name: str, due_ms: int) -> None:
         cron = self._crons.get(name)
         if cron is not None and cron.fired_ms < due_ms:
             self._crons[name] = msgspec.structs.replace(cron, fired_ms=due_ms)
-            self._next_ms.pop(name, None)
+            self._look_again(name)
+
+    def _look_again(self, name: str) -> None:
+        self._next_ms.pop(name, None)
+        self._earliest_ms = None
 
     def store(self) -> tuple[StoredCron, ...]:
         return tuple(self.all())
@@ -130,3 +140,4 @@ class CronBook:
     def restore(self, crons: tuple[StoredCron, ...]) -> None:
         self._crons = {cron.name: cron for cron in crons}
         self._next_ms = {}
+        self._earliest_ms = None

@@ -18,6 +18,7 @@ _RECEIPT: Final = struct.Struct(">BI16siqq")
 _RECEIPT_MARK: Final = 0xD1
 _MESSAGE: Final = struct.Struct(">B16siq")
 _MESSAGE_MARK: Final = 0xD2
+_SCHEDULED_MARK: Final = 0xD3
 # What the receipts of a partition share fills whole groups of three bytes but for one byte, what its message ids share
 # fills them exactly: as text it is the same for all of them.
 _RECEIPT_HEAD_BYTES: Final = 24
@@ -133,6 +134,19 @@ class ReceiptReader:
 
 def _tail_of(packed: bytes) -> bytes:
     return binascii.b2a_base64(packed, newline=False).translate(_TO_URL)[:_RECEIPT_TAIL_CHARACTERS]
+
+
+def write_scheduled_id(message_id: MessageId) -> str:
+    """Of a message that was delayed: its first place is an offset of the schedule's log, not of the topic's."""
+    return _to_text(_MESSAGE.pack(_SCHEDULED_MARK, message_id.topic_id, message_id.partition, message_id.offset))
+
+
+def read_scheduled_id(text: str) -> MessageId | None:
+    """None: not one of ours, or of a message that was not delayed."""
+    packed = _from_text(text, _MESSAGE.size)
+    if packed is None or packed[0] != _SCHEDULED_MARK:
+        return None
+    return MessageId(*_MESSAGE.unpack(packed)[1:])
 
 
 def _to_text(packed: bytes) -> str:

@@ -206,12 +206,12 @@ class Buckets:
         for bucket in list(self._all.values()):
             is_read = bucket.is_near and bucket.name.number not in self._reading
             is_past = earliest_ms is None or bucket.end_ms <= earliest_ms
-            if is_read and is_past:
+            # Without a file it is not named, and a file that is not named is deleted: whoever comes begins another.
+            if is_read and (is_past or not bucket.written_count):
                 self._forget(bucket)
         return tuple(
             StoredBucket(number, bucket.name.level, bucket.name.index, bucket.written_count)
             for number, bucket in sorted(self._all.items())
-            if bucket.written_count
         )
 
     def restore(self, stored: Iterable[StoredBucket], *, next_number: int) -> None:

@@ -74,10 +74,11 @@ class PositionSet:
 class PositionMap:
     """From a place to another."""
 
-    __slots__ = ("_blocks",)
+    __slots__ = ("_blocks", "_kept_count")
 
     def __init__(self, stored: tuple[tuple[int, bytes, bytes], ...] = ()) -> None:
         self._blocks: dict[int, tuple[array[int], array[int]]] = {}
+        self._kept_count = 0
         for block, places, values in stored:
             self._blocks[block] = (array("H", places), array("q", values))
 
@@ -103,6 +104,9 @@ class PositionMap:
             values.insert(place, value)
 
     def keep(self, is_kept: Callable[[int, int], bool]) -> None:
+        """Lets go of the others; but only if there may be as many of them, for it looks at every one."""
+        if len(self) <= 2 * self._kept_count:
+            return
         for block, (places, values) in list(self._blocks.items()):
             base = block << _MAP_BITS
             left = [(place, value) for place, value in zip(places, values, strict=True) if is_kept(base | place, value)]
@@ -110,6 +114,7 @@ class PositionMap:
                 self._blocks[block] = (array("H", [pair[0] for pair in left]), array("q", [pair[1] for pair in left]))
             else:
                 del self._blocks[block]
+        self._kept_count = len(self)
 
     def store(self) -> tuple[tuple[int, bytes, bytes], ...]:
         return tuple(

@@ -143,10 +143,10 @@ class SegmentReplacement:
         """Blocking. An OSError says that the renames may not be durable: the log must be read again."""
         files = self.log.context.files
         files.sync_directory(self.log.home.directory)
-        # It would not be believed any more: it was made of what the segment was before.
-        remove_lane_file(files, self.segment.prefix)
         for gone in self._replaced[1:]:
             remove_segment_files(files, gone.prefix)
+        # It would not be believed any more: it was made of what the segment was before.
+        remove_lane_file(files, self.segment.prefix)
         self._held.clear()
 
     def abandon(self) -> None:

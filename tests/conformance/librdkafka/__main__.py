@@ -10,6 +10,7 @@ the suite cannot be had (no npm, no compiler, no registry) it says why and ends 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import sys
@@ -44,6 +45,7 @@ def main(
     local: Annotated[bool, typer.Option("--local", help="Also the tests that need no broker.")] = False,
     group_protocol: Annotated[str, typer.Option(help="classic or consumer.")] = "classic",
     debug: Annotated[str, typer.Option(help="librdkafka's debug contexts, into the logs of the tests.")] = "",
+    logs: Annotated[Path, typer.Option(help="Where logs and the node's data go; emptied first.")] = LOGS,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
     write_list: Annotated[bool, typer.Option("--write-list", help="Write docs/conformance, run nothing.")] = False,
 ) -> None:
@@ -65,7 +67,7 @@ def main(
         console.print(f"without a client in Java: {jars}", style="yellow")
         expected |= {name: Expected(Need.KAFKA_INSTALLATION, f"Java's client: {jars}") for name in JAVA_TESTS}
     settings = Settings(
-        LOGS,
+        logs,
         is_quick=quick,
         jobs=jobs,
         group_protocol=group_protocol,
@@ -73,12 +75,18 @@ def main(
         jars=None if isinstance(jars, str) else jars,
         listed=frozenset(expected),
     )
-    outcomes = _run(suite, errands, settings, expected, console)
+    logs.mkdir(parents=True, exist_ok=True)
+    with (logs / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise typer.BadParameter(f"another run is at work in {logs}: wait for it, or name another --logs") from None
+        outcomes = _run(suite, errands, settings, expected, console)
     if as_json:
         sys.stdout.write(json.dumps(suite_report.as_document(outcomes, expected), indent=2) + "\n")
     else:
         suite_report.print_outcomes(outcomes, expected, console)
-        console.print(f"logs: {LOGS}")
+        console.print(f"logs: {logs}")
     if not all(is_good(judge(outcome, expected)) for outcome in outcomes):
         raise typer.Exit(1)
 

@@ -88,7 +88,10 @@ def write_list(catalogue: Sequence[SuiteTest], expected: dict[str, Expected], pa
 def render_list(catalogue: Sequence[SuiteTest], expected: dict[str, Expected]) -> str:
     against_a_broker = [test for test in catalogue if not test.is_local and not test.is_manual]
     never_run = [test for test in against_a_broker if test.is_known_issue]
-    always = {name: listed for name, listed in sorted(expected.items()) if not listed.group_protocol}
+    local = {test.name for test in catalogue if test.is_local}
+    always = {
+        name: listed for name, listed in sorted(expected.items()) if not listed.group_protocol and name not in local
+    }
     passing = len(against_a_broker) - len(never_run) - len(always)
     lines = [
         f"`{PACKAGE}` {VERSION} has {len(catalogue)} tests, {len(against_a_broker)} of them against a broker:",
@@ -103,6 +106,8 @@ def render_list(catalogue: Sequence[SuiteTest], expected: dict[str, Expected]) -
     for protocol in sorted({listed.group_protocol for listed in some.values()}):
         members = {name: listed for name, listed in some.items() if listed.group_protocol == protocol}
         lines += _section(f"Only with `--group-protocol {protocol}`", members)
+    without_broker = {name: listed for name, listed in sorted(expected.items()) if name in local}
+    lines += _section("Of those that need no broker (`--local`)", without_broker)
     if never_run:
         lines += ["## Known to fail by its authors", "", ", ".join(test.name for test in never_run) + ".", ""]
     return "\n".join(lines)

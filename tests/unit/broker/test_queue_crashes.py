@@ -52,7 +52,7 @@ BUGS = [
 @pytest.mark.parametrize("durability", ["fsync", "interval"])
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_death_at_any_moment_loses_doubles_and_hides_nothing(mode: CrashMode, durability: str) -> None:
-    busy = [await die_after(steps, mode, durability) for steps in range(1, STEPS_MAX, 4)]
+    busy = [await die_after(steps, mode, durability) for steps in range(1, STEPS_MAX, 6)]
     assert sum(busy) > len(busy) // 3, "the consumer was done too early for this to prove anything"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.broker.append_outcome import Appended
 from penstock.broker.queue_delivery import Caller, Message, ReceiptSettlement, ReceivedMessages
+from penstock.broker.queue_reader import QueueReader
 from penstock.broker.queue_shell import QueueShell
 from penstock.codec.record_batch import read_header
 from penstock.codec.records import Record, build_batch, seal_batch
@@ -217,3 +219,28 @@ async def test_neighbours_are_settled_together_and_judged_each(desk: QueueBroker
     assert await desk.delivery.settle(name, items) == [done, finished, done, done, finished, done]
     assert await desk.delivery.settle(name, items) == [finished] * 6
     assert shell_of(desk).queue("workers").finished_below == 6  # type: ignore[union-attr]
+
+
+async def test_one_message_does_not_make_all_who_wait_look_for_it(
+    desk: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    room = shell_of(desk).room(name.group)
+    waiting = [asyncio.ensure_future(desk.receive(name, 1, consumer=f"{n}", wait_ms=30_000)) for n in range(50)]
+    await until(lambda: len(room) == 50)
+    looks = 0
+    look = QueueReader.look
+
+    async def counted(*arguments: Any, **more: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await look(*arguments, **more)
+
+    monkeypatch.setattr(QueueReader, "look", counted)
+    for _ in range(10):
+        await desk.send("orders", [b"one"])
+    await until(lambda: sum(each.done() for each in waiting) == 10)
+    assert looks < 30, f"{looks} looks for ten messages"
+    await desk.send("orders", [b"more"] * 40)
+    assert sum(len(each) for each in await asyncio.wait_for(asyncio.gather(*waiting), 5)) == 50

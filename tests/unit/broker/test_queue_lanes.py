@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from penstock.codec.records import Record
 from penstock.domain.queue_commands import Act, MoveStart, Outcome
 from penstock.domain.queue_definition import QueueName, QueueOptions
 from penstock.domain.queue_values import Ordering
+from penstock.storage.lane_file import facts_of, read_lane_file
 from support.queue_broker import QueueBroker
 
 
@@ -179,20 +181,39 @@ async def test_a_start_that_is_moved_back_brings_all_lanes_back(desk: QueueBroke
 
 
 async def test_who_waits_gets_what_the_search_finds(desk: QueueBroker) -> None:
-    """The default lane is at its end; what is left lies behind in a lane that must be looked for."""
+    """The default lane is at its end; what is left lies far behind, and nobody remembers where."""
     await desk.topic("orders", segment_bytes="20000")
     name = await desk.queue("orders")
-    await backlog(desk, 2_000)
     await desk.send("orders", [urgent(b"someday", 0)])
-    await backlog(desk, 2_000)
-    index = index_of(desk)
-    taken: list[Message] = []
-    while index_of(desk) and shell_of(desk).queue("workers").cursor() < 4_001:  # type: ignore[union-attr]
-        messages = await desk.receive(name, 1_000)
-        taken += messages
-    assert await index.wait(10_000)
-    rest = await asyncio.wait_for(desk.receive(name, 10, wait_ms=5_000), 5) if len(taken) < 4_001 else []
-    assert len(taken) + len(rest) == 4_001
+    await backlog(desk, 4_000)
+    scans = desk.queues.lane_scans
+    async with scans.turn:
+        taken = [message for _ in range(4) for message in await desk.receive(name, 1_000)]
+        assert lane_values(taken, 4) == values(taken)
+        assert len(taken) == 4_000
+        waiting = asyncio.ensure_future(desk.receive(name, 10, wait_ms=20_000))
+        assert await desk.receive(name, 10) == []
+    assert values(await asyncio.wait_for(waiting, 10)) == [b"someday"]
+
+
+async def test_a_start_that_is_moved_during_a_look_hides_nothing(
+    desk: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"a", b"b", urgent(b"now"), *(b"%d" % each for each in range(20))])
+    assert values(await desk.receive(name, 2)) == [b"now", b"a"]
+    shell = shell_of(desk)
+    look = shell.reader.look
+
+    async def look_and_move(*arguments: Any, **more: Any) -> Any:
+        sight = await look(*arguments, **more)
+        monkeypatch.setattr(shell.reader, "look", look)
+        shell.decide("workers", MoveStart(1))
+        return sight
+
+    monkeypatch.setattr(shell.reader, "look", look_and_move)
+    assert values(await desk.receive(name, 3)) == [b"now", b"b", b"0"]
 
 
 async def test_peek_shows_what_is_open_in_every_lane(desk: QueueBroker) -> None:
@@ -300,6 +321,20 @@ async def test_side_files_go_with_their_segments(desk: QueueBroker) -> None:
     assert values(rest) == [b"%08d" % number for number in range(9_000, 10_000)]
 
 
+async def test_a_log_that_was_cut_is_searched_again(desk: QueueBroker) -> None:
+    await desk.topic("orders", segment_bytes="5000")
+    name = await desk.queue("orders")
+    await backlog(desk, 2_000)
+    await desk.receive(name, 1)
+    assert await index_of(desk).wait(10_000)
+    log = partition_of(desk).log
+    await asyncio.to_thread(desk.store.truncate_log, log, 1_000)
+    await backlog(desk, 500)
+    await desk.send("orders", [urgent(b"now")])
+    await backlog(desk, 500)
+    assert values(await desk.receive(name, 1)) == [b"now"]
+
+
 async def test_a_file_that_is_bad_is_made_again(desk: QueueBroker) -> None:
     await desk.topic("orders", segment_bytes="5000")
     name = await desk.queue("orders")
@@ -357,7 +392,9 @@ async def test_compaction_takes_messages_of_all_lanes(desk: QueueBroker) -> None
     desk.store.checkpoint_now(every_log=True)
     await desk.broker._upkeep.clean_logs()
     assert len(partition.log.segments) < before
-    assert len(side_files(desk)) <= len(partition.log.segments)
+    bases = {f"{segment.base_offset:020}.lanes": segment for segment in partition.log.segments}
+    assert set(side_files(desk)) <= set(bases)
+    assert all(read_lane_file(desk.files, facts_of(bases[file_name])) for file_name in side_files(desk))
     shell_of(desk).reader.forget()
     rest = await drain(desk, name)
     left = [record.value for record in await desk.log_of("orders")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator
 from random import Random
@@ -110,6 +111,19 @@ async def test_partitions_that_come_later_are_read_from_their_beginning(desk: Qu
     await desk.catalog.create_partitions("orders", 2)
     await desk.send("orders", [b"on the new one"], 1)
     assert values(await desk.receive(name, wait_ms=5_000)) == [b"on the new one"]
+
+
+async def test_who_waits_learns_of_a_new_partition(desk: QueueBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    waiting = asyncio.ensure_future(desk.receive(name, wait_ms=30_000))
+    (shell,) = desk.queues.loaded_shells()
+    async with asyncio.timeout(5):
+        while not len(shell.room("workers")):  # noqa: ASYNC110  a room tells nobody who enters it
+            await asyncio.sleep(0)
+    await desk.catalog.create_partitions("orders", 2)
+    await desk.send("orders", [b"on the new one"], 1)
+    assert values(await asyncio.wait_for(waiting, 5)) == [b"on the new one"]
 
 
 # Journals

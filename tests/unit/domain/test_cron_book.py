@@ -25,10 +25,8 @@ def define(desk: ScheduleDesk, expression: str = "* * * * *", missed: Missed = M
     assert desk.submit(DefineCron(desk.end, "nightly", expression, zone, missed)) == Done()
 
 
-def fired(desk: ScheduleDesk) -> list[int]:
-    """Minutes since the beginning, as far as they have become messages."""
-    start_ms = desk.now_ms - desk.now_ms % (24 * HOUR)
-    return [(record.due_ms - start_ms) // MINUTE for record in desk.records() if isinstance(record, Scheduled)]
+def fired_count(desk: ScheduleDesk) -> int:
+    return sum(isinstance(record, Scheduled) for record in desk.records())
 
 
 def test_schedule_makes_a_message_at_each_of_its_times(desk: ScheduleDesk) -> None:
@@ -72,12 +70,12 @@ def test_time_is_fired_once_wherever_the_crash_comes(desk: ScheduleDesk, row_cou
 def test_clock_that_is_put_back_fires_nothing_again(desk: ScheduleDesk) -> None:
     define(desk)
     desk.pass_time(5 * MINUTE)
-    before = len(fired(desk))
+    before = fired_count(desk)
     desk.now_ms -= 3 * MINUTE
     desk.pass_time(3 * MINUTE)
-    assert len(fired(desk)) == before
+    assert fired_count(desk) == before
     desk.pass_time(MINUTE)
-    assert len(fired(desk)) == before + 1
+    assert fired_count(desk) == before + 1
 
 
 @pytest.mark.parametrize(

@@ -369,3 +369,14 @@ def test_keys_tell_messages_from_other_rows() -> None:
     assert key_of(TransactionEnded(1, 0, True, 5)) is None
     assert read_entry_key(MOVE_KEY) is None
     assert read_entry_key(b"!cron/" + b"x" * 20) is None
+
+
+def test_file_that_a_checkpoint_does_not_name_is_never_written_to_again(desk: ScheduleDesk) -> None:
+    """Whoever finishes the checkpoint deletes it, and that may be later than the next message."""
+    desk.ring()
+    desk.submit(Cancel(desk.delay(30 * SECOND)))
+    stored = desk.schedule.checkpoint(desk.end).stored
+    assert stored.buckets == ()
+    desk.delay(30 * SECOND)
+    (write,) = desk.schedule.take_spill()
+    assert write.name.number >= stored.next_bucket
