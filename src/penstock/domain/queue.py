@@ -238,7 +238,7 @@ class Queue:
         return Wanted(room, cursors, min(ready, room))
 
     def has_gone_back(self, cursors: Iterable[tuple[int, int]]) -> bool:
-        """Since `wanted` the start was moved: what was found from those cursors on says nothing any more about the lanes
+        """Since `wanted` the start was moved: what was found from those cursors on says nothing any more about lanes
         that had one of their own, and must not be told."""
         own = self._state.cursors
         return any(own.get(lane, -1) < cursor for lane, cursor in cursors)

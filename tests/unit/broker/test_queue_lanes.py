@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker import queue_lanes
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_delivery import Message, ReceiptSettlement
 from penstock.broker.queue_lanes import LaneIndex
@@ -19,6 +20,13 @@ from penstock.domain.queue_definition import QueueName, QueueOptions
 from penstock.domain.queue_values import Ordering
 from penstock.storage.lane_file import facts_of, read_lane_file
 from support.queue_broker import QueueBroker
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look waits for the search, however busy the machine is."""
+    monkeypatch.setattr(queue_lanes, "FIRST_WAIT_MS", 20_000)
+    monkeypatch.setattr(queue_lanes, "WAIT_MS", 20_000)
 
 
 @pytest.fixture
@@ -180,8 +188,10 @@ async def test_a_start_that_is_moved_back_brings_all_lanes_back(desk: QueueBroke
     assert len(again) == 2_002
 
 
-async def test_who_waits_gets_what_the_search_finds(desk: QueueBroker) -> None:
+async def test_who_waits_gets_what_the_search_finds(desk: QueueBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default lane is at its end; what is left lies far behind, and nobody remembers where."""
+    monkeypatch.setattr(queue_lanes, "FIRST_WAIT_MS", 1)
+    monkeypatch.setattr(queue_lanes, "WAIT_MS", 1)
     await desk.topic("orders", segment_bytes="20000")
     name = await desk.queue("orders")
     await desk.send("orders", [urgent(b"someday", 0)])
@@ -332,7 +342,7 @@ async def test_a_log_that_was_cut_is_searched_again(desk: QueueBroker) -> None:
     await asyncio.to_thread(desk.store.truncate_log, log, 1_000)
     await backlog(desk, 500)
     await desk.send("orders", [urgent(b"now")])
-    await backlog(desk, 500)
+    await backlog(desk, 300)
     assert values(await desk.receive(name, 1)) == [b"now"]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 from aiokafka import AIOKafkaProducer
 
+from penstock.broker import queue_lanes
 from penstock.gateways.http_server import HttpServerConfig
 from support.conversation import ANY_PORT, running_node
 
@@ -15,7 +17,9 @@ async def receive(http: httpx.AsyncClient, count: int) -> list[str]:
     return [message["value"] for message in reply.json()["messages"]]
 
 
-async def test_urgent_messages_of_kafka_and_http_producers_come_first() -> None:
+async def test_urgent_messages_of_kafka_and_http_producers_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_lanes, "FIRST_WAIT_MS", 20_000)
+    monkeypatch.setattr(queue_lanes, "WAIT_MS", 20_000)
     async with running_node(http=HttpServerConfig(listen=ANY_PORT)) as node:
         await node.create_topic("orders", **{"segment.bytes": "100000"})
         producer = AIOKafkaProducer(bootstrap_servers=str(node.addresses["kafka"]), compression_type="gzip")
