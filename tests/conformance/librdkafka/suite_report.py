@@ -102,7 +102,7 @@ def render_list(catalogue: Sequence[SuiteTest], expected: dict[str, Expected]) -
     ]
     for need, title in _NEEDS.items():
         lines += _section(title, {name: listed for name, listed in always.items() if listed.need is need})
-    some = {name: listed for name, listed in sorted(expected.items()) if listed.group_protocol}
+    some = {name: listed for name, listed in sorted(expected.items()) if listed.group_protocol and name not in local}
     for protocol in sorted({listed.group_protocol for listed in some.values()}):
         members = {name: listed for name, listed in some.items() if listed.group_protocol == protocol}
         lines += _section(f"Only with `--group-protocol {protocol}`", members)

@@ -62,7 +62,7 @@ async def test_this_node_coordinates_groups(node: TalkingNode, talk: Conversatio
     ("key_type", "version", "code"),
     [
         (2, 5, ErrorCode.INVALID_REQUEST),
-        (2, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (2, 6, ErrorCode.INVALID_REQUEST),
         (3, 6, ErrorCode.INVALID_REQUEST),
     ],
 )
