@@ -38,7 +38,7 @@ def test_it_skips_without_maven(programs: Path) -> None:
 
 def test_it_skips_when_maven_central_is_out_of_reach(programs: Path) -> None:
     install(programs, "java")
-    install(programs, "mvn", "echo '[ERROR] Unknown host repo.maven.apache.org'; exit 1")
+    install(programs, "mvn", "echo '[ERROR] Unknown host repository.invalid'; exit 1")
     reason = str(find_jars())
     assert "cannot fetch" in reason
     assert "Unknown host" in reason
