@@ -31,7 +31,8 @@ def test_partitions_of_a_gone_member_move_at_once_and_others_read_on(tmp_path: P
     with NodeProcess(tmp_path / "node", environment=plan.environment) as node:
         left, killed = measure(msgspec.structs.replace(plan, bootstrap=node.kafka))
     for found in (left, killed):
-        assert found.moved_partitions == PARTITIONS // MEMBERS
+        # The second one had one more, if it was given one of the first one's.
+        assert found.moved_partitions in (PARTITIONS // MEMBERS, PARTITIONS // MEMBERS + 1)
         assert found.recovered_ms < RECOVERY_MS_MAX
         assert found.gaps_ms[-1] < GAP_MS_MAX
         # A classic leader may take the opportunity to balance.
