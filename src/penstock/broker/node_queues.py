@@ -81,6 +81,7 @@ class NodeQueues:
             producer_ids,
             find_target=self._dead_letter_target,
             is_gone=lambda topic_id: topics.by_id(topic_id) is None,
+            copies=lambda topic, group: self._options_of(QueueName(topic, group)).copies_dead_letters,
             tasks=tasks,
         )
         self.ages = QueueAges(clock)
@@ -166,7 +167,20 @@ class NodeQueues:
             shell = await self.shell(partition)
             queue = shell.queue(definition.name.group)
             if shell.is_loaded and (queue is None or not queue.is_open):
-                await shell.submit(definition.name.group, Open(_start_offset(definition, partition)))
+                await shell.submit(definition.name.group, Open(await self._start_offset(definition, partition)))
+
+    async def _start_offset(self, definition: QueueDefinition, partition: PartitionShell) -> int:
+        if partition.index >= definition.partition_count:
+            return 0  # added later: nobody has had a chance to read it
+        ago_ms = definition.options.start_ago_ms
+        if ago_ms is not None:
+            since_ms = definition.created_ms - ago_ms
+            found = await asyncio.to_thread(partition.offset_for_timestamp, since_ms)
+            # What cannot be looked up is looked at from its beginning: too much is better than too little.
+            if isinstance(found, ReadProblem):
+                return partition.log_start
+            return partition.readable_end if found is None else found.offset
+        return partition.readable_end if definition.options.start is Start.LATEST else partition.log_start
 
     # Shells
 
@@ -224,17 +238,18 @@ class NodeQueues:
         except JournalLostError as error:
             log.error("queues not available", topic=partition.topic, partition=partition.index, error=str(error))
 
-    def _config_of(self, name: QueueName) -> QueueConfig:
+    def _options_of(self, name: QueueName) -> QueueOptions:
         definition = self._queues.get(name)
-        return (definition.options if definition is not None else _DEFAULTS).machine_config()
+        return definition.options if definition is not None else _DEFAULTS
+
+    def _config_of(self, name: QueueName) -> QueueConfig:
+        return self._options_of(name).machine_config()
 
     # Dead letters
 
     async def _dead_letter_target(self, topic: str, group: str) -> ServedTopic | None:
         """Created when the first letter comes, with as many partitions as the topic it comes from."""
-        definition = self._queues.get(QueueName(topic, group))
-        options = definition.options if definition is not None else _DEFAULTS
-        name = options.dead_letters_of(topic)
+        name = self._options_of(QueueName(topic, group)).dead_letters_of(topic)
         origin = self.broker.topic(topic)
         if name is None or origin is None:
             return None
@@ -323,12 +338,6 @@ class NodeQueues:
                 await self._open_on(shell.partition.topic)
             except StoreUnavailableError as error:
                 log.warning("queues still not available", topic=shell.partition.topic, error=str(error))
-
-
-def _start_offset(definition: QueueDefinition, partition: PartitionShell) -> int:
-    if partition.index >= definition.partition_count:
-        return 0  # added later: nobody has had a chance to read it
-    return partition.readable_end if definition.options.start is Start.LATEST else partition.log_start
 
 
 __all__ = ["NoSuchTopic", "NodeQueues", "QueueUnavailable"]

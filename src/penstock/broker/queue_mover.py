@@ -58,6 +58,7 @@ class QueueMover:
         *,
         find_target: FindTarget,
         is_gone: Callable[[bytes], bool],
+        copies: Callable[[str, str], bool],
         tasks: TaskSupervisor,
     ) -> None:
         self._broker = broker
@@ -66,6 +67,8 @@ class QueueMover:
         self._find_target = find_target
         # Whether there is no topic of that id any more: one that is not served may be there all the same.
         self._is_gone = is_gone
+        # Topic and group: whether its letters hold the messages, or say only where they lie.
+        self._copies = copies
         self._tasks = tasks
         self._running: set[tuple[QueueShell, str]] = set()
         # Of queues whose last batch was too large for the target: how many messages the next one may hold.
@@ -240,7 +243,7 @@ class QueueMover:
                 if letter.failure.cause is Cause.MOVED:
                     is_home = (move.target_topic_id, move.target_partition) == _home_of(shell)
                     records.append(_moved(shell, letter, offset, record, is_home=is_home))
-                elif (shell, group) in self._bare:
+                elif (shell, group) in self._bare or not self._copies(origin.topic, group):
                     records.append(_bare(shell, letter, origin, offset, record))
                 else:
                     records.append(_dead(shell, letter, origin, offset, record))

@@ -58,6 +58,9 @@ class ConfigDefinition(msgspec.Struct, frozen=True):
     node_name: str | None = None
     # False: taken and shown so that tools made for Kafka work, but nothing in the broker looks at it yet.
     has_effect: bool = True
+    # A text beside the words of `allowed`: what it looks like, and what people are told of it.
+    pattern: str = ""
+    pattern_told: str = ""
 
     @property
     def described(self) -> str:
@@ -74,7 +77,7 @@ class ConfigDefinition(msgspec.Struct, frozen=True):
             return self._refused(text)
         if self.allowed:
             words = value if isinstance(value, tuple) else (value,)
-            if any(word not in self.allowed for word in words):
+            if any(word not in self.allowed and not self._fits_pattern(word) for word in words):
                 return self._refused(text)
         return value
 
@@ -83,7 +86,8 @@ class ConfigDefinition(msgspec.Struct, frozen=True):
         """What a legal value looks like, for the end of a sentence."""
         if self.allowed:
             one_or_more = "one or more of" if self.type is ConfigType.LIST else "one of"
-            return f"{one_or_more} {', '.join(self.allowed)}"
+            told = (*self.allowed, self.pattern_told) if self.pattern_told else self.allowed
+            return f"{one_or_more} {', '.join(told)}"
         match self.type:
             case ConfigType.BOOLEAN:
                 return "true or false"
@@ -107,6 +111,9 @@ class ConfigDefinition(msgspec.Struct, frozen=True):
         if self.highest is not None:
             return self.highest
         return LONG_MAX if self.type is ConfigType.LONG else INT_MAX
+
+    def _fits_pattern(self, word: object) -> bool:
+        return bool(self.pattern) and isinstance(word, str) and re.fullmatch(self.pattern, word) is not None
 
     def _within_bounds(self, value: float) -> bool:
         if isinstance(value, bool):

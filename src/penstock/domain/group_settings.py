@@ -7,10 +7,18 @@ documentation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType, ConfigValue
+
+BY_DURATION: Final = "by_duration:"
+# Without years and months, whose length nobody knows; something has to stand there.
+DURATION: Final = re.compile(
+    r"P(?=[0-9T])(?:([0-9]{1,6})D)?"
+    r"(?:T(?=[0-9])(?:([0-9]{1,8})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,10})(?:\.([0-9]{1,3})[0-9]*)?S)?)?"
+)
 
 _DEFINITION_LIST: Final = (
     ConfigDefinition(
@@ -23,7 +31,7 @@ _DEFINITION_LIST: Final = (
     ),
     ConfigDefinition(
         "errors.deadletterqueue.copy.record.enable", ConfigType.BOOLEAN, "true",
-        "Whether a dead letter holds the record itself. Here it always does.", has_effect=False,
+        "Whether a dead letter holds the key, the value and the headers of the record too.",
     ),
     ConfigDefinition(
         "errors.deadletterqueue.topic.name", ConfigType.STRING, "",
@@ -31,7 +39,8 @@ _DEFINITION_LIST: Final = (
     ),
     ConfigDefinition(
         "share.auto.offset.reset", ConfigType.STRING, "latest", "Where a share group starts that has no start yet.",
-        allowed=("latest", "earliest"),
+        allowed=("latest", "earliest"), pattern=f"{BY_DURATION}{DURATION.pattern}",
+        pattern_told="by_duration: and an ISO 8601 duration such as PT1H",
     ),
     ConfigDefinition(
         "share.delivery.count.limit", ConfigType.INT, "5", "How often a record is delivered before it is given up.",

@@ -47,7 +47,11 @@ class QueueOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     dead_letter_topic: str | None = None
     # What outlived its time to live becomes a dead letter too.
     keeps_expired: bool = False
+    # Kafka's share groups may want only headers there: the message itself is still in its topic.
+    copies_dead_letters: bool = True
     start: Start = Start.EARLIEST
+    # Instead of `start`: with what is no older than this when the queue is made.
+    start_ago_ms: int | None = None
     # Messages of aborted transactions, and of open ones, are not delivered.
     is_committed_only: bool = True
     # What doors remember with the queue, by their own names (SQS: attributes and tags).

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 
-from penstock.domain.group_settings import value_of
+from penstock.domain.group_settings import BY_DURATION, DURATION, value_of
 from penstock.domain.queue_definition import QueueOptions, Start
 from penstock.domain.share_group import ShareGroupConfig
 
@@ -23,10 +23,31 @@ def queue_options(overrides: Mapping[str, str]) -> QueueOptions:
         in_flight_max=_number("share.partition.max.record.locks", overrides),
         # Kafka's default is to have none.
         dead_letter_topic=str(value_of("errors.deadletterqueue.topic.name", overrides)),
-        start=Start(str(value_of("share.auto.offset.reset", overrides))),
+        **_start(str(value_of("share.auto.offset.reset", overrides))),
+        copies_dead_letters=bool(value_of("errors.deadletterqueue.copy.record.enable", overrides)),
         is_committed_only=value_of("share.isolation.level", overrides) == "read_committed",
         attributes={SHARE_ATTRIBUTE: "true"},
     )
+
+
+class _Where(TypedDict, total=False):
+    start: Start
+    start_ago_ms: int
+
+
+def _start(text: str) -> _Where:
+    if not text.startswith(BY_DURATION):
+        return {"start": Start(text)}
+    return {"start_ago_ms": duration_ms(text.removeprefix(BY_DURATION))}
+
+
+def duration_ms(text: str) -> int:
+    """Of a duration that was checked."""
+    found = DURATION.fullmatch(text)
+    assert found is not None, text
+    days, hours, minutes, seconds, fraction = (part or "0" for part in found.groups())
+    whole = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
+    return whole * 1000 + int(fraction.ljust(3, "0"))
 
 
 def lock_ms(overrides: Mapping[str, str]) -> int:

@@ -199,6 +199,27 @@ async def test_a_queue_that_starts_at_the_end_sees_only_what_comes(desk: QueueBr
     assert values(await desk.receive(name)) == [b"after"]
 
 
+async def test_a_queue_may_begin_with_what_is_young_enough(desk: QueueBroker) -> None:
+    await desk.topic("orders")
+    now_ms = desk.clock.now_ms()
+    for age_ms in (7_200_000, 1_800_000, 0):
+        await desk.send("orders", [Record(value=b"%d" % age_ms, timestamp_ms=now_ms - age_ms)])
+    name = await desk.queue("orders", options=QueueOptions(start_ago_ms=3_600_000))
+    assert values(await desk.receive(name)) == [b"1800000", b"0"]
+
+
+async def test_a_bare_dead_letter_says_where_its_message_lies(desk: QueueBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders", options=QueueOptions(copies_dead_letters=False))
+    await desk.send("orders", [Record(value=b"bad", key=b"k", timestamp_ms=1, headers=(("trace", b"1"),))])
+    await settle(desk, name, await desk.receive(name), Act.REJECT)
+    (letter,) = await dead_letters(desk, 1)
+    headers = dict(letter.headers)  # type: ignore[attr-defined]
+    assert (letter.key, letter.value) == (None, None)  # type: ignore[attr-defined]
+    assert "trace" not in headers
+    assert (headers["penstock-origin-topic"], headers["penstock-origin-offset"]) == (b"orders", b"0")
+
+
 async def test_purge_skips_what_is_there_and_keeps_it_in_the_log(desk: QueueBroker) -> None:
     await desk.topic("orders")
     name = await desk.queue("orders")

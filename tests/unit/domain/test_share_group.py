@@ -22,6 +22,7 @@ from penstock.domain.share_group import (
     ShareTick,
 )
 from penstock.domain.share_group_assignor import assign_share
+from penstock.domain.share_settings import duration_ms, queue_options
 
 
 def topic_id(name: str) -> bytes:
@@ -248,3 +249,21 @@ def check_even(
             sizes = [len(mine[each]) for each in readers]
             assert max(sizes) - min(sizes) <= 1
             assert sum(sizes) == max(len(readers), count)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("PT1H", 3_600_000), ("P2D", 172_800_000), ("P1DT2H3M4.5S", 93_784_500), ("PT0.007S", 7), ("PT90M", 5_400_000)],
+)
+def test_a_duration_is_read_as_it_is_written(text: str, milliseconds: int) -> None:
+    assert duration_ms(text) == milliseconds
+
+
+def test_a_group_may_begin_some_time_ago_and_want_bare_dead_letters() -> None:
+    options = queue_options(
+        {
+            "share.auto.offset.reset": "by_duration:PT1H",
+            "errors.deadletterqueue.copy.record.enable": "false",
+        }
+    )
+    assert (options.start_ago_ms, options.copies_dead_letters) == (3_600_000, False)
