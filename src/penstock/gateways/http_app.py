@@ -18,7 +18,7 @@ from penstock.broker.queue_redrive import Redrives
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.domain.access import Authorizer
 from penstock.gateways.http_dead_letters import DeadLetterRoutes
-from penstock.gateways.http_door import HttpDoor, json_response
+from penstock.gateways.http_door import Endpoint, HttpDoor, json_response
 from penstock.gateways.http_openapi import describe
 from penstock.gateways.http_problem import Problem, problem_response
 from penstock.gateways.http_queues import QueueRoutes
@@ -74,7 +74,7 @@ async def _openapi(_request: Request) -> Response:
     return json_response(describe())
 
 
-def _make_health(broker: Broker):  # type: ignore[no-untyped-def]
+def _make_health(broker: Broker) -> Endpoint:
     async def health(_request: Request) -> Response:
         if broker.is_healthy:
             return json_response({"status": "ok"})
