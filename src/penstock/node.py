@@ -28,6 +28,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.node_queues import NodeQueues
+from penstock.broker.parts import Parts
 from penstock.broker.publisher import Publisher
 from penstock.broker.queue_delivery import QueueDelivery
 from penstock.broker.queue_metrics import QueueCollector
@@ -98,16 +99,14 @@ class Node:
         keys = KeySpace()
         cluster_id = await ensure_cluster_id(metadata, keys, lambda: uuid.uuid4().bytes)
         self._address = msgspec.structs.replace(self._address, cluster_id=cluster_id)
+        parts = await self._open_parts(store, metadata, keys)
+        await self._open_http_door(parts)
+        await self._open_kafka_door(parts)
+        await self._register(NodeRegistry(metadata, keys))
+
+    async def _open_parts(self, store: LogStore, metadata: MetadataStore, keys: KeySpace) -> Parts:
         catalog = TopicCatalog(metadata, keys, clock=self._clock, new_topic_id=lambda: uuid.uuid4().bytes)
-        broker = Broker(
-            self._config.broker,
-            catalog=catalog,
-            store=store,
-            clock=self._clock,
-            tasks=self._tasks,
-            metrics=self._registry,
-            node_id=self._config.node.id,
-        )
+        broker = self._make_broker(catalog, store)
         groups = GroupCoordinator(broker, catalog, self._config.groups, clock=self._clock, tasks=self._tasks)
         producer_ids, markers = ProducerIds(metadata, keys), MarkerWriter(broker, groups)
         transactions = self._make_transactions(broker, catalog, producer_ids, markers)
@@ -119,21 +118,42 @@ class Node:
         await self._open_metrics_page(broker)
         readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
         self._undo.callback(readers.shutdown, wait=False)
-        queues = await self._open_queues(
-            broker, catalog, QueueCatalog(metadata, keys, clock=self._clock), producer_ids, readers
-        )
+        queue_catalog = QueueCatalog(metadata, keys, clock=self._clock)
+        queues = await self._open_queues(broker, catalog, queue_catalog, producer_ids, readers)
         delivery = QueueDelivery(queues)
         redrives = Redrives(queues, delivery, RedriveStore(metadata, keys), clock=self._clock, tasks=self._tasks)
         self._undo.push_async_callback(redrives.stop)
         await redrives.start()
         access = AccessCatalog(metadata, keys)
-        authorizer = await self._follow_access(access, broker)
-        await self._open_http_door(broker, catalog, queues, delivery, redrives, authorizer)
-        shares = ShareGroups(groups, queues, catalog, self._config.share_groups, tasks=self._tasks)
-        await self._open_kafka_door(
-            broker, catalog, producer_ids, groups, shares, transactions, markers, access, authorizer, readers
+        return Parts(
+            clock=self._clock,
+            tasks=self._tasks,
+            readers=readers,
+            broker=broker,
+            topics=catalog,
+            producer_ids=producer_ids,
+            publisher=Publisher(),
+            groups=groups,
+            transactions=transactions,
+            markers=markers,
+            queues=queues,
+            delivery=delivery,
+            redrives=redrives,
+            shares=ShareGroups(groups, queues, catalog, self._config.share_groups, tasks=self._tasks),
+            access=access,
+            authorizer=await self._follow_access(access, broker),
         )
-        await self._register(NodeRegistry(metadata, keys))
+
+    def _make_broker(self, catalog: TopicCatalog, store: LogStore) -> Broker:
+        return Broker(
+            self._config.broker,
+            catalog=catalog,
+            store=store,
+            clock=self._clock,
+            tasks=self._tasks,
+            metrics=self._registry,
+            node_id=self._config.node.id,
+        )
 
     async def _open_queues(
         self,
@@ -224,77 +244,34 @@ class Node:
         self._undo.push_async_callback(access.stop)
         return authorizer
 
-    async def _open_http_door(
-        self,
-        broker: Broker,
-        catalog: TopicCatalog,
-        queues: NodeQueues,
-        delivery: QueueDelivery,
-        redrives: Redrives,
-        authorizer: AclAuthorizer,
-    ) -> None:
+    async def _open_http_door(self, parts: Parts) -> None:
         config = self._config.http
         if config.listen in ("", OFF):
             return
         # Not before somebody wants it: Starlette takes a while to import.
         from penstock.gateways.http_app import make_http_app
 
-        application = make_http_app(
-            broker=broker,
-            topics=catalog,
-            queues=queues,
-            delivery=delivery,
-            redrives=redrives,
-            publisher=Publisher(),
-            authorizer=authorizer,
-            request_bytes_max=config.request_bytes_max,
-        )
+        application = make_http_app(parts, request_bytes_max=config.request_bytes_max)
         server = HttpServer(config, application, self._tasks)
         # In reverse: whoever waits for a message is woken, then what is at hand is answered.
         self._undo.push_async_callback(server.stop)
-        self._undo.callback(broker.wake_waiting)
+        self._undo.callback(parts.broker.wake_waiting)
         await _listen(server.start, config.listen, "http")
         self.addresses["http"] = f"{server.host}:{server.port}"
 
-    async def _open_kafka_door(
-        self,
-        broker: Broker,
-        catalog: TopicCatalog,
-        producer_ids: ProducerIds,
-        groups: GroupCoordinator,
-        shares: ShareGroups,
-        transactions: TransactionCoordinators,
-        markers: MarkerWriter,
-        access: AccessCatalog,
-        authorizer: AclAuthorizer,
-        readers: Executor,
-    ) -> None:
+    async def _open_kafka_door(self, parts: Parts) -> None:
         config = self._config.kafka
         if config.listen in ("", OFF):
             return
-        await shares.start()
-        handlers = make_handlers(
-            broker=broker,
-            catalog=catalog,
-            producer_ids=producer_ids,
-            groups=groups,
-            shares=shares,
-            transactions=transactions,
-            markers=markers,
-            access=access,
-            authorizer=authorizer,
-            clock=self._clock,
-            readers=readers,
-            address=lambda: self._address,
-            node_entries=self._node_entries(),
-        )
-        server = KafkaServer(config, handlers, self._tasks, partial(learn_route, broker))
+        await parts.shares.start()
+        handlers = make_handlers(parts, address=lambda: self._address, node_entries=self._node_entries())
+        server = KafkaServer(config, handlers, self._tasks, partial(learn_route, parts.broker))
         self._registry.register(KafkaDoorCollector(server))
         # In reverse: stop listening, wake the parked readers, send waiting members away, answer, close.
         self._undo.push_async_callback(server.drain)
-        self._undo.push_async_callback(groups.stop)
-        self._undo.push_async_callback(transactions.stop)
-        self._undo.callback(broker.wake_waiting)
+        self._undo.push_async_callback(parts.groups.stop)
+        self._undo.push_async_callback(parts.transactions.stop)
+        self._undo.callback(parts.broker.wake_waiting)
         self._undo.push_async_callback(server.stop_listening)
         await _listen(server.start, config.listen, "kafka")
         self.addresses["kafka"] = f"{server.host}:{server.port}"

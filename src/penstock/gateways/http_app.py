@@ -11,12 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 
 from penstock.broker.broker import Broker
-from penstock.broker.node_queues import NodeQueues
-from penstock.broker.publisher import Publisher
-from penstock.broker.queue_delivery import QueueDelivery
-from penstock.broker.queue_redrive import Redrives
-from penstock.cluster.topic_catalog import TopicCatalog
-from penstock.domain.access import Authorizer
+from penstock.broker.parts import Parts
 from penstock.gateways.http_dead_letters import DeadLetterRoutes
 from penstock.gateways.http_door import Endpoint, HttpDoor, json_response
 from penstock.gateways.http_openapi import describe
@@ -31,43 +26,25 @@ from penstock.gateways.sqs_queues import SqsQueues
 from penstock.gateways.sqs_tasks import SqsTasks
 
 
-def make_http_app(
-    *,
-    broker: Broker,
-    topics: TopicCatalog,
-    queues: NodeQueues,
-    delivery: QueueDelivery,
-    redrives: Redrives,
-    publisher: Publisher,
-    authorizer: Authorizer,
-    request_bytes_max: int,
-) -> Application:
-    door = HttpDoor(broker, authorizer, request_bytes_max=request_bytes_max)
+def make_http_app(parts: Parts, *, request_bytes_max: int) -> Application:
+    door = HttpDoor(parts.broker, parts.authorizer, request_bytes_max=request_bytes_max)
     # They are tried one after the other: those first that are asked for most.
     routes: list[BaseRoute] = [
-        *_sqs_routes(door, topics, queues, delivery, redrives, publisher),
-        *QueueRoutes(door, queues, delivery).routes(),
-        *TopicRoutes(door, publisher).routes(),
-        *DeadLetterRoutes(door, redrives).routes(),
+        *_sqs_routes(door, parts),
+        *QueueRoutes(door, parts.queues, parts.delivery).routes(),
+        *TopicRoutes(door, parts.publisher).routes(),
+        *DeadLetterRoutes(door, parts.redrives).routes(),
         Route("/openapi.json", _openapi, methods=["GET"]),
-        Route("/health", _make_health(broker), methods=["GET"]),
+        Route("/health", _make_health(parts.broker), methods=["GET"]),
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _on_http_error})
 
 
-def _sqs_routes(
-    door: HttpDoor,
-    topics: TopicCatalog,
-    queues: NodeQueues,
-    delivery: QueueDelivery,
-    redrives: Redrives,
-    publisher: Publisher,
-) -> list[Route]:
-    clock = door.broker.clock
-    sqs_queues = SqsQueues(queues, delivery, topics)
-    fifo = FifoGate(queues, publisher, clock)
-    sqs_messages = SqsMessages(door.broker, sqs_queues, delivery, publisher, fifo, clock)
-    return SqsDoor(door, sqs_queues, sqs_messages, SqsTasks(queues, redrives)).routes()
+def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:
+    sqs_queues = SqsQueues(parts.queues, parts.delivery, parts.topics)
+    fifo = FifoGate(parts.queues, parts.publisher, parts.clock)
+    sqs_messages = SqsMessages(parts.broker, sqs_queues, parts.delivery, parts.publisher, fifo, parts.clock)
+    return SqsDoor(door, sqs_queues, sqs_messages, SqsTasks(parts.queues, parts.redrives)).routes()
 
 
 async def _openapi(_request: Request) -> Response:

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from typing import Any, cast
 
-from penstock.base.clock import Clock
-from penstock.broker.broker import Broker
-from penstock.broker.group_coordinator import GroupCoordinator
-from penstock.broker.marker_writer import MarkerWriter
-from penstock.broker.share_groups import ShareGroups
-from penstock.broker.transaction_coordinators import TransactionCoordinators
-from penstock.cluster.access_catalog import AccessCatalog
-from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.topic_catalog import TopicCatalog
+from penstock.broker.parts import Parts
 from penstock.codec.wire import Request
 from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.codec.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -67,7 +58,6 @@ from penstock.codec.wire.messages.share_group_heartbeat import ShareGroupHeartbe
 from penstock.codec.wire.messages.sync_group import SyncGroupRequest
 from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest
-from penstock.domain.access import Authorizer
 from penstock.domain.config_change import ConfigEntry
 from penstock.domain.fetch_session import FetchSessions
 from penstock.gateways.kafka_acls import AclsHandler
@@ -97,30 +87,18 @@ HandlerTable = dict[type[Request], Callable[[Any, Any], Any]]
 
 
 def make_handlers(
-    *,
-    broker: Broker,
-    catalog: TopicCatalog,
-    producer_ids: ProducerIds,
-    groups: GroupCoordinator,
-    shares: ShareGroups,
-    transactions: TransactionCoordinators,
-    markers: MarkerWriter,
-    access: AccessCatalog,
-    authorizer: Authorizer,
-    clock: Clock,
-    readers: Executor,
-    address: Callable[[], NodeAddress],
-    node_entries: Sequence[ConfigEntry],
+    parts: Parts, *, address: Callable[[], NodeAddress], node_entries: Sequence[ConfigEntry]
 ) -> dict[int, Handler]:
+    broker, authorizer, transactions = parts.broker, parts.authorizer, parts.transactions
     node_id = address().node_id
     sessions = FetchSessions(lambda: secrets.randbits(31))
-    topics = TopicsHandler(broker, catalog, authorizer, node_id=node_id)
-    configs = ConfigsHandler(broker, catalog, authorizer, node_id=node_id, node_entries=node_entries)
-    offsets = OffsetsHandler(broker, authorizer, readers)
+    topics = TopicsHandler(broker, parts.topics, authorizer, node_id=node_id)
+    configs = ConfigsHandler(broker, parts.topics, authorizer, node_id=node_id, node_entries=node_entries)
+    offsets = OffsetsHandler(broker, authorizer, parts.readers)
     metadata = MetadataHandler(broker, authorizer, address)
     table: HandlerTable = {
         ProduceRequest: ProduceHandler(broker, authorizer, transactions).produce,
-        FetchRequest: FetchHandler(broker, authorizer, clock, sessions, readers).fetch,
+        FetchRequest: FetchHandler(broker, authorizer, parts.clock, sessions, parts.readers).fetch,
         ListOffsetsRequest: offsets.list_offsets,
         OffsetForLeaderEpochRequest: offsets.offset_for_leader_epoch,
         MetadataRequest: metadata.metadata,
@@ -134,22 +112,22 @@ def make_handlers(
         AlterConfigsRequest: configs.alter_configs,
         IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         DescribeLogDirsRequest: configs.describe_log_dirs,
-        InitProducerIdRequest: ProducersHandler(broker, producer_ids, transactions, authorizer).init_producer_id,
-        FindCoordinatorRequest: CoordinatorsHandler(groups, transactions, authorizer, address).find_coordinator,
-        **_group_handlers(broker, groups, shares, authorizer),
-        **_share_handlers(broker, shares, authorizer, clock),
-        **_transaction_handlers(broker, transactions, markers, groups, authorizer),
-        **_access_handlers(access, authorizer),
+        InitProducerIdRequest: ProducersHandler(broker, parts.producer_ids, transactions, authorizer).init_producer_id,
+        FindCoordinatorRequest: CoordinatorsHandler(parts.groups, transactions, authorizer, address).find_coordinator,
+        **_group_handlers(parts),
+        **_share_handlers(parts),
+        **_transaction_handlers(parts),
+        **_access_handlers(parts),
     }
     versions = ApiVersionsHandler([*(request.api_key for request in table), ApiVersionsRequest.api_key])
     table[ApiVersionsRequest] = versions.api_versions
     return {request.api_key: cast(Handler, handler) for request, handler in table.items()}
 
 
-def _share_handlers(broker: Broker, shares: ShareGroups, authorizer: Authorizer, clock: Clock) -> HandlerTable:
-    members = ShareGroupsHandler(broker, shares, authorizer)
-    messages = ShareFetchHandler(ShareDesk(broker, shares, authorizer), clock)
-    offsets = ShareOffsetsHandler(broker, shares, authorizer)
+def _share_handlers(parts: Parts) -> HandlerTable:
+    members = ShareGroupsHandler(parts.broker, parts.shares, parts.authorizer)
+    messages = ShareFetchHandler(ShareDesk(parts.broker, parts.shares, parts.authorizer), parts.clock)
+    offsets = ShareOffsetsHandler(parts.broker, parts.shares, parts.authorizer)
     return {
         ShareGroupHeartbeatRequest: members.share_group_heartbeat,
         ShareGroupDescribeRequest: members.share_group_describe,
@@ -161,12 +139,10 @@ def _share_handlers(broker: Broker, shares: ShareGroups, authorizer: Authorizer,
     }
 
 
-def _group_handlers(
-    broker: Broker, groups: GroupCoordinator, shares: ShareGroups, authorizer: Authorizer
-) -> HandlerTable:
-    members = GroupsHandler(groups, authorizer)
-    offsets = GroupOffsetsHandler(broker, groups, authorizer)
-    admin = GroupAdminHandler(broker, groups, shares, authorizer)
+def _group_handlers(parts: Parts) -> HandlerTable:
+    members = GroupsHandler(parts.groups, parts.authorizer)
+    offsets = GroupOffsetsHandler(parts.broker, parts.groups, parts.authorizer)
+    admin = GroupAdminHandler(parts.broker, parts.groups, parts.shares, parts.authorizer)
     return {
         JoinGroupRequest: members.join_group,
         SyncGroupRequest: members.sync_group,
@@ -183,16 +159,10 @@ def _group_handlers(
     }
 
 
-def _transaction_handlers(
-    broker: Broker,
-    transactions: TransactionCoordinators,
-    markers: MarkerWriter,
-    groups: GroupCoordinator,
-    authorizer: Authorizer,
-) -> HandlerTable:
-    producers = TransactionsHandler(broker, transactions, groups, authorizer)
-    offsets = TransactionOffsetsHandler(broker, transactions, groups, authorizer)
-    admin = TransactionsAdminHandler(broker, transactions, markers, authorizer)
+def _transaction_handlers(parts: Parts) -> HandlerTable:
+    producers = TransactionsHandler(parts.broker, parts.transactions, parts.groups, parts.authorizer)
+    offsets = TransactionOffsetsHandler(parts.broker, parts.transactions, parts.groups, parts.authorizer)
+    admin = TransactionsAdminHandler(parts.broker, parts.transactions, parts.markers, parts.authorizer)
     return {
         AddPartitionsToTxnRequest: producers.add_partitions_to_txn,
         AddOffsetsToTxnRequest: producers.add_offsets_to_txn,
@@ -205,8 +175,8 @@ def _transaction_handlers(
     }
 
 
-def _access_handlers(access: AccessCatalog, authorizer: Authorizer) -> HandlerTable:
-    acls, users = AclsHandler(access, authorizer), UsersHandler(access, authorizer)
+def _access_handlers(parts: Parts) -> HandlerTable:
+    acls, users = AclsHandler(parts.access, parts.authorizer), UsersHandler(parts.access, parts.authorizer)
     return {
         DescribeAclsRequest: acls.describe_acls,
         CreateAclsRequest: acls.create_acls,
