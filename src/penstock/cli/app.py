@@ -19,6 +19,7 @@ from penstock.cli import (
     dlq_commands,
     group_commands,
     log_commands,
+    mirror_commands,
     produce_command,
     queue_commands,
     topic_commands,
@@ -67,6 +68,7 @@ app.add_typer(group_commands.app, name="group")
 app.add_typer(queue_commands.app, name="queue")
 app.add_typer(dlq_commands.app, name="dlq")
 app.add_typer(transaction_commands.app, name="transaction")
+app.add_typer(mirror_commands.app, name="mirror")
 app.add_typer(log_commands.app, name="log")
 app.add_typer(bench_commands.app, name="bench")
 

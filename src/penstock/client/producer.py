@@ -46,6 +46,8 @@ Acks = Literal[-1, 0, 1]
 TopicPartition = tuple[str, int]
 
 RETRY_MS: Final = 100
+# The broker does not tell: acks=0, or a duplicate that it no longer remembers the place of.
+UNKNOWN_OFFSET: Final = -1
 # Sequence numbers wrap to 0 after this one, as the protocol says.
 SEQUENCE_MAX: Final = 0x7FFF_FFFF
 
@@ -95,7 +97,6 @@ class PartitionBatch(msgspec.Struct, frozen=True):
 
 class Acknowledged(msgspec.Struct, frozen=True):
     batch: PartitionBatch
-    # -1 when the broker does not tell: acks=0, or a duplicate that it no longer remembers the place of.
     base_offset: int
 
 
@@ -192,7 +193,7 @@ class Producer:
             connection = await self._client.connection_to(leader)
             if self._options.acks == 0:
                 await connection.post(self._request(group))
-                outcomes += [Acknowledged(batch, -1) for batch in group]
+                outcomes += [Acknowledged(batch, UNKNOWN_OFFSET) for batch in group]
             else:
                 replies.append((group, await self._send_to(connection, group)))
         for group, reply in replies:
@@ -253,5 +254,5 @@ def _outcome(batch: PartitionBatch, answer: PartitionProduceResponse | None) -> 
     if answer.error_code == 0:
         return Acknowledged(batch, answer.base_offset)
     if answer.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-        return Acknowledged(batch, -1)
+        return Acknowledged(batch, UNKNOWN_OFFSET)
     return Refused(batch, answer.error_code, answer.error_message)

@@ -27,7 +27,15 @@ from penstock.client.connection import Connection
 from penstock.client.coordinators import CoordinatorKind, find_coordinator
 from penstock.client.errors import BrokerError, ClientError, ProtocolMismatchError
 from penstock.client.patience import NOT_YET, ask_patiently
-from penstock.client.producer import Outcome, PartitionBatch, Producer, ProducerOptions, Refused
+from penstock.client.producer import (
+    UNKNOWN_OFFSET,
+    Acknowledged,
+    Outcome,
+    PartitionBatch,
+    Producer,
+    ProducerOptions,
+    Refused,
+)
 from penstock.codec.batch_rewrite import sign_transactional
 from penstock.codec.columns_write import sequence_after
 from penstock.codec.wire import ErrorCode
@@ -77,12 +85,15 @@ class TransactionalProducer:
         """Waits until a predecessor's transaction has ended, one way or the other."""
         await ask_patiently(self._init, patience_ms=self._patience_ms)
 
-    async def send(self, batches: Sequence[PartitionBatch]) -> None:
-        """At most one batch of a partition; calls for one partition take effect in their order. The data is signed in
-        place where it is a bytearray."""
+    async def send(self, batches: Sequence[PartitionBatch]) -> list[int]:
+        """The offset of each. At most one batch of a partition; calls for one partition take effect in their order. The
+        data is signed in place where it is a bytearray."""
+        offsets: list[int] = []
         for outcome in await self._sender.send(batches):
             if isinstance(outcome, Refused):
                 self._check(outcome.code, outcome.sentence())
+            offsets.append(outcome.base_offset if isinstance(outcome, Acknowledged) else UNKNOWN_OFFSET)
+        return offsets
 
     async def commit_offsets(self, group: str, offsets: Mapping[Place, int]) -> None:
         """The group's positions, valid once the transaction commits."""

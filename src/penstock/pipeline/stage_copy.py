@@ -133,7 +133,7 @@ class StageCopy:
         self._producer = producer
         self._missing = {(batch.stage_partition, batch.base_offset): batch for batch in staged}
         assert len(self._missing) == len(staged)
-        self._window = SendWindow[None]()
+        self._window = SendWindow[list[int]]()
 
     async def run(self) -> None:
         starts: dict[int, int] = {}
