@@ -1,8 +1,8 @@
 """One frozen `Config`, made of each layer's own section.
 
 Later wins: built-in defaults, then the file (TOML; YAML with the extra `yaml`), then the environment
-(`PENSTOCK_<SECTION>__<KEY>`, for instance PENSTOCK_KAFKA__LISTEN), then flags. A name that does not exist is an
-error, not a silence: a misspelt setting must not run with its default.
+(`PENSTOCK_<SECTION>__<KEY>`, for instance PENSTOCK_KAFKA__LISTEN; lists with commas, tables as JSON), then flags. A
+name that does not exist is an error, not a silence: a misspelt setting must not run with its default.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import msgspec
 
 from penstock.base.log_events import LogFormat, LogLevel
 from penstock.broker.broker_config import BrokerConfig
+from penstock.domain.acl import AccessSettings
 from penstock.domain.group_values import GroupConfig
 from penstock.domain.share_group import ShareGroupConfig
 from penstock.domain.transaction_rules import TransactionSettings
@@ -53,6 +54,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kafka: KafkaServerConfig = KafkaServerConfig()
     http: HttpServerConfig = HttpServerConfig()
     metrics: MetricsConfig = MetricsConfig()
+    access: AccessSettings = AccessSettings()
     broker: BrokerConfig = BrokerConfig()
     groups: GroupConfig = GroupConfig()
     share_groups: ShareGroupConfig = ShareGroupConfig()
@@ -107,8 +109,25 @@ def _from_environment(environment: Mapping[str, str]) -> Settings:
     for name in sorted(environment):
         section, separator, key = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")
         if name.startswith(ENVIRONMENT_PREFIX) and separator:
-            settings.setdefault(section.lower(), {})[key.lower()] = environment[name]
+            section, key = section.lower(), key.lower()
+            settings.setdefault(section, {})[key] = _parse_variable(name, environment[name], section, key)
     return settings
+
+
+def _parse_variable(name: str, text: str, section: str, key: str) -> Any:
+    """A list is written with commas, a table as JSON; msgspec reads the rest from text by itself."""
+    sections: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Config)}
+    fields = msgspec.structs.fields(sections[section]) if section in sections else ()
+    kind = next((get_origin(field.type) for field in fields if field.name == key), None)
+    if kind is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if kind is not dict:
+        return text
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.DecodeError:
+        # Without the text, which may hold passwords.
+        raise ConfigError(f'{name} is not a JSON object of texts, such as {{"name": "value"}}') from None
 
 
 def _merge(settings: Settings, more: Settings) -> None:

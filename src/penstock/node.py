@@ -9,6 +9,9 @@ Doors open last and close first: while one is open, everything below it works.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import os
+import secrets
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
@@ -25,15 +28,19 @@ from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
+from penstock.broker.delayed_batches import DelayedBatches
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.node_queues import NodeQueues
+from penstock.broker.node_schedules import NodeSchedules
 from penstock.broker.parts import Parts
 from penstock.broker.publisher import Publisher
 from penstock.broker.queue_delivery import QueueDelivery
 from penstock.broker.queue_metrics import QueueCollector
 from penstock.broker.queue_redrive import Redrives
+from penstock.broker.schedule_metrics import ScheduleCollector
 from penstock.broker.share_groups import ShareGroups
+from penstock.broker.trace_node import NodeTrace
 from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.broker.transaction_metrics import TransactionCollector
 from penstock.cluster.access_catalog import AccessCatalog, AccessChange, AclsChanged
@@ -49,12 +56,15 @@ from penstock.config import Config, ConfigError, split_address
 from penstock.domain.acl import AclAuthorizer
 from penstock.domain.config_change import ConfigEntry, node_entry
 from penstock.domain.config_definition import ConfigType
+from penstock.domain.sasl import OAUTHBEARER, PLAIN
 from penstock.domain.topic_config import validate
 from penstock.gateways.http_server import HttpServer
 from penstock.gateways.kafka_apis import make_handlers
 from penstock.gateways.kafka_metadata import NodeAddress
 from penstock.gateways.kafka_metrics import KafkaDoorCollector
 from penstock.gateways.kafka_produce_route import learn_route
+from penstock.gateways.kafka_sasl import SaslHandler, SaslSettings
+from penstock.gateways.kafka_sasl_users import SaslUsers
 from penstock.gateways.kafka_server import KafkaServer
 from penstock.gateways.metrics_page import MetricsPage
 from penstock.storage.files import DirectoryFiles, MemoryFiles
@@ -65,6 +75,9 @@ log = get_logger("node")
 OFF: Final = "off"
 # Cold reads wait for the disk, not for a core: a few threads keep it busy without crowding the loop.
 READER_THREADS: Final = 4
+# Half of the machine at the most: strangers that try passwords must leave something for everybody else.
+HASHER_THREADS: Final = max(1, (os.cpu_count() or 1) // 2)
+LOGIN_SECRET_BYTES: Final = 32
 
 
 class Node:
@@ -108,19 +121,24 @@ class Node:
         catalog = TopicCatalog(metadata, keys, clock=self._clock, new_topic_id=lambda: uuid.uuid4().bytes)
         broker = self._make_broker(catalog, store)
         groups = GroupCoordinator(broker, catalog, self._config.groups, clock=self._clock, tasks=self._tasks)
-        producer_ids, markers = ProducerIds(metadata, keys), MarkerWriter(broker, groups)
+        producer_ids = ProducerIds(metadata, keys)
+        readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
+        self._undo.callback(readers.shutdown, wait=False)
+        schedules = self._make_schedules(broker, catalog, producer_ids, readers)
+        delays = DelayedBatches(schedules, clock=self._clock)
+        markers = MarkerWriter(broker, groups, delays)
         transactions = self._make_transactions(broker, catalog, producer_ids, markers)
         self._undo.push_async_callback(broker.stop)
         self._undo.push_async_callback(self._tasks.stop)
+        self._undo.push_async_callback(schedules.stop)
         await broker.start()
+        await schedules.start()
         await groups.start()
         await transactions.start()
         await self._open_metrics_page(broker)
-        readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
-        self._undo.callback(readers.shutdown, wait=False)
         queue_catalog = QueueCatalog(metadata, keys, clock=self._clock)
         queues = await self._open_queues(broker, catalog, queue_catalog, producer_ids, readers)
-        delivery = QueueDelivery(queues)
+        delivery = QueueDelivery(queues, schedules)
         redrives = Redrives(queues, delivery, RedriveStore(metadata, keys), clock=self._clock, tasks=self._tasks)
         self._undo.push_async_callback(redrives.stop)
         await redrives.start()
@@ -132,14 +150,17 @@ class Node:
             broker=broker,
             topics=catalog,
             producer_ids=producer_ids,
-            publisher=Publisher(),
+            publisher=Publisher(schedules),
             groups=groups,
             transactions=transactions,
             markers=markers,
+            schedules=schedules,
+            delays=delays,
             queues=queues,
             delivery=delivery,
             redrives=redrives,
             shares=ShareGroups(groups, queues, catalog, self._config.share_groups, tasks=self._tasks),
+            trace=self._open_trace(broker, queues, groups, schedules, readers),
             access=access,
             authorizer=await self._follow_access(access, broker),
         )
@@ -177,6 +198,25 @@ class Node:
         await queues.start()
         return queues
 
+    def _make_schedules(
+        self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds, readers: Executor
+    ) -> NodeSchedules:
+        schedules = NodeSchedules(broker, catalog, producer_ids, readers=readers, clock=self._clock, tasks=self._tasks)
+        self._registry.register(ScheduleCollector(schedules))
+        return schedules
+
+    def _open_trace(
+        self,
+        broker: Broker,
+        queues: NodeQueues,
+        groups: GroupCoordinator,
+        schedules: NodeSchedules,
+        readers: Executor,
+    ) -> NodeTrace:
+        trace = NodeTrace(broker, queues, groups, schedules, readers=readers, clock=self._clock, tasks=self._tasks)
+        trace.start()
+        return trace
+
     def _make_transactions(
         self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds, markers: MarkerWriter
     ) -> TransactionCoordinators:
@@ -196,6 +236,12 @@ class Node:
         problems = validate(self._config.broker.topic_defaults)
         if problems:
             raise ConfigError(f"configuration: [broker] topic_defaults: {problems[0].reason}")
+        problem = self._config.kafka.check()
+        if problem is not None:
+            raise ConfigError(f"configuration: [kafka] {problem}")
+        nobody = [name for name in self._config.access.super_users if not name.partition(":")[2]]
+        if nobody:
+            raise ConfigError(f"configuration: [access] super_users: {nobody[0]!r} is not of the form User:NAME")
 
     async def _open_storage(self) -> LogStore:
         node = self._config.node
@@ -238,7 +284,7 @@ class Node:
         self.addresses["metrics"] = f"{page.host}:{page.port}"
 
     async def _follow_access(self, access: AccessCatalog, broker: Broker) -> AclAuthorizer:
-        authorizer = AclAuthorizer()
+        authorizer = AclAuthorizer(self._config.access)
         access.on_change(partial(_follow_rules, authorizer, broker))
         await access.start()
         self._undo.push_async_callback(access.stop)
@@ -264,8 +310,10 @@ class Node:
         if config.listen in ("", OFF):
             return
         await parts.shares.start()
-        handlers = make_handlers(parts, address=lambda: self._address, node_entries=self._node_entries())
-        server = KafkaServer(config, handlers, self._tasks, partial(learn_route, parts.broker))
+        sasl = await self._open_sasl(parts.access)
+        entries = self._node_entries()
+        handlers = make_handlers(parts, address=lambda: self._address, node_entries=entries, sasl=sasl)
+        server = KafkaServer(config, handlers, self._tasks, partial(learn_route, parts.broker), sasl)
         self._registry.register(KafkaDoorCollector(server))
         # In reverse: stop listening, wake the parked readers, send waiting members away, answer, close.
         self._undo.push_async_callback(server.drain)
@@ -279,6 +327,29 @@ class Node:
         if config.advertised:
             host, port = split_address(config.advertised, "kafka advertised")
         self._address = msgspec.structs.replace(self._address, host=host, port=port)
+
+    async def _open_sasl(self, access: AccessCatalog) -> SaslHandler:
+        config = self._config.kafka
+        settings = SaslSettings(config.sasl_mechanisms, config.reauthentication_ms_max, config.failed_login_delay_ms)
+        if not config.sasl_mechanisms:
+            return SaslHandler(None, settings, self._clock)
+        self._warn_of_open_doors()
+        hashers = ThreadPoolExecutor(HASHER_THREADS, thread_name_prefix="hasher")
+        self._undo.callback(hashers.shutdown, wait=False, cancel_futures=True)
+        secret = await access.ensure_login_secret(partial(secrets.token_bytes, LOGIN_SECRET_BYTES))
+        users = SaslUsers(access, secret=secret, configured=config.users, hashers=hashers)
+        await users.start()
+        return SaslHandler(users, settings, self._clock)
+
+    def _warn_of_open_doors(self) -> None:
+        kafka, http = self._config.kafka, self._config.http
+        host, _ = split_address(kafka.listen, "kafka")
+        if not is_loopback(host) and {PLAIN, OAUTHBEARER} & set(kafka.sasl_mechanisms):
+            log.warning("passwords and tokens travel in clear: there is no TLS yet", listen=kafka.listen)
+        if kafka.unsecured_tokens:
+            log.warning("tokens are believed without a signature", setting="kafka.unsecured_tokens")
+        if http.listen not in ("", OFF):
+            log.warning("the HTTP door asks nobody for a login: whoever reaches it is anonymous", listen=http.listen)
 
     async def _register(self, nodes: NodeRegistry) -> None:
         record = NodeRecord(
@@ -308,7 +379,22 @@ class Node:
         whole, long, truth = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
         settings = {
             "broker.id": (str(self._config.node.id), whole, "The id of this node."),
-            "listeners": (f"PLAINTEXT://{kafka.listen}", ConfigType.STRING, "Where the Kafka door listens."),
+            "listeners": (
+                f"{'SASL_PLAINTEXT' if kafka.sasl_mechanisms else 'PLAINTEXT'}://{kafka.listen}",
+                ConfigType.STRING,
+                "Where the Kafka door listens.",
+            ),
+            "sasl.enabled.mechanisms": (",".join(kafka.sasl_mechanisms), ConfigType.LIST, "How clients may log in."),
+            "connections.max.reauth.ms": (
+                str(kafka.reauthentication_ms_max),
+                long,
+                "After this a client has to log in again; 0: never.",
+            ),
+            "connection.failed.authentication.delay.ms": (
+                str(kafka.failed_login_delay_ms),
+                whole,
+                "How late a login is refused.",
+            ),
             "log.dirs": (self._config.node.data_dir, ConfigType.STRING, "Where the logs lie."),
             "auto.create.topics.enable": (
                 str(broker.auto_create_topics).lower(),
@@ -341,6 +427,13 @@ def _follow_rules(authorizer: AclAuthorizer, broker: Broker, change: AccessChang
         authorizer.replace(change.bindings)
         # What connections have remembered about who may write where holds no longer.
         broker.generation += 1
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def _listen(start: Callable[[str, int], Awaitable[None]], address: str, what: str) -> None:

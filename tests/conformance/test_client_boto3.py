@@ -170,7 +170,7 @@ def test_errors_are_the_ones_that_applications_catch(sqs: Any) -> None:
     for parameters, code in [
         ({"MessageBody": "x" * 1_048_577}, "InvalidParameterValue"),
         ({"MessageBody": "a\x00"}, "InvalidMessageContents"),
-        ({"MessageBody": "a", "DelaySeconds": 5}, "AWS.SimpleQueueService.UnsupportedOperation"),
+        ({"MessageBody": "a", "DelaySeconds": 901}, "InvalidParameterValue"),
         ({"MessageBody": ""}, "MissingParameter"),
     ]:
         with pytest.raises(ClientError) as error:

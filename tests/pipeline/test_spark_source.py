@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-pyspark_sql = pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
-
-from confluent_kafka import Producer  # noqa: E402
-from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
-
-from support.node_process import NodeProcess  # noqa: E402
+from support.node_process import NodeProcess
 
 SECONDS_MAX = 120
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    running = NodeProcess(tmp_path_factory.mktemp("node")).start()
-    yield running
-    running.terminate()
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # The workers of Spark must be this very Python, or they know nothing of us.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        pyspark_sql.SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+@pytest.fixture
+def node(spark_node: NodeProcess) -> NodeProcess:
+    return spark_node
 
 
 def fill(node: NodeProcess, topic: str, partitions: int, count: int, **settings: str) -> None:

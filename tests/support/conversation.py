@@ -25,12 +25,14 @@ from penstock.broker.broker import Broker
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.parts import Parts
 from penstock.broker.share_groups import ShareGroups
 from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.cluster.topic_catalog import Created, TopicCatalog
 from penstock.codec import wire
 from penstock.config import Config, NodeConfig
 from penstock.domain.access import Authorizer
+from penstock.domain.acl import AccessSettings
 from penstock.gateways.http_server import HttpServerConfig
 from penstock.gateways.kafka_server import KafkaServer, KafkaServerConfig
 from penstock.node import Node
@@ -134,20 +136,22 @@ class TalkingNode(Node):
     markers: MarkerWriter
     shares: ShareGroups
     server: KafkaServer
+    parts: Parts
 
-    async def _open_kafka_door(self, broker: Broker, catalog: TopicCatalog, *others: Any) -> None:
-        self.broker = broker
-        self.catalog = catalog
-        self.transactions = next(part for part in others if isinstance(part, TransactionCoordinators))
-        self.markers = next(part for part in others if isinstance(part, MarkerWriter))
-        self.shares = next(part for part in others if isinstance(part, ShareGroups))
+    async def _open_kafka_door(self, parts: Parts) -> None:
+        self.parts = parts
+        self.broker = parts.broker
+        self.catalog = parts.topics
+        self.transactions = parts.transactions
+        self.markers = parts.markers
+        self.shares = parts.shares
 
         def remember(*arguments: Any) -> KafkaServer:
             self.server = KafkaServer(*arguments)
             return self.server
 
         with patch.object(penstock.node, "KafkaServer", remember):
-            await super()._open_kafka_door(broker, catalog, *others)
+            await super()._open_kafka_door(parts)
 
     async def connect(self, *, client_id: str | None = "dialogue") -> Conversation:
         host, _, port = self.addresses["kafka"].rpartition(":")
@@ -181,6 +185,7 @@ async def running_node(
     http: HttpServerConfig | None = None,
     broker: BrokerConfig | None = None,
     storage: StorageConfig | None = None,
+    access: AccessSettings | None = None,
 ) -> AsyncIterator[TalkingNode]:
     """In memory, unless given a directory; `files` stands in for either."""
     config = Config(
@@ -189,6 +194,7 @@ async def running_node(
         http=http or HttpServerConfig(listen="off"),
         broker=broker or BrokerConfig(),
         storage=storage or StorageConfig(),
+        access=access or AccessSettings(),
     )
     node = TalkingNode(config, clock)
     with ExitStack() as stand_ins:
@@ -196,7 +202,7 @@ async def running_node(
             stand_ins.enter_context(patch.object(penstock.node, "MemoryFiles", lambda **_: files()))
             stand_ins.enter_context(patch.object(penstock.node, "DirectoryFiles", files))
         if authorizer is not None:
-            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda: authorizer))
+            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda _: authorizer))
         await node.start()
     try:
         yield node

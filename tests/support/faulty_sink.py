@@ -1,15 +1,20 @@
 """The Spark sink with faults on order, for tests: `format("penstock-faulty")` with `kafka.test.fault`.
 
-Each fault strikes once: a file in `kafka.test.directory` remembers it, over restarts too.
+Each fault strikes once: a file in `kafka.test.directory` remembers it, over restarts too, and says which process it was.
 
     raise-before   commit raises before it has done anything
     raise-after    commit raises after it has taken effect
     task           the first attempt of a task stages all of its rows and then raises
     worker         the first attempt of a task stages all of its rows and then dies with its process (SIGKILL)
-    gate           commit waits for the file `go` before it begins
-    hang-staged    commit never begins: all is staged, nothing is copied
-    hang-copied    commit never ends: all is copied, and the transaction is open
-    hang-committed commit has taken effect, and does not return
+    hang:POINT:N   batch N comes as far as the point and stays there until the file `go` is there, or it is killed
+
+Points, in the order in which a batch passes them:
+
+    staging        a task has staged some of its rows
+    staged         all tasks are done, the commit has not begun
+    copying        some rows are copied, in an open transaction
+    copied         all rows are copied and the fence is set, the transaction is open
+    committed      the commit has taken effect, and Spark does not know yet
 """
 
 from __future__ import annotations
@@ -18,16 +23,23 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark import TaskContext
+
 from penstock.client.transactional_producer import TransactionalProducer
+from penstock.pipeline import sink_batches
 from penstock.pipeline.spark_sink import StreamWriter
 from penstock.pipeline.spark_source import PenstockSource
+from penstock.pipeline.stage_write import StageWriter
 
 SECONDS_MAX: Final = 120
 STRUCK: Final = "struck"
 GO: Final = "go"
+# So that a task stages more than once.
+CHUNK_ROWS_MAX: Final = 100
 
 
 class FaultySource(PenstockSource):
@@ -43,10 +55,18 @@ class FaultySource(PenstockSource):
 class FaultyWriter(StreamWriter):
     def __init__(self, options: Any, fault: str, directory: str) -> None:
         super().__init__(options)
-        self._fault = fault
+        name, _, rest = fault.partition(":")
+        self._fault = name
+        self._point, _, batch = rest.partition(":")
+        self._batch = int(batch or 0)
         self._directory = directory
 
     def write(self, iterator: Iterator[Any]) -> Any:
+        context = TaskContext.get()
+        batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+        if self._point == "staging" and batch == str(self._batch):
+            with self._patched(StageWriter, "write", self._staging), _small_chunks():
+                return super().write(iterator)
         staged = super().write(iterator)
         if self._fault == "task" and self._strike():
             raise RuntimeError("a fault on order: the task")
@@ -55,50 +75,90 @@ class FaultyWriter(StreamWriter):
         return staged
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803  Spark's name
-        strikes = self._fault not in ("task", "worker") and (self._fault == "hang-copied" or self._strike())
-        if not strikes:
+        if self._fault == "raise-before" and self._strike():
+            raise RuntimeError("a fault on order: before the commit")
+        if self._fault != "hang" or batchId != self._batch:
             super().commit(messages, batchId)
-            return
-        match self._fault:
-            case "raise-before":
-                raise RuntimeError("a fault on order: before the commit")
-            case "raise-after":
-                super().commit(messages, batchId)
-                raise RuntimeError("a fault on order: after the commit")
-            case "gate":
-                self._wait_for_go()
-                super().commit(messages, batchId)
-            case "hang-staged":
-                self._wait_for_go()
-            case "hang-committed":
-                super().commit(messages, batchId)
-                self._wait_for_go()
-            case "hang-copied":
-                self._hang_before_end()
-                super().commit(messages, batchId)
-            case _:
-                raise AssertionError(self._fault)
+        else:
+            self._commit_and_hang(messages, batchId)
+        if self._fault == "raise-after" and self._strike():
+            raise RuntimeError("a fault on order: after the commit")
 
-    def _hang_before_end(self) -> None:
-        true_commit = TransactionalProducer.commit
+    def _commit_and_hang(self, messages: Any, batch_id: int) -> None:
+        if self._point == "staged":
+            self._hang()
+        with (
+            self._patched(TransactionalProducer, "send", self._copying),
+            self._patched(TransactionalProducer, "commit", self._copied),
+        ):
+            super().commit(messages, batch_id)
+        if self._point == "committed":
+            self._hang()
 
+    # the points
+
+    def _staging(self, true_write: Any) -> Any:
+        async def write(writer: StageWriter, batches: Any) -> None:
+            await true_write(writer, batches)
+            # Durable, as the point says.
+            await writer.finish()
+            self._hang()
+
+        return write
+
+    def _copying(self, true_send: Any) -> Any:
+        async def send(producer: TransactionalProducer, batches: Any) -> Any:
+            sent = await true_send(producer, batches)
+            if self._point == "copying":
+                self._hang()
+            return sent
+
+        return send
+
+    def _copied(self, true_commit: Any) -> Any:
         async def commit(producer: TransactionalProducer) -> None:
-            if self._strike():
-                self._wait_for_go()
+            if self._point == "copied":
+                self._hang()
             await true_commit(producer)
 
-        TransactionalProducer.commit = commit  # type: ignore[assignment,method-assign]
+        return commit
+
+    @contextmanager
+    def _patched(self, owner: type, name: str, make: Any) -> Iterator[None]:
+        """Spark uses a worker's process again, also for other queries."""
+        true_method = getattr(owner, name)
+        setattr(owner, name, make(true_method))
+        try:
+            yield
+        finally:
+            setattr(owner, name, true_method)
 
     def _strike(self) -> bool:
         """True the first time."""
+        path = Path(self._directory) / STRUCK
+        mine = path.with_name(f"{STRUCK}-{os.getpid()}-{time.monotonic_ns()}")
+        mine.write_text(str(os.getpid()))
         try:
-            (Path(self._directory) / STRUCK).touch(exist_ok=False)
+            # Not seen before it says who it was.
+            os.link(mine, path)
         except FileExistsError:
             return False
         return True
 
-    def _wait_for_go(self) -> None:
+    def _hang(self) -> None:
+        if not self._strike():
+            return
         deadline = time.monotonic() + SECONDS_MAX
         while not (Path(self._directory) / GO).exists():
             assert time.monotonic() < deadline, "nobody let it go"
             time.sleep(0.01)
+
+
+@contextmanager
+def _small_chunks() -> Iterator[None]:
+    true_size = sink_batches.CHUNK_ROWS_MAX
+    sink_batches.CHUNK_ROWS_MAX = CHUNK_ROWS_MAX  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        sink_batches.CHUNK_ROWS_MAX = true_size  # type: ignore[misc]

@@ -12,25 +12,15 @@ from typing import Any, Final
 SECONDS_MAX: Final = 120
 
 
-def make_spark() -> Any:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # The workers of Spark must be this very Python, or they know nothing of us.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def make_spark(master: str = "local[2,3]") -> Any:
     import pyspark.cloudpickle
-    import pyspark.sql
 
+    from penstock.pipeline.spark_session import open_session
     from support import faulty_sink
 
     # Its workers do not have the tests on their path.
-    pyspark.cloudpickle.register_pickle_by_value(faulty_sink)
-    spark = (
-        pyspark.sql.SparkSession.builder.master("local[2,3]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    pyspark.cloudpickle.register_pickle_by_value(faulty_sink)  # type: ignore[no-untyped-call]
+    spark = open_session("penstock-tests", master=master, conf={"spark.driver.memory": "1g"})
     spark.dataSource.register(faulty_sink.FaultySource)
     return spark
 
@@ -43,9 +33,12 @@ def start_query(spark: Any, bootstrap: str, source: str, target: str, directory:
         .option("subscribe", source)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "1000")
+        .option("includeHeaders", "true")
         .load()
     )
-    writer = frame.selectExpr("key", "value").writeStream.format("penstock-faulty")
+    # Several pieces to a task, so that one can be stopped between two of them.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    writer = frame.selectExpr("key", "value", "headers").writeStream.format("penstock-faulty")
     return (
         writer.option("kafka.bootstrap.servers", bootstrap)
         .option("topic", target)

@@ -15,6 +15,7 @@ from penstock.base.clock import ManualClock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.append_outcome import Appended, AppendOutcome, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.delayed_batches import DelayedBatches
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.partition_config import log_config
 from penstock.broker.partition_shell import PartitionShell
@@ -86,6 +87,13 @@ class DeskGroups:
         return self.is_there
 
 
+class DeskSchedules:
+    """Nothing was ever delayed here."""
+
+    async def end_transaction(self, _partition: PartitionShell, **_end: object) -> bool:
+        return True
+
+
 class TransactionDesk:
     def __init__(self, *, durability: str = "fsync", settings: TransactionSettings | None = None) -> None:
         self.files = FaultyFiles()
@@ -122,7 +130,9 @@ class TransactionDesk:
         self.shell = TransactionShell(
             journal,
             settings=self._settings,
-            markers=MarkerWriter(cast(Any, self), cast(Any, self.groups)),
+            markers=MarkerWriter(
+                cast(Any, self), cast(Any, self.groups), DelayedBatches(cast(Any, DeskSchedules()), clock=self.clock)
+            ),
             clock=self.clock,
             steady=self.clock,
             tasks=self.tasks,

@@ -63,4 +63,10 @@ class VerificationNeeded(msgspec.Struct, frozen=True):
     header: BatchHeader
 
 
+class DelayPossible(msgspec.Struct, frozen=True):
+    """Nothing was written: some of the records may have to be delivered later (`DelayedBatches` goes on from here)."""
+
+    header: BatchHeader
+
+
 AppendOutcome = Appended | AppendRefused | VerificationNeeded

@@ -153,6 +153,12 @@ class Broker:
             self._companions[key] = opened
         return self._companions[key]
 
+    def has_companion(self, partition: PartitionShell, kind: CompanionKind) -> bool:
+        """Whether there is anything in it, or ever was since the start."""
+        topic_id = partition.log.home.topic_id
+        key = (topic_id, partition.index, kind)
+        return key in self._companions or self._store.has_log(companion_id(topic_id, kind), partition.index)
+
     @property
     def is_healthy(self) -> bool:
         return not self._store.is_full and not any(shell.is_offline for shell in self.shells())

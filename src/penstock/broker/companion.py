@@ -16,17 +16,32 @@ from penstock.broker.partition_shell import PartitionShell
 from penstock.domain.topic_config import make_topic_config
 from penstock.storage.log_store import LogStore
 
-# A decision is one batch, and a snapshot of a queue with a million messages in flight is one record.
-_OVERRIDES: Final = {
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "segment.bytes": str(16 * 1024 * 1024),
-    "max.message.bytes": str(64 * 1024 * 1024),
-}
-
 
 class CompanionKind(StrEnum):
     QUEUES = "queues"
+    SCHEDULE = "schedule"
+
+
+# What is over is kept so long for whoever traces a message.
+TRACED_MS: Final = 24 * 3_600_000
+
+_OVERRIDES: Final = {
+    # A decision is one batch, and a snapshot of a queue with a million messages in flight is one record.
+    CompanionKind.QUEUES: {
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "segment.bytes": str(16 * 1024 * 1024),
+        "max.message.bytes": str(64 * 1024 * 1024),
+    },
+    # Never cut by age or size: a message waits for as long as it was told to.
+    CompanionKind.SCHEDULE: {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": str(TRACED_MS),
+        "delete.retention.ms": str(TRACED_MS),
+        "segment.bytes": str(64 * 1024 * 1024),
+        "segment.ms": str(TRACED_MS),
+    },
+}
 
 
 def companion_id(topic_id: bytes, kind: CompanionKind) -> bytes:
@@ -36,7 +51,7 @@ def companion_id(topic_id: bytes, kind: CompanionKind) -> bytes:
 
 def open_companion(partition: PartitionShell, kind: CompanionKind, *, store: LogStore, clock: Clock) -> PartitionShell:
     """Blocking if there is anything on disk."""
-    config = make_topic_config(_OVERRIDES, {})
+    config = make_topic_config(_OVERRIDES[kind], {})
     home = partition.log.home
     name = f"{partition.topic}.{kind}"
     log = store.open_log(name, companion_id(home.topic_id, kind), partition.index, log_config(config))

@@ -36,6 +36,7 @@ from penstock.domain.group_commands import (
     Refused,
 )
 from penstock.domain.group_description import NO_GROUP, GroupDescription
+from penstock.domain.group_records import OffsetStored
 from penstock.domain.group_values import GroupConfig, GroupError
 from penstock.domain.share_group import ShareGroup, ShareGroupConfig
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
@@ -264,6 +265,12 @@ class GroupCoordinator:
                 return listed
             found += listed
         return found
+
+    async def positions_in(self, topic: str, partition: int) -> list[tuple[str, OffsetStored, GroupDescription]]:
+        """Every group with a committed position there; none while groups are not available."""
+        if not self.has_any() or not await self.ready():
+            return []
+        return [found for shell in self._shells for found in await shell.positions_in(topic, partition)]
 
     def has_any(self) -> bool:
         """False: no group was ever asked for. Looking must not create the internal topic."""

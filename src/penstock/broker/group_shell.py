@@ -51,6 +51,8 @@ log = get_logger("groups")
 
 # What is answered also while nothing can be stored.
 READING: Final = (FetchOffsets, Heartbeat)
+# Groups that are looked at before others may use the loop: a millisecond.
+POSITIONS_AT_ONCE: Final = 1_000
 # What a sweep takes of the loop at a time.
 SWEEP_MS_MAX: Final = 2
 
@@ -207,6 +209,18 @@ class GroupShell:
 
     def group_ids(self) -> list[str]:
         return list(self._table)
+
+    async def positions_in(self, topic: str, partition: int) -> list[tuple[str, OffsetStored, GroupDescription]]:
+        """Groups with a position in a partition, and how they are; others get their turn meanwhile."""
+        found: list[tuple[str, OffsetStored, GroupDescription]] = []
+        for number, group_id in enumerate(self.group_ids()):
+            group = self._table.get(group_id)
+            stored = None if group is None else group.offsets.get(topic, partition)
+            if stored is not None:
+                found.append((group_id, stored, describe(group)))
+            if number % POSITIONS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return found
 
     def snapshot_of(self, group_id: str) -> list[GroupRecord]:
         """Records that rebuild the group as it is now."""

@@ -1,7 +1,8 @@
 """Markers: the end of a transaction, told to one of its partitions.
 
 A partition of `__consumer_offsets` is told through its groups' coordinator, which makes the pending positions count or
-forgets them; any other gets a control batch. Both are durable when `write` returns WRITTEN, and both may be told again.
+forgets them; any other gets a control batch, and before it its schedule, where delayed records of the transaction wait
+for its end. All are durable when `write` returns WRITTEN, and all may be told again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 from penstock.broker.append_outcome import AppendRefused, Refusal
 from penstock.broker.broker import Broker
+from penstock.broker.delayed_batches import DelayedBatches
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
 from penstock.domain.transaction_state import VERSION_ONE
@@ -35,9 +37,10 @@ _REFUSED: Final = {
 
 
 class MarkerWriter:
-    def __init__(self, broker: Broker, groups: GroupCoordinator) -> None:
+    def __init__(self, broker: Broker, groups: GroupCoordinator, delays: DelayedBatches) -> None:
         self._broker = broker
         self._groups = groups
+        self._delays = delays
 
     async def write(
         self,
@@ -64,14 +67,26 @@ class MarkerWriter:
                 version=version,
             )
             return MarkerOutcome.WRITTEN if is_told else MarkerOutcome.UNAVAILABLE
-        # Written before the first await: markers of one moment share a turn of the disk.
-        outcome = shell.write_marker(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            is_commit=is_commit,
-            version=version,
+        refused = shell.refuse_marker(
+            producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, version=version
         )
+        if isinstance(refused, AppendRefused):
+            return _REFUSED.get(refused.refusal, MarkerOutcome.UNAVAILABLE)
+        # Also where the marker is there already: after a crash the schedule may hold records of a transaction of which
+        # the log has nothing.
+        async with self._delays.ending(
+            shell, producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit
+        ) as is_ended:
+            if not is_ended:
+                return MarkerOutcome.UNAVAILABLE
+            # Where nothing is delayed nobody has waited up to here: markers of one moment share a turn of the disk.
+            outcome = shell.write_marker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                is_commit=is_commit,
+                version=version,
+            )
         if isinstance(outcome, AppendRefused):
             return _REFUSED.get(outcome.refusal, MarkerOutcome.UNAVAILABLE)
         if outcome.turn is not None and shell.log in await outcome.turn.wait():

@@ -150,6 +150,11 @@ class NodeQueues:
     async def change(self, name: QueueName, change: Callable[[QueueOptions], QueueOptions]) -> QueueDefinition | None:
         return None if self.get(name) is None else await self._queues.change(name, change)
 
+    async def hide(self, name: QueueName, hidden_below: tuple[int, ...]) -> None:
+        """What is pending in the topic's schedules below these places is not for this queue, by partition."""
+        if self.get(name) is not None:
+            await self._queues.hide(name, hidden_below)
+
     async def delete(self, name: QueueName) -> bool:
         """Its messages stay in the topic; what it knew of them is gone."""
         if self.get(name) is None:

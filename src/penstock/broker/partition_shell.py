@@ -16,7 +16,14 @@ from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.broker.append_outcome import Appended, AppendOutcome, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.append_outcome import (
+    Appended,
+    AppendOutcome,
+    AppendRefused,
+    DelayPossible,
+    Refusal,
+    VerificationNeeded,
+)
 from penstock.broker.batch_refusals import (
     CODEC_LAST,
     refuse_batch,
@@ -25,17 +32,12 @@ from penstock.broker.batch_refusals import (
     refuse_unreadable,
     refuse_unsequenced,
 )
+from penstock.broker.delivery_search import DeliverySearch
 from penstock.broker.partition_config import log_config
-from penstock.broker.partition_read import (
-    EMPTY_READ,
-    PartitionRead,
-    ReadProblem,
-    first_offset_of,
-    next_offset_of,
-    problem_of,
-)
+from penstock.broker.partition_read import PartitionRead, ReadProblem, problem_of
+from penstock.broker.partition_reads import PartitionReads
 from penstock.broker.waiting import WaitingRoom
-from penstock.codec.batch_rewrite import begins_without_records, header_of, skip_empty_batches
+from penstock.codec.batch_rewrite import header_of
 from penstock.codec.control_batch import EndMarker, build_marker
 from penstock.codec.record_batch import (
     ATTRIBUTE_TRANSACTIONAL,
@@ -47,18 +49,18 @@ from penstock.codec.record_batch import (
     patch,
     patch_log_append_time,
 )
-from penstock.domain.aborted_index import AbortedTransaction
 from penstock.domain.config_definition import LONG_MAX
 from penstock.domain.producer_sequence import Accept, Duplicate
 from penstock.domain.topic_config import TopicConfig
-from penstock.domain.transaction_partition import Admitted, MarkerStored, WriteMarker
+from penstock.domain.topic_rules import is_internal
+from penstock.domain.transaction_partition import Admitted, MarkerStored, NotVerified, WriteMarker
 from penstock.domain.transaction_partition import VerificationNeeded as MustVerify
 from penstock.domain.transaction_verification import NO_GUARD
 from penstock.storage.group_commit import Turn
 from penstock.storage.log_recovery import RecoveredLog
+from penstock.storage.log_refusals import refusal_of
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
-from penstock.storage.read_plan import ReadPlan
 from penstock.storage.storage_errors import Damage, Damaged, DiskFullError, Offline, StorageError
 from penstock.storage.time_lookup import TimestampOffset
 
@@ -78,9 +80,11 @@ class PartitionShell:
         "_has_transactions",
         "_is_compacted",
         "_is_synced",
+        "_reads",
         "_store",
         "_sync_alarm",
         "_turn",
+        "delivery_search",
         "has_lost",
         "index",
         "is_closed",
@@ -98,6 +102,7 @@ class PartitionShell:
         self.log = log
         self.leader_epoch = LEADER_EPOCH
         self.readers = WaitingRoom()
+        self._reads = PartitionReads(log)
         self._store = store
         self._clock = clock
         # The last turn of the disk that an append of ours joined.
@@ -108,6 +113,8 @@ class PartitionShell:
         self.is_closed = False
         # Whether the log may know of any.
         self._has_transactions = len(log.transactions) > 0
+        # None where clients keep what they take back later: a stage of Spark's is no place to wait in.
+        self.delivery_search = None if is_internal(topic) else DeliverySearch(topic, index, clock=clock)
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -120,6 +127,8 @@ class PartitionShell:
         is_unlimited = config.message_timestamp_before_max_ms == LONG_MAX
         self._before_ms_max = LONG_MAX if is_unlimited else -LONG_MAX
         self._is_compacted = config.is_compacted
+        if self.delivery_search is not None:
+            self.delivery_search.is_on = config.penstock_delivery_headers
         self.log.config = log_config(config)
 
     @property
@@ -142,7 +151,18 @@ class PartitionShell:
     # Append
 
     def append(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome:
-        """One batch, as a client sent it. It is patched in place and written before this returns."""
+        """One batch. It is patched in place and written before this returns."""
+        outcome = self._take(records, guard, None)
+        assert not isinstance(outcome, DelayPossible), "nobody has looked for delays"
+        return outcome
+
+    def produce(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome | DelayPossible:
+        """The same for a batch of a Kafka producer, whose records may say when they are to be delivered."""
+        return self._take(records, guard, self.delivery_search)
+
+    def _take(
+        self, records: memoryview | None, guard: int, search: DeliverySearch | None
+    ) -> AppendOutcome | DelayPossible:
         if records is None:
             return AppendRefused(Refusal.INVALID, "the request holds no batch")
         header = check_batch(records)
@@ -156,31 +176,61 @@ class PartitionShell:
             refused = refuse_keyless(records, header)
             if refused is not None:
                 return refused
-        log = self.log
         if header.producer_id >= 0:
-            if header.base_sequence < 0 or header.producer_epoch < 0:
-                return refuse_unsequenced(header)
-            must_verify = False
-            # Where no transaction ever was, an ordinary batch has nothing to ask about them.
-            if header.attributes & ATTRIBUTE_TRANSACTIONAL or self._has_transactions:
-                self._has_transactions = True
-                admission = log.transactions.check(header, guard=guard)
-                must_verify = isinstance(admission, MustVerify)
-                if not isinstance(admission, Admitted | MustVerify):
-                    return refuse_producer(admission)
-            verdict = log.producers.check(header)
-            if isinstance(verdict, Duplicate):
-                return self._repeat(verdict)
-            if not isinstance(verdict, Accept):
-                return refuse_producer(verdict)
-            if must_verify:
-                return VerificationNeeded(header)
+            answer = self.check_producer(header, guard=guard)
+            if answer is not None:
+                return answer
+        if search is not None and search.may_delay(records, header):
+            return DelayPossible(header)
+        return self._write(records, header)
+
+    def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD) -> AppendOutcome | None:
+        """What is to be answered to a producer with an id instead of writing; None: its batch may be written."""
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            return refuse_unsequenced(header)
+        log = self.log
+        must_verify = False
+        # Where no transaction ever was, an ordinary batch has nothing to ask about them.
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL or self._has_transactions:
+            self._has_transactions = True
+            admission = log.transactions.check(header, guard=guard)
+            must_verify = isinstance(admission, MustVerify)
+            if not isinstance(admission, Admitted | MustVerify):
+                return refuse_producer(admission)
+        verdict = log.producers.check(header)
+        if isinstance(verdict, Duplicate):
+            return self._repeat(verdict)
+        if not isinstance(verdict, Accept):
+            return refuse_producer(verdict)
+        return VerificationNeeded(header) if must_verify else None
+
+    def append_checked(self, records: memoryview, *, guard: int = NO_GUARD) -> Appended | AppendRefused:
+        """A batch of `produce` that had to wait, with or without holes. What else its producer has done meanwhile
+        counts, and so does the end of its transaction."""
+        header = header_of(records)
+        if header.producer_id >= 0:
+            answer = self.check_producer(header, guard=guard)
+            if isinstance(answer, VerificationNeeded):
+                return refuse_producer(NotVerified())
+            if answer is not None:
+                return answer
+        return self._write(records, header)
+
+    def append_released(self, batch: bytearray) -> Appended | AppendRefused:
+        """Messages whose time has come. They were taken when they came: none of the rules for clients is asked again,
+        or what was made stricter since would hold up all that are behind them. Their sequence is the mover's matter."""
+        return self._write(memoryview(batch), header_of(batch))
+
+    def _write(self, records: memoryview, header: BatchHeader) -> Appended | AppendRefused:
+        log = self.log
         base_offset = log.log_end
         header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self.leader_epoch)
         append_time_ms = NO_TIMESTAMP
         if self._dates_records:
             append_time_ms = self._clock.now_ms()
-            header = patch_log_append_time(records, 0, header, append_time_ms)
+            # Without a record there is nothing to be dated, and nothing of this time to be found.
+            if header.record_count:
+                header = patch_log_append_time(records, 0, header, append_time_ms)
         try:
             log.append(records, (header,))
         except StorageError as error:
@@ -204,22 +254,33 @@ class PartitionShell:
         """The coordinator refused."""
         self.log.transactions.withdraw_verification(header, guard)
 
+    def refuse_marker(
+        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, version: int
+    ) -> AppendRefused | MarkerStored | None:
+        """Why a marker is not to be written: it may not be, or is there already."""
+        if self.log.failure is not None:
+            return self._offline()
+        verdict = self.log.transactions.check_marker(
+            producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, version=version
+        )
+        if isinstance(verdict, WriteMarker):
+            return None
+        return verdict if isinstance(verdict, MarkerStored) else refuse_producer(verdict)
+
     def write_marker(
         self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, version: int
     ) -> Appended | AppendRefused:
         """The end of a producer's transaction. Its turn is to be waited for wherever the topic promises less, too: a
         marker that its coordinator takes for written is never written again."""
-        log = self.log
-        if log.failure is not None:
-            return self._offline()
-        verdict = log.transactions.check_marker(
-            producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, version=version
+        refused = self.refuse_marker(
+            producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, version=version
         )
-        if isinstance(verdict, MarkerStored):
-            turn = None if verdict.offset < log.durable_end else self._store.group_commit.join(log)
-            return Appended(verdict.offset, NO_TIMESTAMP, log.log_start, turn)
-        if not isinstance(verdict, WriteMarker):
-            return refuse_producer(verdict)
+        if isinstance(refused, AppendRefused):
+            return refused
+        log = self.log
+        if isinstance(refused, MarkerStored):
+            turn = None if refused.offset < log.durable_end else self._store.group_commit.join(log)
+            return Appended(refused.offset, NO_TIMESTAMP, log.log_start, turn)
         base_offset = log.log_end
         batch = build_marker(
             EndMarker(is_commit, coordinator_epoch),
@@ -235,6 +296,13 @@ class PartitionShell:
             return _not_written(error)
         turn = self._promise() or self._store.group_commit.join(log)
         return Appended(base_offset, NO_TIMESTAMP, log.log_start, turn)
+
+    def refusal(self) -> AppendRefused | None:
+        """What is known to be in the way of any write."""
+        log = self.log
+        if log.is_healthy and not log.context.is_full:
+            return None
+        return _not_written(refusal_of(log))
 
     def _offline(self) -> AppendRefused:
         return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {self.log.failure}")
@@ -308,59 +376,8 @@ class PartitionShell:
             if problem is not None:
                 return PartitionRead(problem=problem)
         if is_committed_only:
-            return self._read_committed(offset, bytes_max, must_fit)
-        read = self._read_at(offset, bytes_max, must_fit, self.log.readable_end)
-        return self._past_empty(read, bytes_max, must_fit, None) if begins_without_records(read.records) else read
-
-    def _read_at(self, offset: int, bytes_max: int, must_fit: bool, up_to: int) -> PartitionRead:
-        log = self.log
-        # Whoever waits at the end of a damaged log waits for nothing: he is told, as those are who come before it.
-        if offset == log.readable_end and log.failure is None and log.damage is None:
-            return EMPTY_READ
-        plan = log.plan_read(offset, bytes_max=bytes_max, up_to=up_to)
-        if plan is None:
-            return EMPTY_READ
-        if not isinstance(plan, ReadPlan):
-            return PartitionRead(problem=problem_of(plan))
-        plan.must_fit = must_fit
-        loaded = plan.load_cached()
-        if loaded is None:
-            return PartitionRead(cold=plan, offset=offset, segment=log.segment_of(offset))
-        if must_fit and len(loaded) > bytes_max:
-            return EMPTY_READ
-        return PartitionRead(records=loaded)
-
-    def _past_empty(self, read: PartitionRead, bytes_max: int, must_fit: bool, up_to: int | None) -> PartitionRead:
-        """Compaction leaves batches without records. A client that was given nothing else would ask for it again, at
-        once and for ever (kafkajs does): it is given what follows, or has to wait."""
-        while begins_without_records(read.records):
-            rest, next_offset = skip_empty_batches(read.records)
-            if len(rest):
-                return PartitionRead(records=rest)
-            read = self._read_at(next_offset, bytes_max, must_fit, self.log.readable_end if up_to is None else up_to)
-        return read
-
-    # Committed records
-
-    def _read_committed(self, offset: int, bytes_max: int, must_fit: bool) -> PartitionRead:
-        up_to = self.log.last_stable_offset
-        read = self._read_at(offset, bytes_max, must_fit, up_to)
-        return self._committed(self._past_empty(read, bytes_max, must_fit, up_to))
-
-    def _committed(self, read: PartitionRead) -> PartitionRead:
-        if read.cold is not None:
-            return PartitionRead(cold=read.cold, offset=read.offset, segment=read.segment, is_committed_only=True)
-        if not read.size_bytes:
-            return read
-        return PartitionRead(records=read.records, aborted=self._aborted_in(read.records))
-
-    def _aborted_in(self, records: bytes | bytearray | memoryview) -> tuple[AbortedTransaction, ...]:
-        """Those with anything in the batches, and no other: who is told of one waits for its marker."""
-        aborted = self.log.transactions.aborted
-        first_offset = first_offset_of(records)
-        if aborted.last_offset < first_offset:
-            return ()
-        return tuple(aborted.between(first_offset, next_offset_of(records)))
+            return self._reads.read_committed(offset, bytes_max, must_fit)
+        return self._reads.read(offset, bytes_max, must_fit)
 
     def has_later_segment(self, offset: int, *, is_committed_only: bool = False) -> bool:
         """There is more to read than the segment of `offset` holds."""
@@ -369,20 +386,7 @@ class PartitionShell:
 
     def take_loaded(self, read: PartitionRead, loaded: memoryview | Damage, *, bytes_max: int) -> PartitionRead:
         """What a cold read brought; it may be another one."""
-        assert read.cold is not None
-        if isinstance(loaded, Damage):
-            return PartitionRead(problem=ReadProblem.DAMAGED)
-        must_fit = read.cold.must_fit
-        if not read.is_committed_only:
-            return self._past_empty(PartitionRead(records=loaded), bytes_max, must_fit, None)
-        log = self.log
-        # While it was loaded, retention or compaction may have taken those records away, and with them the knowledge
-        # of who had aborted: nobody could tell the reader what to leave out.
-        if read.offset < log.log_start or log.segment_of(read.offset) is not read.segment:
-            return self._read_committed(read.offset, bytes_max, must_fit)
-        up_to = log.last_stable_offset
-        fresh = self._past_empty(PartitionRead(records=loaded), bytes_max, must_fit, up_to)
-        return self._committed(fresh)
+        return self._reads.take_loaded(read, loaded, bytes_max)
 
     def check_epoch(self, leader_epoch: int) -> ReadProblem | None:
         """What a client believes about the leader; -1: it does not say."""

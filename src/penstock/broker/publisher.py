@@ -1,7 +1,7 @@
 """Messages from doors that speak of single messages: put into batches, placed by key, acknowledged when durable.
 
 `place` writes at once and `settle` waits for the disk, so that a caller can do something between looking and writing
-that nobody comes in between of.
+that nobody comes in between of. Messages that are due later go into their partition's schedule instead of its log.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from typing import Final
 import msgspec
 
 from penstock.broker.append_outcome import Appended, AppendRefused, Refusal
+from penstock.broker.node_schedules import Delayed as Waiting
+from penstock.broker.node_schedules import NodeSchedules
 from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.schedule_values import DelayedMessage, NotScheduled
 from penstock.broker.served_topic import ServedTopic
 from penstock.codec.records import Record, build_batch
 from penstock.domain.partitioner import partition_for_key
+from penstock.domain.queue_receipt import read_scheduled_id
 from penstock.storage.group_commit import Turn
 
 # What a batch and a record of it need beside keys, values and headers, generously.
@@ -24,9 +28,27 @@ _RECORD_BYTES: Final = 32
 _HEADER_BYTES: Final = 8
 
 
+class Outgoing(msgspec.Struct, frozen=True):
+    record: Record
+    # Where it must go; None leaves it to its key.
+    partition: int | None = None
+    # In the future; None: now.
+    due_ms: int | None = None
+
+
 class Published(msgspec.Struct, frozen=True):
     partition: int
     offset: int
+
+
+class Delayed(msgspec.Struct, frozen=True):
+    """Durable in the schedule of its partition."""
+
+    partition: int
+    # Its place there, which its id is made of.
+    origin: int
+    message_id: str
+    due_ms: int
 
 
 class NotPublished(msgspec.Struct, frozen=True):
@@ -34,7 +56,7 @@ class NotPublished(msgspec.Struct, frozen=True):
     reason: str
 
 
-PublishOutcome = Published | NotPublished
+PublishOutcome = Published | Delayed | NotPublished
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -46,21 +68,30 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Publisher:
-    def __init__(self) -> None:
+    def __init__(self, schedules: NodeSchedules) -> None:
+        self._schedules = schedules
         # Messages without a key go round, a request at a time.
         self._turn = 0
 
-    async def publish(
-        self, topic: ServedTopic, records: Sequence[Record], partitions: Sequence[int | None]
-    ) -> list[PublishOutcome]:
-        """One outcome for each, durable. `partitions`: where a message must go; None leaves it to its key."""
-        return await self.settle(self.place(topic, records, partitions))
+    async def publish(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
+        """One outcome for each, durable."""
+        delayed = [place for place, message in enumerate(messages) if message.due_ms is not None]
+        if not delayed:
+            return await self.settle(self.place(topic, messages))
+        prompt = [place for place, message in enumerate(messages) if message.due_ms is None]
+        placed = self.place(topic, [messages[place] for place in prompt])
+        later = await self.schedule(topic, [messages[place] for place in delayed])
+        by_place = dict(zip(prompt, await self.settle(placed), strict=True))
+        by_place.update(zip(delayed, later, strict=True))
+        return [by_place[place] for place in range(len(messages))]
 
-    def place(self, topic: ServedTopic, records: Sequence[Record], partitions: Sequence[int | None]) -> list[Placed]:
+    def place(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[Placed]:
+        """Of messages that are due now."""
         self._turn += 1
         by_partition: dict[int, list[int]] = {}
-        for place, (record, wanted) in enumerate(zip(records, partitions, strict=True)):
-            by_partition.setdefault(self.partition_of(topic, record, wanted), []).append(place)
+        for place, message in enumerate(messages):
+            by_partition.setdefault(self.partition_of(topic, message.record, message.partition), []).append(place)
+        records = [message.record for message in messages]
         placed: list[Placed | None] = [None] * len(records)
         for partition, places in by_partition.items():
             shell = topic.partitions[partition]
@@ -69,6 +100,13 @@ class Publisher:
                 for number, place in enumerate(chunk):
                     placed[place] = _placed(shell, outcome, number)
         return [each for each in placed if each is not None]
+
+    async def schedule(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
+        """Of messages that are due later."""
+        self._turn += 1
+        partitions = [self.partition_of(topic, message.record, message.partition) for message in messages]
+        outcomes = await self._schedules.schedule(topic, [_delayed(message) for message in messages], partitions)
+        return [_outcome(outcome, message) for outcome, message in zip(outcomes, messages, strict=True)]
 
     def partition_of(self, topic: ServedTopic, record: Record, wanted: int | None) -> int:
         if wanted is not None:
@@ -91,6 +129,21 @@ def _placed(shell: PartitionShell, outcome: object, number: int) -> Placed:
         return Placed(Published(shell.index, outcome.base_offset + number), shell, outcome.turn)
     assert isinstance(outcome, AppendRefused), "no batch of ours is part of a transaction"
     return Placed(NotPublished(outcome.refusal, outcome.reason))
+
+
+def _delayed(message: Outgoing) -> DelayedMessage:
+    assert message.due_ms is not None
+    record = message.record
+    return DelayedMessage(message.due_ms, record.key, record.value, record.headers, record.timestamp_ms)
+
+
+def _outcome(outcome: Waiting | NotScheduled, message: Outgoing) -> PublishOutcome:
+    if isinstance(outcome, NotScheduled):
+        return NotPublished(outcome.refusal, outcome.reason)
+    place = read_scheduled_id(outcome.message_id)
+    assert place is not None
+    assert message.due_ms is not None
+    return Delayed(outcome.partition, place.offset, outcome.message_id, message.due_ms)
 
 
 def _batches(records: Sequence[Record], places: Sequence[int], bytes_max: int) -> Iterator[list[int]]:

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.partition_read import ReadProblem
+from penstock.broker.queue_hidden import Delays, marks_after, visible
 from penstock.broker.queue_settling import NoSuchQueue, ReceiptSettlement, settle_by_receipts
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
 from penstock.broker.waiting import Waiter, WaitingRoom
@@ -135,11 +136,14 @@ class QueueTotals(msgspec.Struct, frozen=True):
     blocked_count: int
     dying_count: int
     is_paused: bool
+    # Of the topic, for this queue, and not in it before they are due.
+    delayed_count: int = 0
 
 
 class QueueDelivery:
-    def __init__(self, queues: NodeQueues) -> None:
+    def __init__(self, queues: NodeQueues, delays: Delays | None = None) -> None:
         self._queues = queues
+        self._delays = delays
         self._broker = queues.broker
         # Where the next receive of a queue begins, so that no partition is always the last.
         self._turns: dict[QueueName, int] = {}
@@ -279,7 +283,7 @@ class QueueDelivery:
             if not isinstance(reply, Received):
                 return reply if isinstance(reply, QueueUnavailable) else ReceivedMessages()
             if reply.deliveries:
-                messages = await self._load(shell, group, reply, is_committed_only=options.is_committed_only)
+                messages = await self._load(shell, definition, reply)
                 if messages:
                     return ReceivedMessages(tuple(messages), reply.limit)
             elif reply.limit is not Limit.NONE or queue.wanted(consumer, count_max, 0).cursors == wanted.cursors:
@@ -302,10 +306,9 @@ class QueueDelivery:
             return QueueUnavailable("the disk did not take the messages")
         return sight.found
 
-    async def _load(
-        self, shell: QueueShell, group: str, received: Received, *, is_committed_only: bool
-    ) -> list[Message]:
-        """What was delivered. What is no longer there is settled at once, and never comes back."""
+    async def _load(self, shell: QueueShell, definition: QueueDefinition, received: Received) -> list[Message]:
+        """What was delivered. What is no longer there, or hidden, is settled at once, and never comes back."""
+        group, is_committed_only = definition.name.group, definition.options.is_committed_only
         topic_id, partition = shell.partition.log.home.topic_id, shell.partition.index
         source = Source(group, topic_id, partition, received.number, received.until_ms)
         messages: list[Message] = []
@@ -318,6 +321,7 @@ class QueueDelivery:
                 if isinstance(found, ReadProblem):
                     # Not settled: the lease runs out, and whoever comes then may find the log well again.
                     continue
+                found = visible(found, definition, partition)
                 if len(found) <= last - first:
                     gaps += _gaps(delivery, found, received.number)
                 if count == 1:
@@ -362,7 +366,8 @@ class QueueDelivery:
                     return QueueUnavailable(f"the partition's log is {batch.value}")
                 if batch is None:
                     break
-                for record in batch.between(offset, batch.next_offset - 1):
+                records = batch.between(offset, batch.next_offset - 1)
+                for record in visible(records, definition, shell.partition.index):
                     if len(seen) >= count_max:
                         break
                     view = queue.look_up(record.offset)
@@ -383,7 +388,8 @@ class QueueDelivery:
         return seen
 
     async def totals(self, name: QueueName) -> QueueTotals | NoSuchQueue:
-        if self._queues.get(name) is None:
+        definition, topic = self._queues.get(name), self._broker.topic(name.topic)
+        if definition is None or topic is None:
             return NoSuchQueue(name)
         partitions: list[tuple[int, QueueStats]] = []
         backlog_count = 0
@@ -403,14 +409,20 @@ class QueueDelivery:
             blocked_count=sum(each.blocked_count for each in stats),
             dying_count=sum(each.dying_count for each in stats),
             is_paused=any(each.is_paused for each in stats),
+            delayed_count=0 if self._delays is None else self._delays.pending_count(topic, definition.hidden_below),
         )
 
     # For the owner
 
     async def purge(self, name: QueueName) -> NoSuchQueue | QueueUnavailable | None:
         """Everything that is in the queue now is skipped. The log keeps it: others read it, and it can be replayed."""
-        if self._queues.get(name) is None:
+        definition, topic = self._queues.get(name), self._broker.topic(name.topic)
+        if definition is None or topic is None:
             return NoSuchQueue(name)
+        if self._delays is not None:
+            marks = await self._delays.purge_marker(topic)
+            if any(marks):
+                await self._queues.hide(name, marks_after(definition.hidden_below, marks))
         for shell in await self._queues.shells(name):
             reply = await shell.submit(name.group, MoveStart(shell.partition.readable_end))
             if isinstance(reply, QueueUnavailable):

@@ -182,7 +182,7 @@ class QueueMover:
             log.warning("dead letters wait", topic=shell.partition.topic, group=group, why=str(outcome))
             return False
         is_burial = _is_burial(shell, group, move)
-        reply = await shell.submit(group, FinishMove(move.batch))
+        reply = await shell.submit(group, FinishMove(move.batch, outcome.base_offset))
         self._forget_trouble(shell, group, move)
         is_home = (move.target_topic_id, move.target_partition) == _home_of(shell)
         if isinstance(reply, Done) and (is_burial or is_home):

@@ -168,6 +168,11 @@ class QueueShell:
     def is_lost(self) -> bool:
         return self.is_loaded and self._journal.is_lost
 
+    @property
+    def journal_log(self) -> PartitionShell:
+        """The companion log that tells what became of messages."""
+        return self._companion
+
     # Looking
 
     def queue(self, group: str) -> Queue | None:

@@ -14,16 +14,23 @@ import typer
 
 from penstock import __version__
 from penstock.cli import (
+    archive_commands,
     bench_commands,
     consume_command,
     dlq_commands,
     group_commands,
     log_commands,
     mirror_commands,
+    pipeline_commands,
     produce_command,
+    query_commands,
     queue_commands,
+    report_command,
+    schedule_commands,
     topic_commands,
+    trace_commands,
     transaction_commands,
+    user_commands,
 )
 from penstock.cli.failure import (
     EXIT_FAILED,
@@ -54,11 +61,34 @@ def _show_version(is_asked: bool) -> None:
 @app.callback()
 def options(
     *,
-    version: Annotated[  # its callback does the work
+    version: Annotated[  # noqa: ARG001  its callback does the work
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    user: Annotated[
+        str | None, typer.Option("--user", envvar="PENSTOCK_USER", help="Who logs in at the broker; default: nobody.")
+    ] = None,
+    password_file: Annotated[
+        str | None,
+        typer.Option(
+            "--password-file",
+            envvar="PENSTOCK_PASSWORD_FILE",
+            metavar="FILE",
+            help="Its first line is the password. Without it: PENSTOCK_PASSWORD, or you are asked.",
+        ),
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            "--mechanism",
+            envvar="PENSTOCK_SASL_MECHANISM",
+            help="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.  [default: SCRAM-SHA-512]",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if user:
+        from penstock.cli.secret_input import remember_login
+
+        remember_login(user, password_file=password_file, mechanism=mechanism)
 
 
 app.add_typer(topic_commands.app, name="topic")
@@ -67,9 +97,17 @@ app.command("consume")(consume_command.consume)
 app.add_typer(group_commands.app, name="group")
 app.add_typer(queue_commands.app, name="queue")
 app.add_typer(dlq_commands.app, name="dlq")
+app.add_typer(schedule_commands.app, name="schedule")
+app.command("trace")(trace_commands.trace)
+app.command("why")(trace_commands.why)
 app.add_typer(transaction_commands.app, name="transaction")
+app.command("report")(report_command.report)
 app.add_typer(mirror_commands.app, name="mirror")
 app.add_typer(log_commands.app, name="log")
+app.add_typer(pipeline_commands.app, name="pipeline")
+app.add_typer(user_commands.app, name="user")
+app.add_typer(archive_commands.app, name="archive")
+app.command("query")(query_commands.query)
 app.add_typer(bench_commands.app, name="bench")
 
 

@@ -15,7 +15,8 @@ from penstock.cli.output import print_json, print_table, say
 from penstock.cli.queue_work import moment, short
 from penstock.client import http_queues as letters
 from penstock.client.http_client import HttpClient
-from penstock.client.http_queues import DeadLetter, LetterFilter, Redrive
+from penstock.client.http_queues import LetterFilter
+from penstock.codec.http.dead_letters import DeadLetter, Redrive
 
 # How often the node is asked how far it is: the first answers soon, for redrives that take no time.
 ASK_SECONDS_MIN: Final = 0.02

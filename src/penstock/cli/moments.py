@@ -97,6 +97,24 @@ def parse_moment_ms(text: str, *, now_ms: int, zone: tzinfo | None = None) -> in
     return round(moment.timestamp() * 1000)
 
 
+def parse_future_ms(text: str, *, now_ms: int, zone: tzinfo | None = None) -> int | NotUnderstood:
+    """The same of a time that is to come: `in 5 minutes`, `tomorrow 08:00`, an ISO date or time, a time of today."""
+    cleaned = text.strip().lower()
+    if cleaned.startswith("in "):
+        duration = parse_duration_ms(cleaned.removeprefix("in "))
+        return duration if isinstance(duration, NotUnderstood) else now_ms + duration
+    first, _, rest = cleaned.partition(" ")
+    if first == "tomorrow":
+        tomorrow = datetime.fromtimestamp(now_ms / 1000, zone).date() + timedelta(days=1)
+        text = f"{tomorrow.isoformat()} {rest.strip() or '00:00'}"
+    moment = parse_moment_ms(text, now_ms=now_ms, zone=zone)
+    if isinstance(moment, NotUnderstood):
+        return NotUnderstood(
+            f"{text!r} is no time to come: expected such as '2026-12-24 18:00', '18:00', 'tomorrow 08:00' or 'in 5m'"
+        )
+    return moment
+
+
 def _calendar_moment(text: str, *, now: datetime) -> datetime | None:
     """An ISO date with or without a time; or a time of day (none: midnight) of today, or of the named day."""
     try:

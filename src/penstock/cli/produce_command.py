@@ -54,6 +54,14 @@ def produce(
     compression: Compression = CompressionName.NONE,
     acks: AcksChoice = AcksName.ALL,
     batch_lines: Annotated[int, typer.Option("--batch-lines", min=1, help="Most lines in one batch.")] = 10_000,
+    delay: Annotated[
+        str | None,
+        typer.Option("--delay", metavar="DURATION", help="Consumers see them so long from now, such as '30s'."),
+    ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option("--deliver-at", metavar="TIME", help="Consumers see them at a time, such as 'tomorrow 08:00'."),
+    ] = None,
 ) -> None:
     """Send lines from standard input or files as messages."""
     from penstock.cli import produce_work
@@ -68,10 +76,28 @@ def produce(
         is_whole_file=whole_file,
         key=None if key is None else key.encode(),
         key_separator=None if key_separator is None else key_separator.encode(),
-        headers=tuple((name, value.encode()) for name, value in parse_pairs(header, option="--header").items()),
+        headers=(
+            *((name, value.encode()) for name, value in parse_pairs(header, option="--header").items()),
+            *_delivery_headers(delay, deliver_at),
+        ),
         partition=partition,
         compression=compression.value,
         acks={"all": -1, "1": 1, "0": 0}[acks.value],
         batch_lines_max=batch_lines,
     )
     produce_work.produce(bootstrap, plan)
+
+
+def _delivery_headers(delay: str | None, deliver_at: str | None) -> tuple[tuple[str, bytes], ...]:
+    """Every Kafka producer can send these."""
+    if delay is None and deliver_at is None:
+        return ()
+    from penstock.cli.queue_work import duration_ms
+    from penstock.cli.schedule_work import future_ms
+    from penstock.domain.schedule_headers import DELAY_HEADER, DELIVER_AT_HEADER
+
+    if delay is not None and deliver_at is not None:
+        raise CommandError("--delay and --deliver-at exclude each other", exit_code=EXIT_USAGE)
+    if delay is not None:
+        return ((DELAY_HEADER, b"%d" % duration_ms(delay, "--delay")),)
+    return ((DELIVER_AT_HEADER, b"%d" % future_ms(deliver_at or "", "--deliver-at")),)

@@ -14,14 +14,15 @@ from penstock.cli.moments import NotUnderstood, parse_duration_ms
 from penstock.cli.output import print_json, print_table, say
 from penstock.client import http_queues as queues
 from penstock.client.http_client import HttpClient, RefusedError
-from penstock.client.http_queues import QueueInfo, QueueMessage, QueueNumbers
+from penstock.client.http_queues import QueueInfo, QueueMessage
+from penstock.codec.http.queues import PartitionStats, QueueStats, SettledReceipt
 
 # A cell of a table: more than this of a value is seen by --json.
 VALUE_CHARACTERS_MAX: Final = 60
 _GONE: Final = 404
 # Told otherwise already, or of doors that have words of their own for them.
 HIDDEN_OPTIONS: Final = frozenset({"dead_letter_topic", "attributes"})
-LIST_COLUMNS: Final = ("topic", "group", "ordering", "backlog", "leased", "waiting", "dying", "paused")
+LIST_COLUMNS: Final = ("topic", "group", "ordering", "backlog", "delayed", "leased", "waiting", "dying", "paused")
 PARTITION_COLUMNS: Final = ("partition", "finished below", "leased", "waiting", "blocked", "dying", "consumers")
 
 
@@ -34,7 +35,7 @@ def list_queues(http: str, *, as_json: bool) -> None:
     print_table(LIST_COLUMNS, [_cells(queue, numbers) for queue, numbers in found if numbers is not None])
 
 
-def _numbers(client: HttpClient, queue: QueueInfo) -> QueueNumbers | None:
+def _numbers(client: HttpClient, queue: QueueInfo) -> QueueStats | None:
     """None: deleted since it was listed."""
     try:
         return queues.numbers_of(client, queue.topic, queue.group)
@@ -44,16 +45,17 @@ def _numbers(client: HttpClient, queue: QueueInfo) -> QueueNumbers | None:
         raise
 
 
-def _document(queue: QueueInfo, numbers: QueueNumbers) -> dict[str, object]:
+def _document(queue: QueueInfo, numbers: QueueStats) -> dict[str, object]:
     return {**msgspec.structs.asdict(queue), **msgspec.structs.asdict(numbers)}
 
 
-def _cells(queue: QueueInfo, numbers: QueueNumbers) -> tuple[object, ...]:
+def _cells(queue: QueueInfo, numbers: QueueStats) -> tuple[object, ...]:
     return (
         queue.topic,
         queue.group,
         queue.options.get("ordering"),
         numbers.backlog_count,
+        numbers.delayed_count,
         numbers.leased_count,
         numbers.waiting_count + numbers.blocked_count,
         numbers.dying_count,
@@ -70,6 +72,7 @@ def describe(http: str, topic: str, group: str, *, as_json: bool) -> None:
         return
     facts: list[tuple[str, object]] = [
         ("backlog", f"{numbers.backlog_count:,}"),
+        ("delayed", f"{numbers.delayed_count:,}"),
         ("with consumers", f"{numbers.leased_count:,}"),
         ("waiting for another try", f"{numbers.waiting_count:,}"),
         ("waiting for earlier ones of their key", f"{numbers.blocked_count:,}"),
@@ -89,7 +92,7 @@ def _setting(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _partition_cells(row: queues.PartitionInfo) -> tuple[object, ...]:
+def _partition_cells(row: PartitionStats) -> tuple[object, ...]:
     consumers = ", ".join(f"{name} ({count})" for name, count in row.consumers) or None
     return (
         row.partition,
@@ -154,7 +157,7 @@ def ack(http: str, topic: str, group: str, receipts: Sequence[str], *, as_json: 
     _report(results)
 
 
-def _report(results: Sequence[queues.SettledReceipt]) -> None:
+def _report(results: Sequence[SettledReceipt]) -> None:
     done = [result for result in results if result.outcome in ("done", "finished")]
     say(f"{len(done)} of {len(results)} acked")
     if len(done) < len(results):

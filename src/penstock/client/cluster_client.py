@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Sequence
 from typing import Final, Self, TypeVar
 
@@ -23,6 +24,7 @@ from penstock.client.errors import (
     PartitionMissingError,
     TopicMissingError,
 )
+from penstock.client.sasl import credentials_from
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.metadata import (
     MetadataRequest,
@@ -66,12 +68,15 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class ClusterClient:
-    """Caller's duties: `await connect`, and `close` at the end (or `async with`)."""
+    """Caller's duties: `await connect`, and `close` at the end (or `async with`).
+
+    Without options of its own it logs in as whom the environment names (PENSTOCK_USER), if anybody.
+    """
 
     def __init__(self, bootstrap: Sequence[Address], options: ConnectionOptions | None = None) -> None:
         assert bootstrap
         self._bootstrap = tuple(bootstrap)
-        self._options = options or ConnectionOptions()
+        self._options = options or ConnectionOptions(credentials=credentials_from(os.environ))
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Broker] = {}

@@ -1,11 +1,12 @@
 """One connection to one broker: requests out in order, replies matched in order, any number under way.
 
-    open → ApiVersions handshake → ready ── call / send / post ──→ closed (for good; make another)
+    open → ApiVersions handshake → login → ready ── call / send / post ──→ closed (for good; make another)
 
 Rules:
 - The version of each request is the highest that both sides know, capped by `version_caps`.
 - A broker answers in order, so one alarm watches the oldest request alone. When that is overdue the
   connection is closed: every later reply stands behind the missing one.
+- A login that holds for a while only is done again before it ends, in front of the next request.
 - The caller waits when `requests_in_flight_max` replies are owed or the socket's buffer is full.
 """
 
@@ -27,12 +28,15 @@ from penstock.client.errors import (
     ClientError,
     ConnectionLostError,
     HandshakeLostError,
+    LoginFailedError,
     ProtocolMismatchError,
     RequestTimeoutError,
 )
 from penstock.client.framing import FrameReader, FrameTooLarge
+from penstock.client.sasl import Credentials, log_in
 from penstock.codec.wire import APIS, ErrorCode, Malformed, decode_response, encode_request
 from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.codec.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -43,6 +47,9 @@ API_VERSIONS: Final = 18
 
 # From these versions on topics are named by id alone; by name one request serves every broker since 0.11.
 VERSION_CAPS: Final[Mapping[int, int]] = {API_PRODUCE: 12, API_FETCH: 12}
+
+# How much of its time a login is used before it is done again.
+LOGIN_PART: Final = 0.85
 
 _CORRELATION_ID = struct.Struct(">i")
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
@@ -59,6 +66,8 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
     requests_in_flight_max: int = 256
     # Never above these versions, by API key, whatever both sides know.
     version_caps: Mapping[int, int] = msgspec.field(default_factory=lambda: VERSION_CAPS)
+    # Who we are; None: the broker does not ask.
+    credentials: Credentials | None = None
 
 
 @dataclass(slots=True)
@@ -90,6 +99,10 @@ class Connection(asyncio.BufferedProtocol):
         self._order = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None
         self._closed = self._loop.create_future()
+        # When to log in again, by the loop's clock; None: never.
+        self._login_due: float | None = None
+        # No reply has come yet but the handshake's.
+        self._is_unanswered = True
 
     @classmethod
     async def open(cls, address: Address, options: ConnectionOptions) -> Connection:
@@ -104,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
             raise BrokerUnreachableError(f"cannot connect to {address}: {_reason(error)}") from error
         try:
             await connection._negotiate()
+            await connection._log_in(timeout_ms=options.handshake_timeout_ms)
         except BaseException:
             connection.close()
             raise
@@ -144,6 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         # The lock is fair, so requests leave in the order of the calls even when some had to wait for room.
         async with self._order:
             await self._wait_for_room()
+            await self._renew_login()
             version = self.version_of(api_key)
             correlation_id = self._write(request, version)
             return self._owe(correlation_id, APIS[api_key].name, response, version, timeout_ms)
@@ -152,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         """For the one request that is never answered: Produce with acks=0."""
         async with self._order:
             await self._wait_for_room()
+            await self._renew_login()
             self._write(request, self.version_of(request.api_key))
 
     def close(self) -> None:
@@ -197,6 +213,36 @@ class Connection(asyncio.BufferedProtocol):
         if reply.error_code != 0:
             raise ProtocolMismatchError(f"{self.address} refuses ApiVersions with error code {reply.error_code}")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+
+    # -- the login
+
+    async def _log_in(self, *, timeout_ms: int) -> None:
+        credentials = self._options.credentials
+        if credentials is None:
+            return
+        if not self.supports(SaslHandshakeRequest.api_key):
+            raise LoginFailedError(f"{self.address} has no logins: try it without a user")
+
+        async def ask(request: Request, response: type[R]) -> R:
+            version = self.version_of(request.api_key)
+            correlation_id = self._write(request, version)
+            name = APIS[request.api_key].name
+            reply: R = await self._owe(correlation_id, name, response, version, timeout_ms)
+            return reply
+
+        lifetime_ms = await log_in(ask, credentials, self.address)
+        self._login_due = self._loop.time() + lifetime_ms * LOGIN_PART / 1000 if lifetime_ms else None
+
+    async def _renew_login(self) -> None:
+        """By the holder of `_order`: nothing else may be sent before it is done."""
+        if self._login_due is None or self._loop.time() < self._login_due:
+            return
+        try:
+            # Behind whatever is under way, which may be a request that waits for messages.
+            await self._log_in(timeout_ms=self._options.request_timeout_ms)
+        except BaseException:
+            self.close()
+            raise
 
     # -- requests out
 
@@ -285,6 +331,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = _reason(exc) if isinstance(exc, OSError) else "closed by the broker"
+        if self._is_unanswered and self._options.credentials is None:
+            reason += " at the first request; it may ask for a login (PENSTOCK_USER)"
         self._fail(ConnectionLostError(f"the connection to {self.address} was lost: {reason}"))
         if not self._closed.done():
             self._closed.set_result(None)
@@ -299,6 +347,7 @@ class Connection(asyncio.BufferedProtocol):
             problem: str | None = "replies out of order"
         else:
             problem = _settle(owed, frame)
+            self._is_unanswered = self._is_unanswered and owed.response is None
         if problem is not None:
             error = ProtocolMismatchError(f"{self.address} answered {owed.api_name} with {problem}")
             if not owed.future.done():

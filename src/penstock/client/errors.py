@@ -34,6 +34,10 @@ class HandshakeLostError(ProtocolMismatchError, BrokerUnreachableError):
     are meant, so that whoever tries again after the one tries again after this."""
 
 
+class LoginFailedError(ClientError):
+    """The broker does not believe who we are, or we did not say. Trying again does not help."""
+
+
 class BrokerError(ClientError):
     """The broker answered with an error code."""
 

@@ -75,6 +75,9 @@ class HttpClient:
     def put(self, path: str, kind: type[ReplyT], body: object) -> ReplyT:
         return self._decode(self._call("PUT", path, body), kind)
 
+    def patch(self, path: str, kind: type[ReplyT], body: object) -> ReplyT:
+        return self._decode(self._call("PATCH", path, body), kind)
+
     def delete(self, path: str, kind: type[ReplyT]) -> ReplyT:
         return self._decode(self._call("DELETE", path), kind)
 

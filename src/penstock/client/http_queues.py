@@ -8,6 +8,16 @@ from typing import Any, Final
 import msgspec
 
 from penstock.client.http_client import HttpClient, path_of
+from penstock.codec.http.dead_letters import (
+    DeadLetter,
+    DeadLetterList,
+    DeadLetterMessages,
+    DeadLetterTopic,
+    DryRun,
+    Purged,
+    Redrive,
+)
+from penstock.codec.http.queues import QueueStats, SettledReceipt, SettleReply
 
 _QUEUES: Final = "queues"
 _LETTERS: Final = "dead-letters"
@@ -20,26 +30,6 @@ class QueueInfo(msgspec.Struct, frozen=True):
     changed_ms: int
     dead_letter_topic: str | None
     options: dict[str, Any]
-
-
-class PartitionInfo(msgspec.Struct, frozen=True):
-    partition: int
-    finished_below: int
-    leased_count: int
-    waiting_count: int
-    blocked_count: int
-    dying_count: int
-    consumers: list[tuple[str, int]]
-
-
-class QueueNumbers(msgspec.Struct, frozen=True):
-    backlog_count: int
-    leased_count: int
-    waiting_count: int
-    blocked_count: int
-    dying_count: int
-    is_paused: bool
-    partitions: list[PartitionInfo]
 
 
 class QueueMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,74 +52,11 @@ class QueueMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     headers: dict[str, str] = {}
 
 
-class SettledReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    receipt: str
-    outcome: str
-    error: str | None = None
-
-
-class DeadLetterSource(msgspec.Struct, frozen=True):
-    topic: str
-    group: str
-
-
-class DeadLetterTopic(msgspec.Struct, frozen=True):
-    topic: str
-    partition_count: int
-    pending_count: int
-    stored_count: int
-    sources: list[DeadLetterSource]
-
-
-class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
-    partition: int
-    offset: int
-    timestamp_ms: int
-    state: str
-    reason: str | None = None
-    error: str | None = None
-    origin_topic: str | None = None
-    origin_partition: int | None = None
-    origin_offset: int | None = None
-    origin_group: str | None = None
-    delivery_count: int | None = None
-    first_failure_ms: int | None = None
-    last_failure_ms: int | None = None
-    value: str | None = None
-    value_base64: str | None = None
-    key: str | None = None
-    key_base64: str | None = None
-    headers: dict[str, str] = {}
-
-
 class LetterFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
     key: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-
-
-class Redrive(msgspec.Struct, frozen=True):
-    id: str
-    topic: str
-    group: str
-    target: str | None
-    state: str
-    rate: int
-    pending_count: int
-    looked_count: int
-    moved_count: int
-    skipped_count: int
-    lost_count: int
-    reason: str
-    started_ms: int
-    ended_ms: int
-
-
-class DryRun(msgspec.Struct, frozen=True):
-    topic: str
-    pending_count: int
-    fitting_count: int
 
 
 class _Queues(msgspec.Struct):
@@ -138,22 +65,6 @@ class _Queues(msgspec.Struct):
 
 class _Messages(msgspec.Struct):
     messages: list[QueueMessage]
-
-
-class _Results(msgspec.Struct):
-    results: list[SettledReceipt]
-
-
-class _DeadLetterTopics(msgspec.Struct):
-    dead_letters: list[DeadLetterTopic]
-
-
-class _DeadLetters(msgspec.Struct):
-    messages: list[DeadLetter]
-
-
-class _Purged(msgspec.Struct):
-    purged_count: int
 
 
 # Queues
@@ -167,8 +78,8 @@ def describe_queue(client: HttpClient, topic: str, group: str) -> QueueInfo:
     return client.get(path_of(_QUEUES, topic, group), QueueInfo)
 
 
-def numbers_of(client: HttpClient, topic: str, group: str) -> QueueNumbers:
-    return client.get(path_of(_QUEUES, topic, group, "stats"), QueueNumbers)
+def numbers_of(client: HttpClient, topic: str, group: str) -> QueueStats:
+    return client.get(path_of(_QUEUES, topic, group, "stats"), QueueStats)
 
 
 def define_queue(client: HttpClient, topic: str, group: str, options: dict[str, Any]) -> QueueInfo:
@@ -187,7 +98,7 @@ def receive(
 
 
 def acknowledge(client: HttpClient, topic: str, group: str, receipts: Sequence[str]) -> list[SettledReceipt]:
-    return client.post(path_of(_QUEUES, topic, group, "ack"), _Results, {"receipts": receipts}).results
+    return client.post(path_of(_QUEUES, topic, group, "ack"), SettleReply, {"receipts": receipts}).results
 
 
 def peek(client: HttpClient, topic: str, group: str, *, count: int) -> list[QueueMessage]:
@@ -203,12 +114,12 @@ def tell(client: HttpClient, topic: str, group: str, act: str) -> None:
 
 
 def list_dead_letters(client: HttpClient) -> list[DeadLetterTopic]:
-    return client.get(path_of(_LETTERS), _DeadLetterTopics).dead_letters
+    return client.get(path_of(_LETTERS), DeadLetterList).dead_letters
 
 
 def show_dead_letters(client: HttpClient, topic: str, only: LetterFilter, *, count: int) -> list[DeadLetter]:
     query = {"count": count, **msgspec.structs.asdict(only)}
-    return client.get(path_of(_LETTERS, topic), _DeadLetters, query).messages
+    return client.get(path_of(_LETTERS, topic), DeadLetterMessages, query).messages
 
 
 def count_redrive(client: HttpClient, topic: str, only: LetterFilter) -> DryRun:
@@ -230,4 +141,4 @@ def cancel_redrive(client: HttpClient, topic: str, task: str) -> Redrive:
 
 
 def purge_dead_letters(client: HttpClient, topic: str) -> int:
-    return client.post(path_of(_LETTERS, topic, "purge"), _Purged).purged_count
+    return client.post(path_of(_LETTERS, topic, "purge"), Purged).purged_count

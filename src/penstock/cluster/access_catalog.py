@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.cluster.image_watch import ImageWatch
 from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import OPERATIONS_MAX, Event, MetadataStore, Range
+from penstock.cluster.metadata_store import OPERATIONS_MAX, Absent, Event, MetadataStore, Range
 from penstock.cluster.values import decode, encode
 from penstock.domain.acl import AclBinding, AclFilter, is_matched
 from penstock.domain.scram import Mechanism, ScramCredential
@@ -117,6 +117,15 @@ class AccessCatalog:
         return self._keys.acl(hashlib.sha256(encode(binding)).hexdigest()[:32])
 
     # Users
+
+    async def ensure_login_secret(self, new_secret: Callable[[], bytes]) -> bytes:
+        """Made once by whoever comes first, the same for all nodes ever after."""
+        key, mine = self._keys.login_secret, new_secret()
+        if (await self._store.txn([Absent(key)], {key: encode(mine)})).ok:
+            return mine
+        entry = await self._store.get(key)
+        assert entry is not None, "nobody deletes it"
+        return decode(key, entry.value, bytes)
 
     def users(self) -> list[str]:
         return self._image.users()

@@ -10,6 +10,7 @@
                            /redrives/{id}         a redrive of dead letters, how far it came
                            /acls/{digest}         a rule about who may do what
                            /users/{name}          what proves a user's passwords
+                           /login_secret          what salts of users that do not exist are derived from
 
 `generation` is the layout's: a later one may be written beside this one and switched to. Topic names hold no
 slash, so a prefix that ends in one never catches a neighbour. Names of groups and users may hold anything, so they
@@ -75,6 +76,10 @@ class KeySpace(msgspec.Struct, frozen=True):
     @property
     def users(self) -> str:
         return f"{self.root}users/"
+
+    @property
+    def login_secret(self) -> str:
+        return f"{self.root}login_secret"
 
     def node(self, node_id: int) -> str:
         return f"{self.nodes}{node_id}"

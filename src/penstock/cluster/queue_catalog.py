@@ -32,6 +32,7 @@ class StoredQueue(msgspec.Struct, frozen=True):
     created_ms: int = 0
     changed_ms: int = 0
     partition_count: int = 0
+    hidden_below: tuple[int, ...] = ()
 
 
 class QueueChanged(msgspec.Struct, frozen=True):
@@ -135,13 +136,23 @@ class QueueCatalog:
 
     async def change(self, name: QueueName, change: Callable[[QueueOptions], QueueOptions]) -> QueueDefinition | None:
         """None: there is no such queue."""
+
+        def changed(stored: StoredQueue) -> StoredQueue:
+            return msgspec.structs.replace(stored, options=change(stored.options), changed_ms=self._clock.now_ms())
+
+        return await self._rewrite(name, changed)
+
+    async def hide(self, name: QueueName, hidden_below: tuple[int, ...]) -> QueueDefinition | None:
+        """Delayed messages from before these places are not for this queue. None: there is no such queue."""
+        return await self._rewrite(name, lambda stored: msgspec.structs.replace(stored, hidden_below=hidden_below))
+
+    async def _rewrite(self, name: QueueName, rewrite: Callable[[StoredQueue], StoredQueue]) -> QueueDefinition | None:
         key = self._keys.queue(name)
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._store.get(key)
             if entry is None:
                 return None
-            stored = decode(key, entry.value, StoredQueue)
-            wanted = msgspec.structs.replace(stored, options=change(stored.options), changed_ms=self._clock.now_ms())
+            wanted = rewrite(decode(key, entry.value, StoredQueue))
             result = await self._store.txn([ModRevisionIs(key, entry.mod_revision)], puts={key: encode(wanted)})
             if result.ok:
                 await self._watch.wait_for(result.revision)
@@ -174,5 +185,11 @@ def _contended(key: str) -> StoreUnavailableError:
 
 def _defined(name: QueueName, stored: StoredQueue) -> QueueDefinition:
     return QueueDefinition(
-        name, stored.topic_id, stored.options, stored.created_ms, stored.changed_ms, stored.partition_count
+        name,
+        stored.topic_id,
+        stored.options,
+        stored.created_ms,
+        stored.changed_ms,
+        stored.partition_count,
+        stored.hidden_below,
     )

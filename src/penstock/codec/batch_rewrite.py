@@ -29,9 +29,11 @@ from penstock.codec.record_batch import (
     NO_TIMESTAMP,
     BatchBytes,
     BatchHeader,
+    BatchProblem,
     read_header,
 )
-from penstock.codec.records import seal_batch
+from penstock.codec.record_walk import parse_some, record_starts
+from penstock.codec.records import read_payload, seal_batch
 from penstock.codec.varint import encode_varint, read_varint
 
 ATTRIBUTE_DELETE_HORIZON: Final = 0b100_0000
@@ -42,6 +44,8 @@ BATCH_OFFSETS_MAX: Final = 2**31 - 1
 
 _COUNT: Final = struct.Struct(">i")
 _COUNT_AT: Final = 57
+# Base offset, last offset delta, record count: what tells whether there are holes.
+_HOLES: Final = struct.Struct(">q15xi30xi")
 # Base offset, length, leader epoch.
 _PLACE: Final = struct.Struct(">qii")
 _ATTRIBUTES: Final = struct.Struct(">h")
@@ -133,16 +137,39 @@ def sign_transactional(batch: bytearray, *, producer_id: int, producer_epoch: in
     return batch
 
 
-def begins_without_records(batches: BatchBytes) -> bool:
-    """Whether the first of the batches has none."""
-    return len(batches) > 0 and _COUNT.unpack_from(batches, _COUNT_AT)[0] == 0
+def has_nothing_from(batches: BatchBytes, offset: int) -> bool:
+    """Whether the first of some batches, one that ends at or after `offset`, has no record from there on."""
+    if not len(batches):
+        return False
+    base_offset, last_offset_delta, record_count = _HOLES.unpack_from(batches)
+    if record_count == 0:
+        return True
+    # Nearly every reader begins with a batch, and nearly every batch has no hole. Compressed ones have to be opened.
+    if base_offset >= offset or record_count > last_offset_delta:
+        return False
+    return _last_record_offset(batches) < offset
 
 
-def skip_empty_batches(batches: BatchBytes) -> tuple[memoryview, int]:
-    """What follows the batches without records at the beginning, and the offset after those."""
+def _last_record_offset(batches: BatchBytes) -> int:
+    """Of the first batch. The offset after it where the records cannot be read: that is for the reader to find out."""
+    header = read_header(batches)
+    assert isinstance(header, BatchHeader)
+    payload = read_payload(batches, 0, header)
+    if isinstance(payload, BatchProblem):
+        return header.next_offset
+    plain = bytes(payload)
+    starts = record_starts(header, plain)
+    last = (
+        None if starts is None else parse_some(header, plain, starts, header.record_count - 1, header.record_count - 1)
+    )
+    return last[0].offset if isinstance(last, list) else header.next_offset
+
+
+def skip_first_and_empty(batches: BatchBytes) -> tuple[memoryview, int]:
+    """What follows the first batch and those without records behind it, and the offset after all of these."""
     rest = memoryview(batches)
     next_offset = -1
-    while begins_without_records(rest):
+    while next_offset < 0 or (len(rest) > 0 and _COUNT.unpack_from(rest, _COUNT_AT)[0] == 0):
         header = read_header(rest)
         assert isinstance(header, BatchHeader)
         next_offset = header.next_offset
@@ -150,8 +177,8 @@ def skip_empty_batches(batches: BatchBytes) -> tuple[memoryview, int]:
     return rest, next_offset
 
 
-def header_of(batch: bytearray) -> BatchHeader:
-    """Of a batch that was made here."""
+def header_of(batch: bytearray | memoryview) -> BatchHeader:
+    """Of a batch that was made or checked here."""
     header = read_header(batch)
     assert isinstance(header, BatchHeader)
     return header

@@ -3,7 +3,9 @@
 A rule names a thing (by its whole name, by the beginning of it, or `*` for all of its kind), a principal (or `User:*`
 for everybody), an operation (or ALL) and whether that is allowed or denied.
 
-- A thing that no rule names is open to everybody: without rules the door stands open, as before the first of them.
+- A thing that no rule names is open to everybody, unless the node is set up otherwise: without rules the door stands
+  open, as before the first of them.
+- Super users may do everything, whatever the rules say.
 - A rule that denies wins over every rule that allows.
 - READ, WRITE, DELETE and ALTER allow DESCRIBE as well; ALTER_CONFIGS allows DESCRIBE_CONFIGS.
 """
@@ -143,10 +145,20 @@ def _is_about(binding: AclBinding, name: str) -> bool:
     return binding.resource_name in (name, EVERYTHING)
 
 
+class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # Who may do everything, as User:admin.
+    super_users: tuple[str, ...] = ()
+    # As Kafka's allow.everyone.if.no.acl.found, which is false there.
+    allow_without_rule: bool = True
+
+
 class AclAuthorizer:
     """An `Authorizer` by rules. They are replaced whole: a question sees all of a change or nothing of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: AccessSettings | None = None) -> None:
+        settings = settings or AccessSettings()
+        self._super_users = frozenset(settings.super_users)
+        self._is_open = settings.allow_without_rule
         self._bindings: tuple[AclBinding, ...] = ()
         self._answers: dict[tuple[Principal, Operation, Resource], bool] = {}
 
@@ -155,23 +167,32 @@ class AclAuthorizer:
         self._answers.clear()
 
     def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        if not self._bindings:
+        if not self._bindings and self._is_open:
             return True
         question = (principal, operation, resource)
         answer = self._answers.get(question)
         if answer is None:
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
-            answer = self._answers[question] = is_allowed(self._bindings, principal, operation, resource)
+            answer = self._answers[question] = str(principal) in self._super_users or is_allowed(
+                self._bindings, principal, operation, resource, is_open=self._is_open
+            )
         return answer
 
 
-def is_allowed(bindings: Iterable[AclBinding], principal: Principal, operation: Operation, resource: Resource) -> bool:
+def is_allowed(
+    bindings: Iterable[AclBinding],
+    principal: Principal,
+    operation: Operation,
+    resource: Resource,
+    *,
+    is_open: bool = True,
+) -> bool:
     about = [
         binding for binding in bindings if binding.resource_type is resource.type and _is_about(binding, resource.name)
     ]
     if not about:
-        return True
+        return is_open
     own = [binding for binding in about if binding.principal in (str(principal), EVERYBODY)]
     exact = {operation, Operation.ALL}
     if any(binding.permission is Permission.DENY and binding.operation in exact for binding in own):

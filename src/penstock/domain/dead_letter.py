@@ -175,7 +175,7 @@ def decide_finish(state: QueueState, command: FinishMove, now_ms: int) -> Decisi
     effects: list[QueueEffect] = [WakeReceivers()]
     if state.live.counts[HoldKind.DYING] > count_of(state.move.sources):
         effects.append(DeadLettersWait())
-    return Decision((MoveDone(command.batch, now_ms),), Done(), tuple(effects))
+    return Decision((MoveDone(command.batch, now_ms, command.base_offset),), Done(), tuple(effects))
 
 
 def decide_drop(state: QueueState, command: DropMove, now_ms: int) -> Decision:

@@ -274,6 +274,10 @@ class Queue:
             failure=span.failure,
         )
 
+    def blocker_of(self, offset: int) -> int | None:
+        """With ordering by key: the message that this one waits for."""
+        return self._state.keys.head_of(offset)
+
     def stats(self) -> QueueStats:
         state = self._state
         counts = state.live.counts

@@ -123,6 +123,8 @@ class FinishMove(msgspec.Struct, frozen=True):
     """The batch is durable in the target: written now, or found there already."""
 
     batch: int
+    # Where its first record is; -1: not known.
+    base_offset: int = -1
 
 
 class DropMove(msgspec.Struct, frozen=True):

@@ -19,8 +19,10 @@ IDS_MAX: Final = 1_000_000
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
+    # Of the log, or of the schedule for a message that is delayed.
     offset: int
     at_ms: int
+    is_delayed: bool = False
 
 
 class DeduplicationWindow:

@@ -86,6 +86,8 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     changed_ms: int
     # Of the topic when the queue was made: it begins at 0 in those that came later.
     partition_count: int
+    # By partition: delayed messages from before these places of its schedule were pending when the queue was purged.
+    hidden_below: tuple[int, ...] = ()
 
 
 def check_options(options: QueueOptions) -> str | None:

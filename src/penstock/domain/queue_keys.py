@@ -58,6 +58,12 @@ class KeyOrder:
             del self._blocked[key]
         return successor
 
+    def head_of(self, offset: int) -> int | None:
+        """The message that it waits for; None: it waits for none."""
+        key = self._keys.get(offset)
+        head = None if key is None else self._heads[key]
+        return None if head == offset else head
+
     def items(self) -> tuple[tuple[int, int], ...]:
         """Offset and key, in order: entered again in this order, they make the same queues."""
         return tuple(sorted(self._keys.items()))

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.queue_values import Cause, Failure, Range
+from penstock.domain.queue_values import NO_OFFSET, Cause, Failure, Range
 
 
 class Take(msgspec.Struct, frozen=True, array_like=True):
@@ -135,6 +135,8 @@ class MoveIntended(_Event, frozen=True, array_like=True, tag="move-intended"):
 class MoveDone(_Event, frozen=True, array_like=True, tag="move-done"):
     batch: int
     at_ms: int
+    # Where the copies begin in the target, one behind the other: so that whoever traces a message finds its copy.
+    base_offset: int = NO_OFFSET
 
 
 class MoveDropped(_Event, frozen=True, array_like=True, tag="move-dropped"):

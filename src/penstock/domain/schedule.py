@@ -33,6 +33,7 @@ from penstock.domain.cron_book import Zones
 from penstock.domain.schedule_commands import (
     Accepted,
     BucketName,
+    BucketPart,
     BucketRead,
     BucketWrite,
     Cancel,
@@ -59,6 +60,7 @@ from penstock.domain.schedule_records import (
     Ended,
     Move,
     MoveIntended,
+    ProducerBatch,
     Scheduled,
     ScheduleRecord,
     StoredCron,
@@ -244,6 +246,10 @@ class PartitionSchedule:
     def held_count(self) -> int:
         return sum(len(held.entries) for held in self._state.held.values())
 
+    def repeated_count(self, producer: ProducerBatch) -> int:
+        """How many messages of that batch are here already, from an earlier attempt. 0: it is not known to be one."""
+        return self._state.repeated_count(producer)
+
     @property
     def near_count(self) -> int:
         """What costs memory."""
@@ -257,6 +263,9 @@ class PartitionSchedule:
         pending = self._state.pending.first()
         return min([*held, *crons, *([] if pending is None else [pending])], default=None)
 
+    def pending_count_since(self, position: int) -> int:
+        return self._state.pending.count_since(position)
+
     def pending_since(self, position: int, count_max: int) -> list[int]:
         """Places of messages that wait, in the order in which they came. Their rows tell the rest."""
         return list(islice(self._state.pending.since(position), count_max))
@@ -265,6 +274,10 @@ class PartitionSchedule:
         """Where the row of the message of that id is; None if it is not pending."""
         position = self._state.place_of(origin)
         return position if self._state.is_pending(position) else None
+
+    def is_held(self, origin: int) -> bool:
+        """Its transaction is open."""
+        return any(position == origin for held in self._state.held.values() for position, _due_ms in held.entries)
 
     def is_being_released(self, origin: int) -> bool:
         return self._state.place_of(origin) in self._state.moving
@@ -282,6 +295,36 @@ class PartitionSchedule:
 
     def next_due_ms(self, cron: str, now_ms: int) -> int | None:
         return self._state.crons.next_due_ms(cron, now_ms)
+
+    def is_pending(self, position: int) -> bool:
+        """Whether a message waits at that place."""
+        return self._state.is_pending(position)
+
+    def has_due(self, now_ms: int) -> bool:
+        """Whether `Release` may find something."""
+        earliest_ms = self._state.buckets.wheel.earliest_ms()
+        return earliest_ms is not None and earliest_ms <= now_ms
+
+    def has_cron_due(self, now_ms: int) -> bool:
+        """Whether `FireCrons` may find something."""
+        deadline_ms = self._state.crons.next_deadline_ms()
+        return deadline_ms is not None and deadline_ms <= now_ms
+
+    def is_throttled(self, now_ms: int) -> bool:
+        """Something is due, and has to wait for no other reason than that too much was released just now."""
+        earliest_ms = self._state.buckets.wheel.earliest_ms()
+        return earliest_ms is not None and earliest_ms <= now_ms < self._throttle.free_ms(now_ms)
+
+    def earliest_due_ms(self) -> int | None:
+        """When the next message is due, as far as that is known without reading: it may be the beginning of its span,
+        and the message may have ended."""
+        buckets = self._state.buckets
+        times = [buckets.wheel.earliest_ms(), buckets.known_until_ms()]
+        return min((time for time in times if time is not None), default=None) if self.pending_count else None
+
+    def parts(self, after_ms: int) -> list[BucketPart]:
+        """Everything that is due at or after then lies in one of these: for lists in the order of due times."""
+        return self._state.buckets.parts(after_ms)
 
     def spans(self) -> list[tuple[int, int, int]]:
         """How many entries there are in which stretch of time: beginning, end, count. Ended ones count until then."""

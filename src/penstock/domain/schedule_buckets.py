@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from penstock.base.timers import TimingWheel
-from penstock.domain.schedule_commands import BucketName, BucketRead, BucketWrite
+from penstock.domain.schedule_commands import BucketName, BucketPart, BucketRead, BucketWrite
 from penstock.domain.schedule_records import StoredBucket
 
 _SHIFTS: Final = (18, 24, 30, 36, 42)
@@ -232,3 +232,12 @@ class Buckets:
             (bucket.start_ms, bucket.end_ms, bucket.written_count + len(bucket.spill) // ENTRY_BYTES)
             for bucket in self._all.values()
         )
+
+    def parts(self, after_ms: int) -> list[BucketPart]:
+        """What may be due at or after then, earliest first. There are entries of ended messages too, and some twice."""
+        parts = [
+            BucketPart(bucket.name, bucket.start_ms, bucket.end_ms, bucket.written_count, bytes(bucket.spill))
+            for bucket in self._all.values()
+            if bucket.end_ms > after_ms
+        ]
+        return sorted(parts, key=lambda part: part.start_ms)

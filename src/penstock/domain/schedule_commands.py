@@ -160,6 +160,16 @@ class BucketRead(msgspec.Struct, frozen=True):
     count: int
 
 
+class BucketPart(msgspec.Struct, frozen=True):
+    """All that is known to be due in a span of time: the file's first `count` entries, and those not written yet."""
+
+    name: BucketName
+    start_ms: int
+    end_ms: int
+    count: int
+    entries: bytes
+
+
 class Checkpoint(msgspec.Struct, frozen=True):
     """First the writes, synced; then `stored`, synced; then every file that `stored` does not name may go."""
 

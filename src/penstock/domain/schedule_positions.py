@@ -67,6 +67,13 @@ class PositionSet:
                 if byte and first + 7 >= position:
                     yield from (first + bit for bit in range(8) if byte >> bit & 1 and first + bit >= position)
 
+    def count_since(self, position: int) -> int:
+        """How many from there on: whole blocks are counted already."""
+        first = position >> _SET_BITS
+        whole = sum(count for block, count in self._counts.items() if block > first)
+        bits = int.from_bytes(self._blocks.get(first, b""), "little")
+        return whole + (bits >> (position & _SET_MASK)).bit_count()
+
     def store(self) -> tuple[tuple[int, bytes], ...]:
         return tuple((block, bytes(bits)) for block, bits in sorted(self._blocks.items()))
 

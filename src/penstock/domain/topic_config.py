@@ -159,6 +159,12 @@ _DEFINITION_LIST: Final = (
         lowest=1, node_name="min.insync.replicas", has_effect=_IDLE,
     ),
     _define(
+        "penstock.delivery.headers", ConfigType.BOOLEAN, "true",
+        "Whether records from Kafka producers are searched for the headers `penstock-delay-ms` and "
+        "`penstock-deliver-at`, and delivered when these say. Compressed batches have to be opened for it.",
+        node_name="penstock.delivery.headers",
+    ),
+    _define(
         "preallocate", ConfigType.BOOLEAN, "false",
         "Whether a segment's file is made at its full size.",
         node_name="log.preallocate", has_effect=_IDLE,
@@ -232,6 +238,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     min_insync_replicas: int
+    penstock_delivery_headers: bool
     queue_delete_acked: bool
     retention_bytes: int
     retention_ms: int

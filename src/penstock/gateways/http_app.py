@@ -12,13 +12,17 @@ from starlette.routing import BaseRoute, Match, Route
 
 from penstock.broker.broker import Broker
 from penstock.broker.parts import Parts
+from penstock.gateways.http_crons import CronRoutes
 from penstock.gateways.http_dead_letters import DeadLetterRoutes
 from penstock.gateways.http_door import Endpoint, HttpDoor, json_response
 from penstock.gateways.http_openapi import describe
 from penstock.gateways.http_problem import Problem, problem_response
 from penstock.gateways.http_queues import QueueRoutes
+from penstock.gateways.http_schedules import ScheduleRoutes
 from penstock.gateways.http_server import Application
+from penstock.gateways.http_settlements import SettlementRoutes
 from penstock.gateways.http_topics import TopicRoutes
+from penstock.gateways.http_trace import TraceRoutes
 from penstock.gateways.sqs_door import SqsDoor
 from penstock.gateways.sqs_fifo import FifoGate
 from penstock.gateways.sqs_messages import SqsMessages
@@ -32,8 +36,12 @@ def make_http_app(parts: Parts, *, request_bytes_max: int) -> Application:
     routes: list[BaseRoute] = [
         *_sqs_routes(door, parts),
         *QueueRoutes(door, parts.queues, parts.delivery).routes(),
+        *SettlementRoutes(door, parts.queues, parts.readers).routes(),
         *TopicRoutes(door, parts.publisher).routes(),
         *DeadLetterRoutes(door, parts.redrives).routes(),
+        *ScheduleRoutes(door, parts.schedules).routes(),
+        *CronRoutes(door, parts.schedules).routes(),
+        *TraceRoutes(door, parts.trace).routes(),
         Route("/openapi.json", _openapi, methods=["GET"]),
         Route("/health", _make_health(parts.broker), methods=["GET"]),
     ]
@@ -42,7 +50,7 @@ def make_http_app(parts: Parts, *, request_bytes_max: int) -> Application:
 
 def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:
     sqs_queues = SqsQueues(parts.queues, parts.delivery, parts.topics)
-    fifo = FifoGate(parts.queues, parts.publisher, parts.clock)
+    fifo = FifoGate(parts.queues, parts.schedules, parts.publisher, parts.clock)
     sqs_messages = SqsMessages(parts.broker, sqs_queues, parts.delivery, parts.publisher, fifo, parts.clock)
     return SqsDoor(door, sqs_queues, sqs_messages, SqsTasks(parts.queues, parts.redrives)).routes()
 

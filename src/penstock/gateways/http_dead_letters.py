@@ -16,6 +16,8 @@ from starlette.routing import Route
 from penstock.broker.node_queues import QueueUnavailable
 from penstock.broker.queue_redrive import CannotRedrive, NoSuchLetters, Redrives, TaskOver, TaskRunning
 from penstock.broker.queue_redrive_scan import UnreadableQueueError
+from penstock.codec.http.dead_letters import DeadLetterList, DeadLetterMessages, DryRun, Purged, RedriveList
+from penstock.codec.http.fields import COUNT_MAX, MOMENT_MS_MAX
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_definition import QueueName, check_group
@@ -23,18 +25,12 @@ from penstock.domain.redrive import REDRIVE_GROUP, RedriveFilter, RedriveTask
 from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_dead_letters_bodies import (
     REASON_CHARACTERS_MAX,
-    DeadLetterList,
-    DeadLetterMessages,
-    DryRunReply,
-    PurgeReply,
     RedriveRequest,
-    RedriveTaskList,
     message_reply,
     task_reply,
     topic_reply,
 )
 from penstock.gateways.http_door import HttpDoor, endpoint, json_response
-from penstock.gateways.http_messages import COUNT_MAX, MOMENT_MS_MAX
 from penstock.gateways.http_problem import ProblemError, bad_request, not_found, unavailable
 
 SHOW_COUNT: Final = 10
@@ -105,7 +101,7 @@ class DeadLetterRoutes:
             raise unavailable(str(error)) from error
         if isinstance(found, NoSuchLetters):
             raise _refusal(found)
-        return json_response(DryRunReply(name.topic, found.pending_count, found.fitting_count))
+        return json_response(DryRun(name.topic, found.pending_count, found.fitting_count))
 
     async def _allow_targets(self, topic: str, target: str | None) -> None:
         if target is not None:
@@ -119,13 +115,13 @@ class DeadLetterRoutes:
         outcome = await self._redrives.purge(self._name(request, Operation.DELETE))
         if isinstance(outcome, NoSuchLetters | QueueUnavailable):
             raise _refusal(outcome)
-        return json_response(PurgeReply(outcome))
+        return json_response(Purged(outcome))
 
     # Tasks
 
     async def _tasks(self, request: Request) -> Response:
         found = self._redrives.tasks_of(self._name(request, Operation.DESCRIBE))
-        return json_response(RedriveTaskList([task_reply(task) for task in found]))
+        return json_response(RedriveList([task_reply(task) for task in found]))
 
     async def _task(self, request: Request) -> Response:
         return json_response(task_reply(self._find(request, Operation.DESCRIBE)))

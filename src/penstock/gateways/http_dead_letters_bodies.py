@@ -1,73 +1,32 @@
-"""The bodies of the dead-letter routes."""
+"""What dead-letter routes are asked, and how what the broker knows becomes what they tell."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
-from penstock.broker.queue_redrive_scan import DeadLetterTopic, PendingLetter
+from penstock.broker import queue_redrive_scan as scan
+from penstock.codec.http.dead_letters import (
+    DeadLetter,
+    DeadLetterSource,
+    DeadLetterState,
+    DeadLetterTopic,
+    Redrive,
+)
+from penstock.codec.http.fields import TOPIC_TEXT, Body, MomentMs, readable_headers, text_or_base64
 from penstock.domain.queue_values import HoldKind
 from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveTask, death_of
 from penstock.domain.topic_rules import NAME_CHARACTERS_MAX
-from penstock.gateways.http_messages import TOPIC_TEXT, Body, MomentMs, readable_headers, text_or_base64
 
 # Reasons are single words; what is longer was not meant.
 REASON_CHARACTERS_MAX: Final = 1_024
-StateText = Literal["ready", "leased", "blocked", "moving"]
-_STATES: dict[HoldKind, StateText] = {
+_STATES: Final[dict[HoldKind, DeadLetterState]] = {
     HoldKind.LEASED: "leased",
     HoldKind.WAITING: "ready",
     HoldKind.BLOCKED: "blocked",
     HoldKind.DYING: "moving",
 }
-
-
-class DeadLetterSource(msgspec.Struct, frozen=True):
-    topic: str
-    group: str
-
-
-class DeadLetterTopicReply(msgspec.Struct, frozen=True):
-    topic: str
-    partition_count: int
-    # Not redriven and not purged.
-    pending_count: int
-    # What the log holds, all told.
-    stored_count: int
-    # The queues whose dead letters come here.
-    sources: list[DeadLetterSource]
-
-
-class DeadLetterList(msgspec.Struct, frozen=True):
-    dead_letters: list[DeadLetterTopicReply]
-
-
-class DeadLetterMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    partition: int
-    offset: int
-    timestamp_ms: int
-    state: StateText
-    # As its headers tell; of a message that came here some other way there may be nothing.
-    reason: str | None = None
-    error: str | None = None
-    origin_topic: str | None = None
-    origin_partition: int | None = None
-    origin_offset: int | None = None
-    origin_group: str | None = None
-    delivery_count: int | None = None
-    first_failure_ms: int | None = None
-    last_failure_ms: int | None = None
-    value: str | None = None
-    value_base64: str | None = None
-    key: str | None = None
-    key_base64: str | None = None
-    headers: dict[str, str] = {}
-
-
-class DeadLetterMessages(msgspec.Struct, frozen=True):
-    messages: list[DeadLetterMessage]
 
 
 class RedriveRequest(Body, frozen=True):
@@ -86,50 +45,16 @@ class RedriveRequest(Body, frozen=True):
     group: Annotated[str, Meta(min_length=1, max_length=255)] = REDRIVE_GROUP
 
 
-class DryRunReply(msgspec.Struct, frozen=True):
-    topic: str
-    pending_count: int
-    fitting_count: int
-
-
-class RedriveTaskReply(msgspec.Struct, frozen=True):
-    id: str
-    topic: str
-    group: str
-    target: str | None
-    state: Literal["running", "cancelling", "completed", "cancelled", "failed"]
-    rate: int
-    # In the queue when the task began; of those: looked at, moved, left because they did not fit, left because there is
-    # no topic to bring them to.
-    pending_count: int
-    looked_count: int
-    moved_count: int
-    skipped_count: int
-    lost_count: int
-    reason: str
-    started_ms: int
-    # 0: not yet.
-    ended_ms: int
-
-
-class RedriveTaskList(msgspec.Struct, frozen=True):
-    redrives: list[RedriveTaskReply]
-
-
-class PurgeReply(msgspec.Struct, frozen=True):
-    purged_count: int
-
-
-def topic_reply(found: DeadLetterTopic) -> DeadLetterTopicReply:
+def topic_reply(found: scan.DeadLetterTopic) -> DeadLetterTopic:
     sources = [DeadLetterSource(name.topic, name.group) for name in found.sources]
-    return DeadLetterTopicReply(found.topic, found.partition_count, found.pending_count, found.stored_count, sources)
+    return DeadLetterTopic(found.topic, found.partition_count, found.pending_count, found.stored_count, sources)
 
 
-def message_reply(letter: PendingLetter) -> DeadLetterMessage:
+def message_reply(letter: scan.PendingLetter) -> DeadLetter:
     value, value_base64 = text_or_base64(letter.record.value)
     key, key_base64 = text_or_base64(letter.record.key)
     death = death_of(letter.record.headers)
-    return DeadLetterMessage(
+    return DeadLetter(
         partition=letter.partition,
         offset=letter.record.offset,
         timestamp_ms=letter.record.timestamp_ms,
@@ -151,8 +76,8 @@ def message_reply(letter: PendingLetter) -> DeadLetterMessage:
     )
 
 
-def task_reply(task: RedriveTask) -> RedriveTaskReply:
-    return RedriveTaskReply(
+def task_reply(task: RedriveTask) -> Redrive:
+    return Redrive(
         id=task.id,
         topic=task.source.topic,
         group=task.source.group,

@@ -14,17 +14,22 @@ from starlette.responses import Response
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.append_outcome import Refusal
 from penstock.broker.broker import Broker
 from penstock.broker.queue_delivery import Caller
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.metadata_store import StoreUnavailableError
+from penstock.cluster.topic_catalog import InvalidName
 from penstock.domain.access import ANONYMOUS, Authorizer, Operation, Resource
+from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_problem import ProblemError, bad_request, not_found, problem_response, unavailable
 from penstock.gateways.http_server import BodyTooLargeError, read_body
 
 log = get_logger("http")
 
 JSON: Final = "application/json"
+# Nothing is wrong with the message: another time it may be taken.
+_PASSING: Final = frozenset({Refusal.DISK_FULL, Refusal.OFFLINE})
 
 BodyT = TypeVar("BodyT")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -81,6 +86,24 @@ class HttpDoor:
         if topic is None:
             raise not_found(f"there is no topic {name!r}")
         return topic
+
+    async def topic_to_publish(self, name: str) -> ServedTopic:
+        """Made, if it is not there and the node makes topics by itself."""
+        topic = self.broker.topic(name)
+        if topic is None and self.broker.config.auto_create_topics:
+            outcome = await self.broker.create_topic_by_default(name)
+            if isinstance(outcome, InvalidName):
+                raise bad_request(outcome.reason)
+            topic = self.broker.topic(name)
+        if topic is None or is_internal(name):
+            raise not_found(f"there is no topic {name!r} to publish to")
+        return topic
+
+
+def not_taken(refusal: Refusal, reason: str) -> ProblemError:
+    if refusal in _PASSING:
+        return unavailable(reason)
+    return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "Refused", reason)
 
 
 def _read_again(data: bytes, kind: type[BodyT]) -> BodyT:

@@ -13,36 +13,27 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from penstock.broker.publisher import Outgoing
+from penstock.codec.http.fields import COUNT_MAX, NUMBER_MAX, Base64, Body, MomentMs
+from penstock.codec.http.schedules import CronRequest, DelayMs, Moment, due_ms_of
 from penstock.codec.records import Record
+from penstock.domain.schedule_headers import BadDelivery, due_of
 from penstock.gateways.http_problem import bad_request
 
-COUNT_MAX: Final = 10_000
 WAIT_MS_MAX: Final = 60_000
 LEASE_MS_MAX: Final = 12 * 3_600_000
 TTL_MS_MAX: Final = 10 * 365 * 86_400_000
 PRIORITY_HEADER: Final = "penstock-priority"
 TTL_HEADER: Final = "penstock-ttl-ms"
 
-# The end of the year 9999.
-MOMENT_MS_MAX: Final = 253_402_300_799_999
-# Far more than anybody means, and exact in every JSON reader.
-NUMBER_MAX: Final = (1 << 53) - 1
 # How a receipt looks; only what does can be one of somebody else's.
 RECEIPT_TEXT: Final = "^[A-Za-z0-9_-]{55}$"
-TOPIC_TEXT: Final = "^[A-Za-z0-9._-]+$"
-_BASE64_TEXT: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 LeaseMs = Annotated[int, Meta(ge=1, le=LEASE_MS_MAX)]
-MomentMs = Annotated[int, Meta(ge=0, le=MOMENT_MS_MAX)]
-# Patterns that are only told, because the code that reads these checks them anyway.
+# A pattern that is only told, because the code that reads it checks it anyway.
 ReceiptText = Annotated[str, Meta(extra_json_schema={"pattern": RECEIPT_TEXT})]
-Base64 = Annotated[str, Meta(extra_json_schema={"pattern": _BASE64_TEXT, "contentEncoding": "base64"})]
 Receipts = Annotated[list[ReceiptText], Meta(min_length=1, max_length=COUNT_MAX)]
-
-
-class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A misspelt field is an error, not a silence."""
 
 
 class NewMessage(Body, frozen=True):
@@ -52,11 +43,14 @@ class NewMessage(Body, frozen=True):
     value_base64: Base64 | None = None
     key: str | None = None
     key_base64: Base64 | None = None
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     # 0 to 9, the highest first; 4 is that of messages that say nothing.
     priority: Annotated[int, Meta(ge=0, le=9)] | None = None
     # Not delivered by queues after so long.
     ttl_ms: Annotated[int, Meta(ge=1, le=TTL_MS_MAX)] | None = None
+    # Not before so long from now, or that time; with both the later.
+    delay_ms: DelayMs | None = None
+    deliver_at: Moment | None = None
     partition: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | None = None
     timestamp_ms: MomentMs | None = None
 
@@ -68,7 +62,10 @@ class PublishRequest(Body, frozen=True):
 class PublishedMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str = ""
     partition: int = -1
+    # Of a message that is delayed there is none yet,
     offset: int = -1
+    # but the time when it will be there.
+    due_ms: int | None = None
     # Why this one was refused; the others are stored.
     error: str | None = None
 
@@ -127,17 +124,6 @@ class ExtendRequest(Body, frozen=True):
     lease_ms: LeaseMs | None = None
 
 
-class SettledReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    receipt: str
-    # not-held: the lease ran out and somebody else has it. finished: it was settled before.
-    outcome: Literal["done", "not-held", "finished", "failed"]
-    error: str | None = None
-
-
-class SettleReply(msgspec.Struct, frozen=True):
-    results: list[SettledReceipt]
-
-
 class SeenMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int
     offset: int
@@ -157,24 +143,40 @@ class PeekReply(msgspec.Struct, frozen=True):
     messages: list[SeenMessage]
 
 
-def record_of(message: NewMessage, now_ms: int) -> Record:
+def outgoing_of(message: NewMessage, now_ms: int, *, has_delivery_headers: bool) -> Outgoing:
+    """`has_delivery_headers`: the topic's producers may delay messages by headers. By fields everybody can."""
+    record = _record_of(message, now_ms)
+    due_ms = due_ms_of(now_ms, message.delay_ms, message.deliver_at) or 0
+    if has_delivery_headers and record.headers:
+        told = due_of(record.headers, now_ms)
+        if isinstance(told, BadDelivery):
+            raise bad_request(f"header {told.header}: {told.detail}")
+        due_ms = max(due_ms, told or 0)
+    return Outgoing(record, message.partition, due_ms if due_ms > now_ms else None)
+
+
+def _record_of(message: NewMessage, now_ms: int) -> Record:
     headers: list[tuple[str, bytes | None]] = [(name, text.encode()) for name, text in message.headers.items()]
     if message.priority is not None:
         headers.append((PRIORITY_HEADER, str(message.priority).encode()))
     if message.ttl_ms is not None:
         headers.append((TTL_HEADER, str(message.ttl_ms).encode()))
     return Record(
-        value=_value_of(message),
-        key=_bytes_of("key", message.key, message.key_base64),
+        value=value_of(message),
+        key=key_of(message),
         timestamp_ms=now_ms if message.timestamp_ms is None else message.timestamp_ms,
         headers=tuple(headers),
     )
 
 
-def _value_of(message: NewMessage) -> bytes | None:
+def value_of(message: NewMessage | CronRequest) -> bytes | None:
     if message.value_base64 is not None or message.value is None or isinstance(message.value, str):
         return _bytes_of("value", message.value, message.value_base64)
     return msgspec.json.encode(message.value)
+
+
+def key_of(message: NewMessage | CronRequest) -> bytes | None:
+    return _bytes_of("key", message.key, message.key_base64)
 
 
 def _bytes_of(what: str, text: str | None, encoded: str | None) -> bytes | None:
@@ -186,18 +188,3 @@ def _bytes_of(what: str, text: str | None, encoded: str | None) -> bytes | None:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         raise bad_request(f"{what}_base64 is not base64") from None
-
-
-def text_or_base64(data: bytes | None) -> tuple[str | None, str | None]:
-    """As the two fields of a body: text where it is text, else base64, neither for nothing."""
-    if data is None:
-        return None, None
-    try:
-        return data.decode(), None
-    except UnicodeDecodeError:
-        return None, base64.b64encode(data).decode()
-
-
-def readable_headers(headers: tuple[tuple[str, bytes | None], ...]) -> dict[str, str]:
-    """The last of a name counts, as for everybody who asks for one. Bytes that are no text are shown as they can be."""
-    return {name: (value or b"").decode(errors="backslashreplace") for name, value in headers}

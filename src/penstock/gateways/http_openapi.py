@@ -12,17 +12,27 @@ from typing import Any, Final
 import msgspec
 
 from penstock import __version__
+from penstock.codec.http import dead_letters as letters
+from penstock.codec.http import fields, schedules
+from penstock.codec.http.queues import QueueStats, SettleReply
+from penstock.codec.http.settlements import SettlementPage
 from penstock.domain.queue_definition import NAME_CHARACTERS_MAX, QueueOptions
 from penstock.domain.redrive import REDRIVE_GROUP
 from penstock.domain.topic_rules import NAME_CHARACTERS_MAX as TOPIC_CHARACTERS_MAX
-from penstock.gateways import http_dead_letters_bodies as letters
+from penstock.domain.trace_events import Journey, JourneyList
+from penstock.domain.trace_why import WhyAnswer
 from penstock.gateways import http_messages as bodies
+from penstock.gateways.http_dead_letters_bodies import REASON_CHARACTERS_MAX, RedriveRequest
 from penstock.gateways.http_door import JSON
 from penstock.gateways.http_problem import PROBLEM_TYPE, Problem
 from penstock.gateways.http_queue_settings import QueueSettings
 
 _BASE: Final = "/v1/queues/{topic}/{group}"
 _LETTERS: Final = "/v1/dead-letters/{topic}"
+_PLACE: Final = "{topic}/{partition}/{offset}"
+_NUMBER: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": fields.NUMBER_MAX}
+_DELAYED: Final = "/v1/schedules/{message_id}"
+_CRON: Final = "/v1/crons/{topic}/{name}"
 _REFERENCE: Final = "#/components/schemas/{name}"
 
 
@@ -39,32 +49,6 @@ class QueueList(msgspec.Struct, frozen=True):
     queues: list[QueueDescription]
 
 
-class PartitionStats(msgspec.Struct, frozen=True):
-    partition: int
-    is_paused: bool
-    # Every message below it is finished.
-    finished_below: int
-    # Lane and offset: what is below has been looked at.
-    cursors: list[tuple[int, int]]
-    leased_count: int
-    waiting_count: int
-    blocked_count: int
-    dying_count: int
-    span_count: int
-    # Name, and how many messages it holds.
-    consumers: list[tuple[str, int]]
-
-
-class QueueStatsReply(msgspec.Struct, frozen=True):
-    partitions: list[PartitionStats]
-    backlog_count: int
-    leased_count: int
-    waiting_count: int
-    blocked_count: int
-    dying_count: int
-    is_paused: bool
-
-
 class Health(msgspec.Struct, frozen=True):
     status: str
 
@@ -78,12 +62,25 @@ class Operation(msgspec.Struct, frozen=True):
     request: tuple[type, ...] = ()
     replies: dict[int, type | None] = {}
     problems: tuple[int, ...] = ()
-    # Parameters of the query, by name: their schemas. None of them is required.
+    # Parameters of the query, by name: their schemas.
     query: dict[str, dict[str, Any]] = {}
+    required: tuple[str, ...] = ()
 
 
-_COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": bodies.COUNT_MAX, "default": 10}
-_MOMENT: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": bodies.MOMENT_MS_MAX}
+_POSITION: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+_COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 1, "maximum": fields.COUNT_MAX, "default": 10}
+_TOPIC: Final[dict[str, Any]] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": TOPIC_CHARACTERS_MAX,
+    "pattern": fields.TOPIC_TEXT,
+}
+_PAGE: Final[dict[str, dict[str, Any]]] = {
+    "topic": _TOPIC,
+    "count": {"type": "integer", "minimum": 1, "maximum": schedules.PAGE_MAX, "default": 100},
+    "cursor": {"type": "string", "pattern": schedules.CURSOR_TEXT},
+}
+_MOMENT: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": fields.MOMENT_MS_MAX}
 _GROUP: Final[dict[str, Any]] = {
     "type": "string",
     "minLength": 1,
@@ -91,7 +88,7 @@ _GROUP: Final[dict[str, Any]] = {
     "default": REDRIVE_GROUP,
 }
 _FILTER: Final[dict[str, dict[str, Any]]] = {
-    "reason": {"type": "string", "maxLength": letters.REASON_CHARACTERS_MAX},
+    "reason": {"type": "string", "maxLength": REASON_CHARACTERS_MAX},
     "key": {"type": "string"},
     "since_ms": _MOMENT,
     "until_ms": _MOMENT,
@@ -144,7 +141,7 @@ OPERATIONS: Final = (
         "ack",
         "Done: never delivered again.",
         (bodies.AckRequest,),
-        {200: bodies.SettleReply},
+        {200: SettleReply},
         (*_COMMON, _LARGE),
     ),
     Operation(
@@ -153,7 +150,7 @@ OPERATIONS: Final = (
         "nack",
         "Not done: again later, or to the dead letters.",
         (bodies.NackRequest,),
-        {200: bodies.SettleReply},
+        {200: SettleReply},
         (*_COMMON, _LARGE),
     ),
     Operation(
@@ -162,7 +159,7 @@ OPERATIONS: Final = (
         "extend",
         "More time, counted from now.",
         (bodies.ExtendRequest,),
-        {200: bodies.SettleReply},
+        {200: SettleReply},
         (*_COMMON, _LARGE),
     ),
     Operation(
@@ -175,7 +172,17 @@ OPERATIONS: Final = (
         _COMMON,
         {"count": _COUNT},
     ),
-    Operation("get", f"{_BASE}/stats", "stats", "What is where.", (), {200: QueueStatsReply}, _COMMON),
+    Operation(
+        "get",
+        f"{_BASE}/settlements",
+        "settlements",
+        "When messages were finished, a page of the journal.",
+        (),
+        {200: SettlementPage},
+        _COMMON,
+        {"partition": _POSITION, "after": _POSITION},
+    ),
+    Operation("get", f"{_BASE}/stats", "stats", "What is where.", (), {200: QueueStats}, _COMMON),
     Operation("post", f"{_BASE}/pause", "pause", "Delivers nothing until resumed.", (), {204: None}, _COMMON),
     Operation("post", f"{_BASE}/resume", "resume", "Delivers again.", (), {204: None}, _COMMON),
     Operation("post", f"{_BASE}/purge", "purge", "Skips everything that is there now.", (), {204: None}, _COMMON),
@@ -197,8 +204,8 @@ OPERATIONS: Final = (
         f"{_LETTERS}/redrive",
         "redrive",
         "Brings dead letters back, exactly once; with dry_run it only counts them.",
-        (letters.RedriveRequest,),
-        {200: letters.DryRunReply, 202: letters.RedriveTaskReply},
+        (RedriveRequest,),
+        {200: letters.DryRun, 202: letters.Redrive},
         (*_COMMON, _LARGE, HTTPStatus.CONFLICT),
     ),
     Operation(
@@ -207,7 +214,7 @@ OPERATIONS: Final = (
         "purgeDeadLetters",
         "Drops what is pending. The topic keeps it until its retention ends.",
         (),
-        {200: letters.PurgeReply},
+        {200: letters.Purged},
         _COMMON,
         {"group": _GROUP},
     ),
@@ -217,7 +224,7 @@ OPERATIONS: Final = (
         "listRedrives",
         "The redrives of a topic, the latest first.",
         (),
-        {200: letters.RedriveTaskList},
+        {200: letters.RedriveList},
         _COMMON,
         {"group": _GROUP},
     ),
@@ -227,7 +234,7 @@ OPERATIONS: Final = (
         "describeRedrive",
         "How far a redrive is.",
         (),
-        {200: letters.RedriveTaskReply},
+        {200: letters.Redrive},
         _COMMON,
     ),
     Operation(
@@ -236,9 +243,91 @@ OPERATIONS: Final = (
         "cancelRedrive",
         "Moves nothing more. One that is over stays as it is.",
         (),
-        {200: letters.RedriveTaskReply},
+        {200: letters.Redrive},
         _COMMON,
     ),
+    Operation(
+        "get",
+        "/v1/schedules",
+        "listDelayed",
+        "The delayed messages of a topic, in the order in which they are due.",
+        (),
+        {200: schedules.PendingPage},
+        _COMMON,
+        _PAGE,
+        ("topic",),
+    ),
+    Operation(
+        "get",
+        "/v1/schedules/counts",
+        "countDelayed",
+        "How many messages are delayed in which topic.",
+        (),
+        {200: schedules.PendingCounts},
+    ),
+    Operation("get", _DELAYED, "showDelayed", "A delayed message.", (), {200: schedules.PendingMessage}, _COMMON),
+    Operation(
+        "patch",
+        _DELAYED,
+        "rescheduleDelayed",
+        "Gives a delayed message another time.",
+        (schedules.RescheduleRequest,),
+        {200: schedules.PendingMessage},
+        (*_COMMON, _LARGE, HTTPStatus.CONFLICT),
+    ),
+    Operation(
+        "delete",
+        _DELAYED,
+        "cancelDelayed",
+        "Cancels a delayed message: nobody will ever get it.",
+        (),
+        {204: None},
+        (*_COMMON, HTTPStatus.CONFLICT),
+    ),
+    Operation(
+        "get",
+        "/v1/crons",
+        "listCrons",
+        "All cron schedules, without their messages.",
+        (),
+        {200: schedules.CronList},
+        _COMMON,
+        {"topic": _TOPIC},
+    ),
+    Operation("get", _CRON, "showCron", "A cron schedule and its next times.", (), {200: schedules.Cron}, _COMMON),
+    Operation(
+        "put",
+        _CRON,
+        "defineCron",
+        "Makes a cron schedule, or sets it anew: then times that are past are past.",
+        (schedules.CronRequest,),
+        {200: schedules.Cron, 201: schedules.Cron},
+        (*_COMMON, _LARGE, HTTPStatus.UNPROCESSABLE_ENTITY),
+    ),
+    Operation(
+        "delete",
+        _CRON,
+        "deleteCron",
+        "Ends a cron schedule. What it has published stays.",
+        (),
+        {204: None},
+        _COMMON,
+    ),
+    Operation(
+        "get",
+        "/v1/trace",
+        "traceKey",
+        "The journeys of messages of a key between two times, the first few; the last hour if none is said.",
+        (),
+        {200: JourneyList},
+        _COMMON,
+        {"topic": _TOPIC, "key": {"type": "string"}, "since_ms": _MOMENT, "until_ms": _MOMENT},
+        required=("topic", "key"),
+    ),
+    Operation("get", "/v1/trace/{message_id}", "trace", "A message's journey.", (), {200: Journey}, _COMMON),
+    Operation("get", f"/v1/trace/{_PLACE}", "traceOffset", "The same by its place.", (), {200: Journey}, _COMMON),
+    Operation("get", "/v1/why/{message_id}", "why", "Why it is not delivered yet.", (), {200: WhyAnswer}, _COMMON),
+    Operation("get", f"/v1/why/{_PLACE}", "whyOffset", "The same by its place.", (), {200: WhyAnswer}, _COMMON),
     Operation("get", "/health", "health", "Whether all is well.", (), {200: Health, 503: Health}),
 )
 
@@ -249,7 +338,9 @@ def describe() -> dict[str, Any]:
     for operation in OPERATIONS:
         kinds += [kind for kind in (*operation.request, *operation.replies.values()) if kind is not None]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
-    components["NewMessage"]["allOf"] = [_not_both("value"), _not_both("key")]
+    for kind in ("NewMessage", "CronRequest"):
+        components[kind]["allOf"] = [_not_both("value"), _not_both("key")]
+    components["RescheduleRequest"]["minProperties"] = 1
     by_kind = {id(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -288,14 +379,23 @@ def _operation(operation: Operation, by_kind: dict[int, Any]) -> dict[str, Any]:
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
     text = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS_MAX}
-    topic = {"type": "string", "minLength": 1, "maxLength": TOPIC_CHARACTERS_MAX, "pattern": bodies.TOPIC_TEXT}
+    schemas = {
+        "topic": _TOPIC,
+        "group": text,
+        "task": text,
+        "message_id": {"type": "string", "pattern": schedules.ID_TEXT},
+        "name": {"type": "string", "pattern": schedules.NAME_TEXT},
+        "partition": _NUMBER,
+        "offset": _NUMBER,
+    }
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": schema}
-        for name, schema in {"topic": topic, "group": text, "task": text}.items()
+        for name, schema in schemas.items()
         if f"{{{name}}}" in operation.path
     ]
     return parameters + [
-        {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in operation.query.items()
+        {"name": name, "in": "query", "required": name in operation.required, "schema": schema}
+        for name, schema in operation.query.items()
     ]
 
 

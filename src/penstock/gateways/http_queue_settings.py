@@ -7,10 +7,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from penstock.codec.http.fields import NUMBER_MAX, Body
 from penstock.domain.queue_definition import QueueOptions, Start
 from penstock.domain.queue_values import BackOff, BackOffKind, Ordering
 from penstock.domain.topic_rules import NAME_CHARACTERS_MAX
-from penstock.gateways.http_messages import LEASE_MS_MAX, NUMBER_MAX, Body, LeaseMs
+from penstock.gateways.http_messages import LEASE_MS_MAX, LeaseMs
 
 Milliseconds = Annotated[int, Meta(ge=0, le=LEASE_MS_MAX)]
 Number = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]

@@ -25,6 +25,8 @@ from penstock.broker.queue_delivery import (
     ReceivedMessages,
     Source,
 )
+from penstock.codec.http.fields import COUNT_MAX, readable_headers, text_or_base64
+from penstock.codec.http.queues import SettledReceipt, SettledText, SettleReply
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_commands import Act, Outcome
@@ -34,7 +36,6 @@ from penstock.domain.queue_values import HoldKind
 from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_door import HttpDoor, endpoint, json_response
 from penstock.gateways.http_messages import (
-    COUNT_MAX,
     RECEIPT_TEXT,
     AckRequest,
     DeliveredMessage,
@@ -44,10 +45,6 @@ from penstock.gateways.http_messages import (
     ReceiveReply,
     ReceiveRequest,
     SeenMessage,
-    SettledReceipt,
-    SettleReply,
-    readable_headers,
-    text_or_base64,
 )
 from penstock.gateways.http_problem import bad_request, not_found, unavailable
 from penstock.gateways.http_queue_settings import QueueSettings
@@ -55,8 +52,7 @@ from penstock.gateways.http_queue_settings import QueueSettings
 PEEK_COUNT: Final = 10
 _RECEIPT: Final = re.compile(RECEIPT_TEXT)
 MESSAGE_ID_HEADER: Final = "penstock-message-id"
-OutcomeText = Literal["done", "not-held", "finished", "failed"]
-_OUTCOMES: Final[dict[Outcome, OutcomeText]] = {
+_OUTCOMES: Final[dict[Outcome, SettledText]] = {
     Outcome.DONE: "done",
     Outcome.NOT_HELD: "not-held",
     Outcome.FINISHED: "finished",

@@ -10,27 +10,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.broker.append_outcome import Refusal
-from penstock.broker.publisher import NotPublished, Published, Publisher, PublishOutcome
+from penstock.broker.publisher import Delayed, NotPublished, Publisher, PublishOutcome
 from penstock.broker.served_topic import ServedTopic
-from penstock.cluster.topic_catalog import InvalidName
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_receipt import MessageId, write_message_id
-from penstock.domain.topic_rules import is_internal
-from penstock.gateways.http_door import JSON, HttpDoor, endpoint, json_response, whole_numbers
+from penstock.gateways.http_door import JSON, HttpDoor, endpoint, json_response, not_taken, whole_numbers
 from penstock.gateways.http_messages import (
     NewMessage,
     PublishedMessage,
     PublishReply,
     PublishRequest,
-    record_of,
+    outgoing_of,
 )
-from penstock.gateways.http_problem import ProblemError, bad_request, not_found, unavailable
+from penstock.gateways.http_problem import bad_request, not_found
 
 _HEADER_PREFIX: Final = "penstock-header-"
-# Nothing is wrong with the message: another time it may be taken.
-_PASSING: Final = frozenset({Refusal.DISK_FULL, Refusal.OFFLINE})
+_FORM: Final = "application/x-www-form-urlencoded"
 
 
 class TopicRoutes:
@@ -45,20 +41,22 @@ class TopicRoutes:
         name = request.path_params["topic"]
         self._door.allow(Operation.WRITE, access.topic(name))
         messages = await self._messages(request)
-        topic = await self._topic(name)
+        topic = await self._door.topic_to_publish(name)
         for message in messages:
             if message.partition is not None and topic.partition(message.partition) is None:
                 count = len(topic.partitions)
                 raise not_found(f"partition {message.partition} of {name!r}, which has {count} of them")
         now_ms = self._door.broker.clock.now_ms()
-        records = [record_of(message, now_ms) for message in messages]
-        outcomes = await self._publisher.publish(topic, records, [message.partition for message in messages])
-        return self._answer(topic, outcomes)
+        has_headers = topic.config.penstock_delivery_headers
+        outgoing = [outgoing_of(message, now_ms, has_delivery_headers=has_headers) for message in messages]
+        return self._answer(topic, await self._publisher.publish(topic, outgoing))
 
     async def _messages(self, request: Request) -> list[NewMessage]:
         content_type = request.headers.get("content-type", JSON).partition(";")[0].strip()
         data = await self._door.read_bytes(request)
-        if content_type != JSON:
+        # curl calls whatever it is given by -d a form; no form begins like that.
+        is_json = content_type == JSON or (content_type == _FORM and data.lstrip().startswith(b"{"))
+        if not is_json:
             return [_from_bytes(request, data)]
         try:
             fields = msgspec.json.decode(data)
@@ -73,32 +71,20 @@ class TopicRoutes:
         except msgspec.ValidationError as error:
             raise bad_request(f"the body cannot be used: {error}") from error
 
-    async def _topic(self, name: str) -> ServedTopic:
-        broker = self._door.broker
-        topic = broker.topic(name)
-        if topic is None and broker.config.auto_create_topics:
-            outcome = await broker.create_topic_by_default(name)
-            if isinstance(outcome, InvalidName):
-                raise bad_request(outcome.reason)
-            topic = broker.topic(name)
-        if topic is None or is_internal(name):
-            raise not_found(f"there is no topic {name!r} to publish to")
-        return topic
-
     def _answer(self, topic: ServedTopic, outcomes: list[PublishOutcome]) -> Response:
         refused = [outcome for outcome in outcomes if isinstance(outcome, NotPublished)]
         if len(refused) == len(outcomes):
-            if refused[0].refusal in _PASSING:
-                raise unavailable(refused[0].reason)
-            raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "Refused", refused[0].reason)
+            raise not_taken(refused[0].refusal, refused[0].reason)
         answers = [_published(topic, outcome) for outcome in outcomes]
         status = HTTPStatus.MULTI_STATUS if refused else HTTPStatus.CREATED
         return json_response(PublishReply(answers), status)
 
 
 def _published(topic: ServedTopic, outcome: PublishOutcome) -> PublishedMessage:
-    if not isinstance(outcome, Published):
+    if isinstance(outcome, NotPublished):
         return PublishedMessage(error=outcome.reason)
+    if isinstance(outcome, Delayed):
+        return PublishedMessage(outcome.message_id, outcome.partition, due_ms=outcome.due_ms)
     name = write_message_id(MessageId(topic.topic_id, outcome.partition, outcome.offset))
     return PublishedMessage(name, outcome.partition, outcome.offset)
 
@@ -116,7 +102,7 @@ def _from_bytes(request: Request, data: bytes) -> NewMessage:
 
     query = request.query_params
     fields: dict[str, object] = {"value_base64": base64.b64encode(data).decode()}
-    for name in ("key", "priority", "ttl_ms", "partition", "timestamp_ms"):
+    for name in ("key", "priority", "ttl_ms", "delay_ms", "deliver_at", "partition", "timestamp_ms"):
         if name in query:
             fields[name] = query[name]
     fields["headers"] = {

@@ -51,6 +51,8 @@ from penstock.codec.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.codec.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from penstock.codec.wire.messages.share_fetch import ShareFetchRequest
 from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribeRequest
@@ -72,6 +74,7 @@ from penstock.gateways.kafka_metadata import MetadataHandler, NodeAddress
 from penstock.gateways.kafka_offsets import OffsetsHandler
 from penstock.gateways.kafka_produce import ProduceHandler
 from penstock.gateways.kafka_producers import ProducersHandler
+from penstock.gateways.kafka_sasl import SaslHandler
 from penstock.gateways.kafka_share_desk import ShareDesk
 from penstock.gateways.kafka_share_fetch import ShareFetchHandler
 from penstock.gateways.kafka_share_groups import ShareGroupsHandler
@@ -87,7 +90,7 @@ HandlerTable = dict[type[Request], Callable[[Any, Any], Any]]
 
 
 def make_handlers(
-    parts: Parts, *, address: Callable[[], NodeAddress], node_entries: Sequence[ConfigEntry]
+    parts: Parts, *, address: Callable[[], NodeAddress], node_entries: Sequence[ConfigEntry], sasl: SaslHandler
 ) -> dict[int, Handler]:
     broker, authorizer, transactions = parts.broker, parts.authorizer, parts.transactions
     node_id = address().node_id
@@ -97,7 +100,7 @@ def make_handlers(
     offsets = OffsetsHandler(broker, authorizer, parts.readers)
     metadata = MetadataHandler(broker, authorizer, address)
     table: HandlerTable = {
-        ProduceRequest: ProduceHandler(broker, authorizer, transactions).produce,
+        ProduceRequest: ProduceHandler(broker, authorizer, transactions, parts.delays).produce,
         FetchRequest: FetchHandler(broker, authorizer, parts.clock, sessions, parts.readers).fetch,
         ListOffsetsRequest: offsets.list_offsets,
         OffsetForLeaderEpochRequest: offsets.offset_for_leader_epoch,
@@ -117,7 +120,7 @@ def make_handlers(
         **_group_handlers(parts),
         **_share_handlers(parts),
         **_transaction_handlers(parts),
-        **_access_handlers(parts),
+        **_access_handlers(parts, sasl),
     }
     versions = ApiVersionsHandler([*(request.api_key for request in table), ApiVersionsRequest.api_key])
     table[ApiVersionsRequest] = versions.api_versions
@@ -175,9 +178,12 @@ def _transaction_handlers(parts: Parts) -> HandlerTable:
     }
 
 
-def _access_handlers(parts: Parts) -> HandlerTable:
-    acls, users = AclsHandler(parts.access, parts.authorizer), UsersHandler(parts.access, parts.authorizer)
+def _access_handlers(parts: Parts, sasl: SaslHandler) -> HandlerTable:
+    acls = AclsHandler(parts.access, parts.authorizer)
+    users = UsersHandler(parts.access, parts.authorizer, sasl.is_configured)
     return {
+        SaslHandshakeRequest: sasl.sasl_handshake,
+        SaslAuthenticateRequest: sasl.sasl_authenticate,
         DescribeAclsRequest: acls.describe_acls,
         CreateAclsRequest: acls.create_acls,
         DeleteAclsRequest: acls.delete_acls,

@@ -14,6 +14,7 @@ Rules:
   owes more than one large reply.
 - A client that does not read its replies is not read from: above the transport's high-water mark frames stay in the
   receive buffer, the buffer fills, reading pauses, and TCP tells the client.
+- Where clients log in, one that has not is given little: small frames, little time, the APIs of the login.
 - What is malformed closes this connection and disturbs nobody else; nothing behind it is looked at.
 """
 
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from penstock.base.log_events import get_logger
 from penstock.domain.access import ANONYMOUS, Principal
+from penstock.gateways.kafka_login import Login
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka_server import KafkaServer
@@ -97,6 +99,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._memory_held = 0
         self._waits_for_memory = False
         self.principal: Principal = ANONYMOUS
+        # None where nobody has to log in.
+        self.login: Login | None = None
+        self._login_ending: asyncio.TimerHandle | None = None
         self.peer = "?"
         # How the last simple Produce was handled; the next one is most likely the same.
         self.route: Route | None = None
@@ -111,6 +116,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             self._closed_callbacks.append(callback)
 
+    # Login
+
+    def admit(self, principal: Principal, *, lifetime_ms: int) -> None:
+        self.principal = principal
+        self._frame_bytes_max = self._server.config.frame_bytes_max
+        # What was learnt before was learnt for another login.
+        self.route = self.last_destination = None
+        if self._login_ending is not None:
+            self._login_ending.cancel()
+        # An alarm and no look at the clock with every request: the route of a producer never asks.
+        self._login_ending = self._loop.call_later(lifetime_ms / 1000, self._on_login_ended) if lifetime_ms else None
+
+    def _on_login_ended(self) -> None:
+        assert self.login is not None, "only a login has an end"
+        self.login.is_expired = True
+        self.route = self.last_destination = None
+
     # Transport callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -123,6 +145,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         self._transport = None
+        if self._login_ending is not None:
+            self._login_ending.cancel()
         self._pending.clear()
         self._out.clear()
         self._give_memory_back()

@@ -9,10 +9,18 @@ import msgspec
 
 from penstock.codec.wire import Request, Response
 from penstock.domain.access import Principal
+from penstock.gateways.kafka_login import Login
 from penstock.storage.group_commit import Turn
 
 
 class ClientConnection(Protocol):
+    # None where nobody has to log in.
+    login: Login | None
+
+    def admit(self, principal: Principal, *, lifetime_ms: int) -> None:
+        """The client has proved who it is, for `lifetime_ms` (0: for good)."""
+        ...
+
     def when_closed(self, callback: Callable[[], None]) -> None:
         """Calls once, when the client is gone; at once if it is gone already."""
         ...
@@ -43,5 +51,5 @@ NO_REPLY: Final = NoReply()
 # never learn that its topic is gone.
 HANG_UP: Final = NoReply()
 
-HandlerResult = Response | PendingReply | NoReply | Coroutine[object, object, Response | PendingReply]
+HandlerResult = Response | PendingReply | NoReply | Coroutine[object, object, Response | PendingReply | NoReply]
 Handler = Callable[[Request, RequestContext], HandlerResult]

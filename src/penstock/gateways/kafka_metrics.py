@@ -30,6 +30,12 @@ class KafkaDoorCollector(Collector):
         refused = CounterMetricFamily("penstock_kafka_refused_connections", "Connections closed for what they sent.")
         refused.add_metric([], server.refused_connections)
         yield refused
+        logins = CounterMetricFamily(
+            "penstock_kafka_logins", "Logins by mechanism and outcome.", labels=["mechanism", "outcome"]
+        )
+        for (mechanism, is_taken), count in server.sasl.counts.items():
+            logins.add_metric([mechanism, "accepted" if is_taken else "refused"], count)
+        yield logins
         connections = GaugeMetricFamily("penstock_kafka_connections", "Open connections.")
         connections.add_metric([], server.connection_count)
         yield connections

@@ -2,8 +2,9 @@
 
 The batches stay views into the receive buffer; each partition's shell checks and writes its own before this returns.
 Only the reply waits, for one turn of the disk: a turn covers everything written before it. The exception are batches
-that begin a transaction in their partition: they wait for its coordinator, and the connection's other requests behind
-them, so that a producer's batches stay in order.
+that begin a transaction in their partition, which wait for its coordinator, and those with records to be delivered
+later, which wait for the schedule; the connection's other requests wait behind them, so that a producer's batches stay
+in order.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Final, cast
 
 import msgspec
 
-from penstock.broker.append_outcome import Appended, AppendRefused, VerificationNeeded
+from penstock.broker.append_outcome import Appended, AppendRefused, DelayPossible, VerificationNeeded
 from penstock.broker.broker import Broker
+from penstock.broker.delayed_batches import DelayedBatches
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.served_topic import ServedTopic
 from penstock.broker.transaction_coordinators import TransactionCoordinators
@@ -31,12 +33,7 @@ from penstock.domain import access
 from penstock.domain.access import Authorizer, Operation
 from penstock.gateways.kafka_context import HANG_UP, NO_REPLY, NoReply, PendingReply, RequestContext
 from penstock.gateways.kafka_errors import refusal_code
-from penstock.gateways.kafka_produce_transaction import (
-    UnverifiedBatch,
-    append_verified,
-    hold_back,
-    holds_transactional,
-)
+from penstock.gateways.kafka_produce_held import HeldBatch, append_held, hold_back, holds_transactional
 from penstock.storage.group_commit import Turn
 
 # Produce 13 and up names topics by their ids.
@@ -62,20 +59,26 @@ ProduceResult = ProduceResponse | PendingReply
 class _Appends:
     """What became of each partition of a request, and what its reply waits for."""
 
-    __slots__ = ("answers", "turn", "unverified", "waiting")
+    __slots__ = ("answers", "held", "turn", "waiting")
 
     def __init__(self) -> None:
         # The last that was joined: those before have ended when it has.
         self.turn: Turn | None = None
         # One entry for each partition of the request, none where the answer is known already.
         self.waiting: list[tuple[PartitionShell, Turn] | None] = []
-        # Batches that wait for their coordinator: the entry, and where their answer will stand.
-        self.unverified: list[UnverifiedBatch] = []
+        # Batches that wait for somebody else: the entry, and where their answer will stand.
+        self.held: list[HeldBatch] = []
         self.answers: list[tuple[int, list[PartitionProduceResponse], int]] = []
 
     def add(self, shell: PartitionShell, turn: Turn | None) -> None:
         self.turn = turn or self.turn
         self.waiting.append((shell, turn) if turn is not None else None)
+
+    def hold(self, batch: HeldBatch, partitions: list[PartitionProduceResponse]) -> None:
+        self.held.append(batch)
+        self.answers.append((len(self.waiting), partitions, len(partitions)))
+        self.waiting.append(None)
+        partitions.append(PartitionProduceResponse(index=batch.shell.index))
 
     def reply(self, response: ProduceResponse) -> ProduceResult:
         if self.turn is None:
@@ -84,27 +87,27 @@ class _Appends:
 
 
 class ProduceHandler:
-    def __init__(self, broker: Broker, authorizer: Authorizer, transactions: TransactionCoordinators) -> None:
+    def __init__(
+        self, broker: Broker, authorizer: Authorizer, transactions: TransactionCoordinators, delays: DelayedBatches
+    ) -> None:
         self._broker = broker
         self._authorizer = authorizer
         self._transactions = transactions
+        self._delays = delays
 
     def produce(
         self, request: ProduceRequest, context: RequestContext
-    ) -> ProduceResult | NoReply | Coroutine[object, object, ProduceResult]:
+    ) -> ProduceResult | NoReply | Coroutine[object, object, ProduceResult | NoReply]:
         if holds_transactional(request):
             refusal = self._refuse_transaction(request, context)
             if refusal is not None:
                 return HANG_UP if request.acks == ACKS_NONE else _refuse_all(request, refusal)
         appends = _Appends()
         topics = [self._append_topic(topic, request.acks, context, appends) for topic in request.topic_data]
-        if request.acks == ACKS_NONE:
-            is_refused = any(answer.error_code for topic in topics for answer in topic.partition_responses)
-            return HANG_UP if is_refused else NO_REPLY
         response = ProduceResponse(responses=topics)
-        if appends.unverified:
-            return self._append_verified(request.transactional_id or "", response, appends, context.api_version)
-        return appends.reply(response)
+        if appends.held:
+            return self._append_held(request, response, appends, context.api_version)
+        return _silence(response) if request.acks == ACKS_NONE else appends.reply(response)
 
     def _refuse_transaction(self, request: ProduceRequest, context: RequestContext) -> ErrorCode | None:
         transactional_id = request.transactional_id
@@ -126,29 +129,30 @@ class ProduceHandler:
                 partitions.append(PartitionProduceResponse(index=partition.index, error_code=refusal, base_offset=-1))
                 continue
             records = cast("memoryview | None", partition.records)
-            outcome = shell.append(records)
-            if isinstance(outcome, VerificationNeeded):
+            outcome = shell.produce(records)
+            if isinstance(outcome, VerificationNeeded | DelayPossible):
                 assert records is not None
-                appends.unverified.append(hold_back(shell, records, outcome, context.api_version))
-                appends.answers.append((len(appends.waiting), partitions, len(partitions)))
-                appends.waiting.append(None)
-                partitions.append(PartitionProduceResponse(index=partition.index))
+                appends.hold(hold_back(shell, records, outcome, context.api_version), partitions)
             else:
                 appends.add(shell, outcome.turn if isinstance(outcome, Appended) else None)
                 partitions.append(partition_response(shell, outcome, context.api_version))
         return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=partitions)
 
-    async def _append_verified(
-        self, transactional_id: str, response: ProduceResponse, appends: _Appends, api_version: int
-    ) -> ProduceResult:
-        batches = appends.unverified
-        outcomes = await append_verified(self._transactions, transactional_id, batches, api_version)
+    async def _append_held(
+        self, request: ProduceRequest, response: ProduceResponse, appends: _Appends, api_version: int
+    ) -> ProduceResult | NoReply:
+        batches = appends.held
+        transactional_id = request.transactional_id or ""
+        outcomes = await append_held(self._transactions, self._delays, transactional_id, batches, api_version)
         for batch, outcome, (entry, partitions, place) in zip(batches, outcomes, appends.answers, strict=True):
             partitions[place] = partition_response(batch.shell, outcome, api_version)
             if isinstance(outcome, Appended) and outcome.turn is not None:
+                # Delayed ones are not written at one moment: whose turn is the last is not known.
+                if appends.turn is not None and appends.turn is not outcome.turn and request.acks != ACKS_NONE:
+                    await appends.turn.wait()
                 appends.turn = outcome.turn
                 appends.waiting[entry] = (batch.shell, outcome.turn)
-        return appends.reply(response)
+        return _silence(response) if request.acks == ACKS_NONE else appends.reply(response)
 
     def _find_topic(
         self, data: TopicProduceData, acks: int, context: RequestContext
@@ -171,6 +175,12 @@ class ProduceHandler:
         if acks not in ACKS_LEGAL:
             return None, ErrorCode.INVALID_REQUIRED_ACKS
         return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _silence(response: ProduceResponse) -> NoReply:
+    """For who asked for no reply."""
+    is_refused = any(answer.error_code for topic in response.responses for answer in topic.partition_responses)
+    return HANG_UP if is_refused else NO_REPLY
 
 
 def partition_response(

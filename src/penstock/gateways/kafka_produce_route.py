@@ -4,7 +4,7 @@ A producer that sends small batches to one partition repeats the same head with 
 acks, topic, partition. The first request is decoded and handled as any other; what its head led to is remembered as a
 route on the connection, and a request with the same head goes straight to the partition's shell. Only what the head
 says is skipped: the batch is checked as ever. One that begins a transaction in its partition goes the long way, and so
-does a transactional one whose head says nothing of a transaction.
+do one with records to be delivered later and a transactional one whose head says nothing of a transaction.
 
     |length|api, version|correlation id|client, acks, topic, partition …|records length|records|tags|
             ───── start ──────          ────────────── rest ─────────────                       tail
@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.broker.append_outcome import Appended, VerificationNeeded
+from penstock.broker.append_outcome import Appended, DelayPossible, VerificationNeeded
 from penstock.broker.broker import Broker
 from penstock.broker.partition_shell import PartitionShell
 from penstock.codec.record_batch import ATTRIBUTE_TRANSACTIONAL, HEADER_BYTES
@@ -37,7 +37,7 @@ from penstock.gateways.kafka_produce import (
     partition_response,
     single_response,
 )
-from penstock.gateways.kafka_produce_transaction import ATTRIBUTES_AT
+from penstock.gateways.kafka_produce_held import ATTRIBUTES_AT
 from penstock.storage.group_commit import Turn
 
 # From here on the reply holds base offset, append time and log start side by side.
@@ -133,10 +133,10 @@ class ProduceRoute:
         if not self._takes_transactional and buffer[place + ATTRIBUTES_AT] & ATTRIBUTE_TRANSACTIONAL:
             return False
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, start + START_BYTES)
-        outcome = self._shell.append(view[place:records_end])
+        outcome = self._shell.produce(view[place:records_end])
         if isinstance(outcome, Appended):
             self._answer(connection, correlation_id, outcome)
-        elif isinstance(outcome, VerificationNeeded):
+        elif isinstance(outcome, VerificationNeeded | DelayPossible):
             return False  # nothing was written
         else:
             connection.reply(self._encode(partition_response(self._shell, outcome, self._version), correlation_id))

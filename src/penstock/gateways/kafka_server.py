@@ -14,6 +14,7 @@ back is one of five things, and this file is the only place that tells them apar
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final, cast
@@ -32,8 +33,19 @@ from penstock.codec.wire import (
     encode_response_parts,
 )
 from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
+from penstock.domain.sasl import OAUTHBEARER
 from penstock.gateways.kafka_connection import Destination, KafkaConnection, ReplyParts, ReplySlot, Route
-from penstock.gateways.kafka_context import HANG_UP, NO_REPLY, Handler, HandlerResult, PendingReply, RequestContext
+from penstock.gateways.kafka_context import (
+    HANG_UP,
+    NO_REPLY,
+    Handler,
+    HandlerResult,
+    NoReply,
+    PendingReply,
+    RequestContext,
+)
+from penstock.gateways.kafka_login import Login
+from penstock.gateways.kafka_sasl import KNOWN_MECHANISMS, SaslHandler
 from penstock.gateways.kafka_versions import ApiVersionsHandler
 from penstock.gateways.request_memory import RequestMemory
 from penstock.storage.group_commit import Turn
@@ -45,6 +57,9 @@ log = get_logger("kafka")
 PARKED_KEYS: Final = (1, 78)
 API_VERSIONS_KEY: Final = 18
 SWEEP_MS: Final = 5_000
+# As Kafka's sasl.server.max.receive.size: what a stranger may send in one piece.
+LOGIN_FRAME_BYTES_MAX: Final = 512 * 1024
+_LENGTH = struct.Struct(">i")
 
 
 class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +77,34 @@ class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     write_buffer_bytes_max: int = 1024 * 1024
     # How long a stopping node waits for what is in flight.
     drain_ms_max: int = 5_000
+    # How clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Empty: nobody has to.
+    sasl_mechanisms: tuple[str, ...] = ()
+    # Passwords of users that are there from the first start on, by name. All others are kept in the metadata.
+    users: dict[str, str] = {}
+    # As Kafka's connections.max.reauth.ms: after this a client has to log in again. 0: never.
+    reauthentication_ms_max: int = 0
+    # As Kafka's connection.failed.authentication.delay.ms.
+    failed_login_delay_ms: int = 100
+    # For a login to be done; connections that are not through by then are closed.
+    login_ms_max: int = 30_000
+    # OAUTHBEARER believes tokens that nobody has signed. For development, never where strangers can connect.
+    unsecured_tokens: bool = False
+
+    def check(self) -> str | None:
+        """Why nobody could log in by these settings, or everybody; None if all is well."""
+        unknown = [name for name in self.sasl_mechanisms if name not in KNOWN_MECHANISMS]
+        if unknown:
+            return f"sasl_mechanisms: {unknown[0]!r} is not one of {', '.join(KNOWN_MECHANISMS)}"
+        if OAUTHBEARER in self.sasl_mechanisms and not self.unsecured_tokens:
+            return (
+                "sasl_mechanisms: OAUTHBEARER takes tokens without looking at signatures, which are not checked yet; "
+                "unsecured_tokens = true says that this is meant"
+            )
+        if self.users and not self.sasl_mechanisms:
+            return "users have passwords, but sasl_mechanisms is empty: nobody would be asked for one"
+        if not all(name and password for name, password in self.users.items()):
+            return "users: a name or a password is empty"
+        return None
 
 
 LearnRoute = Callable[[ProduceRequest, RequestHeader, memoryview], Route | None]
@@ -69,9 +112,15 @@ LearnRoute = Callable[[ProduceRequest, RequestHeader, memoryview], Route | None]
 
 class KafkaServer:
     def __init__(
-        self, config: KafkaServerConfig, handlers: dict[int, Handler], tasks: TaskSupervisor, learn_route: LearnRoute
+        self,
+        config: KafkaServerConfig,
+        handlers: dict[int, Handler],
+        tasks: TaskSupervisor,
+        learn_route: LearnRoute,
+        sasl: SaslHandler,
     ) -> None:
         self.config = config
+        self.sasl = sasl
         self._handlers = handlers
         self._unsupported_api_versions = ApiVersionsHandler(handlers).unsupported
         self._tasks = tasks
@@ -99,7 +148,13 @@ class KafkaServer:
         self._tasks.every(SWEEP_MS, "kafka connection sweep", self._sweep)
 
     def _connect(self) -> KafkaConnection:
-        return KafkaConnection(self, frame_bytes_max=self.config.frame_bytes_max)
+        frame_bytes_max = self.config.frame_bytes_max
+        login = self.sasl.new_login()
+        if login is not None:
+            frame_bytes_max = min(frame_bytes_max, LOGIN_FRAME_BYTES_MAX)
+        connection = KafkaConnection(self, frame_bytes_max=frame_bytes_max)
+        connection.login = login
+        return connection
 
     def on_connected(self, connection: KafkaConnection) -> None:
         self._connections.add(connection)
@@ -120,6 +175,8 @@ class KafkaServer:
                 # One whole sweep for the client to take what it is owed.
                 if connection.quiet_sweeps > 1:
                     connection.cut_off()
+            elif self.sasl.is_overdue(connection.login, self.config.login_ms_max):
+                connection.abort(f"not logged in after {self.config.login_ms_max} ms")
             elif connection.quiet_sweeps > quiet_sweeps_max and connection.is_idle:
                 log.info("idle connection closed", peer=connection.peer, idle_ms=self.config.idle_ms_max)
                 connection.close()
@@ -132,9 +189,19 @@ class KafkaServer:
         connection.abort("a fault of ours while handling a request")
 
     def handle(self, connection: KafkaConnection, frame: memoryview) -> None:
+        login = connection.login
+        if login is not None and login.is_raw:
+            connection.become_busy()
+            work = self._finish_raw(connection, connection.reserve(), login, bytes(frame))
+            self._tasks.start("kafka login", work)
+            return
         header = decode_request_header(frame)
         if isinstance(header, Malformed):
             connection.abort(header.reason)
+            return
+        refusal = None if login is None else login.refusal(header.api_key)
+        if refusal is not None:
+            connection.abort(refusal)
             return
         handler = self._handlers.get(header.api_key)
         if handler is None:
@@ -165,13 +232,15 @@ class KafkaServer:
     def _deliver(self, connection: KafkaConnection, header: RequestHeader, result: HandlerResult) -> None:
         if isinstance(result, Response):
             connection.reply(self._encode(result, header))
+            if connection.login is not None and connection.login.is_failed:
+                connection.drain()
         elif isinstance(result, PendingReply):
             self._fill_later(connection, connection.reserve(), header, result)
         elif result is HANG_UP:
             connection.abort("a request that asked for no reply was refused")
         elif result is not NO_REPLY:
             connection.become_busy()
-            work = cast("Coroutine[object, object, Response | PendingReply]", result)
+            work = cast("Coroutine[object, object, Response | PendingReply | NoReply]", result)
             task = self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
             if header.api_key in PARKED_KEYS:
                 connection.parked = task
@@ -199,14 +268,36 @@ class KafkaServer:
         connection: KafkaConnection,
         slot: ReplySlot,
         header: RequestHeader,
-        work: Coroutine[object, object, Response | PendingReply],
+        work: Coroutine[object, object, Response | PendingReply | NoReply],
     ) -> None:
         try:
             result = await work
             if isinstance(result, PendingReply):
                 self._fill_later(connection, slot, header, result)
+            elif isinstance(result, NoReply):
+                slot.fill([])
+                if result is HANG_UP:
+                    connection.abort("a request that asked for no reply was refused")
             else:
                 slot.fill(self._encode(result, header))
+            if connection.login is not None and connection.login.is_failed:
+                connection.drain()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception as error:  # noqa: BLE001  edge of a connection
+            self.on_fault(connection, error)
+        finally:
+            connection.become_free()
+
+    async def _finish_raw(self, connection: KafkaConnection, slot: ReplySlot, login: Login, token: bytes) -> None:
+        """A bare token, as clients send it after the first version of the handshake."""
+        try:
+            answer = await self.sasl.take_raw(connection, login, token, connection.peer)
+            if answer is None:
+                connection.close()
+            else:
+                slot.fill([_LENGTH.pack(len(answer)), answer])
         except asyncio.CancelledError:
             connection.close()
             raise

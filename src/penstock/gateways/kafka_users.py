@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
@@ -33,8 +34,11 @@ class _Refused(msgspec.Struct, frozen=True):
 
 
 class UsersHandler:
-    def __init__(self, access: AccessCatalog, authorizer: Authorizer) -> None:
+    def __init__(
+        self, access: AccessCatalog, authorizer: Authorizer, is_configured: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._access = access
+        self._is_configured = is_configured
         self._authorizer = authorizer
 
     # DescribeUserScramCredentials
@@ -90,6 +94,10 @@ class UsersHandler:
         """The user's credentials as they should be."""
         if not name:
             return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user has a name, and this one is empty")
+        if self._is_configured(name):
+            # It would be kept and never looked at: a changed password must not leave the old one in force unnoticed.
+            reason = f"the password of {name[:80]!r} stands in the configuration of the node, change it there"
+            return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, reason)
         credentials = dict(self._access.credentials(name))
         for deletion in (each for each in request.deletions if each.name == name):
             mechanism = _MECHANISMS.get(deletion.mechanism)

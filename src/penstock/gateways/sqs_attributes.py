@@ -16,6 +16,8 @@ from penstock.domain.queue_definition import QueueOptions, Start
 from penstock.domain.queue_values import Ordering
 
 FIFO_SUFFIX: Final = ".fifo"
+# Of SQS, for its clients; other doors have no maximum.
+DELAY_SECONDS_MAX: Final = 900
 DEFAULTS: Final[Mapping[str, str]] = {
     "VisibilityTimeout": "30",
     "MaximumMessageSize": "1048576",
@@ -29,7 +31,7 @@ _NUMBERS: Final = {
     "VisibilityTimeout": (0, 43_200),
     "MaximumMessageSize": (1_024, 1_048_576),
     "MessageRetentionPeriod": (60, 1_209_600),
-    "DelaySeconds": (0, 900),
+    "DelaySeconds": (0, DELAY_SECONDS_MAX),
     "ReceiveMessageWaitTimeSeconds": (0, 20),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
 }
@@ -94,10 +96,6 @@ def check(attributes: Mapping[str, str], *, is_fifo: bool) -> AttributeProblem |
         reason = _wrong_value(name, value)
         if reason is not None:
             return AttributeProblem(SqsError.INVALID_ATTRIBUTE_VALUE, reason)
-    if int(attributes.get("DelaySeconds", "0")):
-        return AttributeProblem(
-            SqsError.UNSUPPORTED_OPERATION, "DelaySeconds: delayed messages are not served yet, only 0 is taken."
-        )
     allowed = redrive_allow_policy(attributes)
     if isinstance(allowed, AttributeProblem):
         return allowed

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from penstock.codec.sqs.errors import SqsError
 from penstock.codec.sqs.messages import AttributeValue
 from penstock.domain.queue_definition import QueueDefinition
-from penstock.gateways.sqs_attributes import DEFAULTS, FIFO_SUFFIX, attributes_of
+from penstock.gateways.sqs_attributes import DEFAULTS, DELAY_SECONDS_MAX, FIFO_SUFFIX, attributes_of
 from penstock.gateways.sqs_context import SqsRefusal, invalid
 
 BATCH_MAX: Final = 10
@@ -62,10 +62,7 @@ def check_message(definition: QueueDefinition, message: Sendable) -> None:
             "One or more parameters are invalid. Reason: Message must be shorter than "
             f"{size_max} bytes, this one has {size_bytes}."
         )
-    if message.delay_seconds:
-        raise SqsRefusal(
-            SqsError.UNSUPPORTED_OPERATION, "DelaySeconds: delayed messages are not served yet, only 0 is taken."
-        )
+    _check_delay(message.delay_seconds, is_fifo=is_fifo)
     if is_fifo and not message.message_group_id:
         raise SqsRefusal(SqsError.MISSING_PARAMETER, "The request must contain the parameter MessageGroupId.")
     if message.message_group_id is not None and not _GROUP_ID.fullmatch(message.message_group_id):
@@ -78,6 +75,29 @@ def check_message(definition: QueueDefinition, message: Sendable) -> None:
         if not _GROUP_ID.fullmatch(message.message_deduplication_id):
             raise invalid("MessageDeduplicationId: 1 to 128 letters, digits and punctuation marks.")
     check_attributes(message.message_attributes)
+
+
+def _check_delay(seconds: int | None, *, is_fifo: bool) -> None:
+    if seconds is None:
+        return
+    if not 0 <= seconds <= DELAY_SECONDS_MAX:
+        raise invalid(
+            f"Value {seconds} for parameter DelaySeconds is invalid. "
+            f"Reason: DelaySeconds must be >= 0 and <= {DELAY_SECONDS_MAX}."
+        )
+    if seconds and is_fifo:
+        raise invalid(
+            f"Value {seconds} for parameter DelaySeconds is invalid. "
+            "Reason: The request include parameter that is not valid for this queue type."
+        )
+
+
+def delay_ms_of(definition: QueueDefinition, message: Sendable) -> int:
+    """Its own, or the queue's; messages of FIFO queues have none of their own."""
+    known = attributes_of(definition.options)
+    of_queue = int(known.get("DelaySeconds", DEFAULTS["DelaySeconds"]))
+    is_fifo = definition.name.topic.endswith(FIFO_SUFFIX)
+    return 1000 * (of_queue if message.delay_seconds is None or is_fifo else message.delay_seconds)
 
 
 def check_attributes(attributes: dict[str, AttributeValue]) -> None:

@@ -1,114 +1,219 @@
-"""FIFO queues: a message whose deduplication id was sent within five minutes is not stored again.
+"""FIFO queues: a message whose deduplication id was sent within five minutes is not stored again, and no message
+overtakes another.
 
-The window of a queue is memory. It is rebuilt from the headers of the log's last five minutes when the queue is first
-sent to after a start, before anything is taken.
+    sent ─► known? ─► answered as the first one was
+              │
+              ├─► nothing before it is delayed ─► the log
+              └─► delayed, or behind a delayed one ─► the schedule, due no earlier than the last one there
+
+The window of a queue is memory, and so is what its last delayed message is. Both are rebuilt when the queue is first
+sent to after a start, before anything is taken: from the headers of the log's last five minutes and of what is pending.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.node_queues import NodeQueues
+from penstock.broker.node_schedules import NodeSchedules
 from penstock.broker.partition_read import ReadProblem
-from penstock.broker.publisher import NotPublished, Placed, Published, Publisher, PublishOutcome
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.publisher import Delayed, NotPublished, Outgoing, Placed, Published, Publisher, PublishOutcome
 from penstock.broker.queue_shell import QueueShell
+from penstock.broker.schedule_values import DueCursor, NotScheduled, PendingMessage
 from penstock.broker.served_topic import ServedTopic
-from penstock.codec.records import Record, StoredRecord
+from penstock.codec.records import Headers, Record, StoredRecord
 from penstock.codec.sqs.errors import SqsError
 from penstock.domain.queue_deduplication import WINDOW_MS, DeduplicationWindow, Sent
 from penstock.domain.queue_definition import QueueDefinition
-from penstock.gateways.sqs_attributes import attributes_of
+from penstock.domain.queue_receipt import MessageId, read_scheduled_id, write_scheduled_id
+from penstock.domain.schedule_headers import MESSAGE_ID_HEADER, SCHEDULED_AT_HEADER
+from penstock.gateways.sqs_attributes import DELAY_SECONDS_MAX, attributes_of
 from penstock.gateways.sqs_context import SqsRefusal
 from penstock.gateways.sqs_records import DEDUPLICATION_HEADER, header_text
 
+# Of what is pending, at a rebuild.
+PAGE_COUNT: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What is known of one partition."""
+
+    window: DeduplicationWindow = field(default_factory=DeduplicationWindow)
+    # The delayed message that is due last, as far as it may still be pending.
+    last_due_ms: int = 0
+    last_origin: int = -1
+
+    def note_delayed(self, origin: int, due_ms: int) -> None:
+        if due_ms >= self.last_due_ms:
+            self.last_due_ms, self.last_origin = due_ms, origin
+
 
 class FifoGate:
-    def __init__(self, queues: NodeQueues, publisher: Publisher, clock: Clock) -> None:
+    def __init__(self, queues: NodeQueues, schedules: NodeSchedules, publisher: Publisher, clock: Clock) -> None:
         self._queues = queues
+        self._schedules = schedules
         self._publisher = publisher
         self._clock = clock
         # By topic id: a queue that is made again knows nothing of its predecessor's messages. One for each partition.
-        self._windows: dict[bytes, list[DeduplicationWindow]] = {}
+        self._lanes: dict[bytes, list[_Lane]] = {}
         self._locks: dict[bytes, asyncio.Lock] = {}
 
     async def send(
-        self, definition: QueueDefinition, topic: ServedTopic, records: Sequence[Record]
+        self, definition: QueueDefinition, topic: ServedTopic, messages: Sequence[Outgoing]
     ) -> list[PublishOutcome]:
-        windows = await self._windows_of(topic)
         is_by_group = attributes_of(definition.options).get("DeduplicationScope") == "messageGroup"
-        # No await from here to the append: nobody else's message comes between looking and writing.
-        now_ms = self._clock.now_ms()
-        placed: list[Placed] = []
-        for record in records:
-            token = _token(record)
-            scope = (record.key or b"").decode() if is_by_group else ""
-            partition = self._publisher.partition_of(topic, record, None)
-            window = windows[partition]
-            before = window.find(token, now_ms, scope=scope)
-            shell = topic.partitions[partition]
-            if before is not None:
-                # Answered as the first one was, and not before that one is durable.
-                turn = None if before.offset < shell.readable_end else shell.join_turn()
-                placed.append(Placed(Published(partition, before.offset), shell, turn))
-                continue
-            if window.is_full(now_ms):
-                placed.append(Placed(NotPublished(Refusal.DISK_FULL, "too many messages within five minutes")))
-                continue
-            (one,) = self._publisher.place(topic, [record], [partition])
-            if isinstance(one.outcome, Published):
-                window.note(token, Sent(one.outcome.offset, now_ms), scope=scope)
-            placed.append(one)
+        # Nobody else's message comes between looking and writing. What goes into the log is only written here, and
+        # waits for the disk outside; what is delayed waits here, because its place is known only then.
+        async with self._locks.setdefault(topic.topic_id, asyncio.Lock()):
+            lanes = await self._lanes_of(topic)
+            placed = [await self._send_one(topic, lanes, message, is_by_group=is_by_group) for message in messages]
         outcomes = await self._publisher.settle(placed)
         if any(
             isinstance(outcome, NotPublished) and isinstance(each.outcome, Published)
             for outcome, each in zip(outcomes, placed, strict=True)
         ):
             # The disk did not take what was noted. Whoever sends it again must not be told that it is there.
-            self._windows.pop(topic.topic_id, None)
+            self._lanes.pop(topic.topic_id, None)
         return outcomes
 
-    async def _windows_of(self, topic: ServedTopic) -> list[DeduplicationWindow]:
-        lock = self._locks.setdefault(topic.topic_id, asyncio.Lock())
-        async with lock:
-            windows = self._windows.setdefault(topic.topic_id, [])
-            while len(windows) < len(topic.partitions):
-                shell = await self._queues.shell(topic.partitions[len(windows)])
-                windows.append(await self._rebuilt(shell))
-            return windows
+    async def _send_one(
+        self, topic: ServedTopic, lanes: Sequence[_Lane], message: Outgoing, *, is_by_group: bool
+    ) -> Placed:
+        record, now_ms = message.record, self._clock.now_ms()
+        token = _token(record)
+        scope = (record.key or b"").decode() if is_by_group else ""
+        partition = self._publisher.partition_of(topic, record, None)
+        lane, shell = lanes[partition], topic.partitions[partition]
+        before = lane.window.find(token, now_ms, scope=scope)
+        if before is not None:
+            return _repeated(topic, shell, before)
+        if lane.window.is_full(now_ms):
+            return Placed(NotPublished(Refusal.DISK_FULL, "too many messages within five minutes"))
+        due_ms = await self._due_ms(lane, shell, message.due_ms, now_ms)
+        if due_ms is None:
+            (placed,) = self._publisher.place(topic, [Outgoing(record, partition)])
+            if isinstance(placed.outcome, Published):
+                lane.window.note(token, Sent(placed.outcome.offset, now_ms), scope=scope)
+            return placed
+        (outcome,) = await self._publisher.schedule(topic, [Outgoing(record, partition, due_ms)])
+        if isinstance(outcome, Delayed):
+            lane.note_delayed(outcome.origin, due_ms)
+            lane.window.note(token, Sent(outcome.origin, now_ms, is_delayed=True), scope=scope)
+        return Placed(outcome)
 
-    async def _rebuilt(self, shell: QueueShell) -> DeduplicationWindow:
-        window = DeduplicationWindow()
+    async def _due_ms(self, lane: _Lane, shell: PartitionShell, due_ms: int | None, now_ms: int) -> int | None:
+        """Not before the last one that is delayed, also if the queue's own delay was made shorter since."""
+        if lane.last_origin >= 0 and (due_ms or now_ms) <= lane.last_due_ms:
+            return lane.last_due_ms
+        if due_ms is not None or lane.last_origin < 0:
+            return due_ms
+        # It is due; whether it has gone is another question.
+        schedule = self._schedules.open_shell(shell)
+        if schedule is not None and await schedule.show(lane.last_origin) is not None:
+            return now_ms
+        lane.last_origin = -1
+        return None
+
+    # Rebuilding
+
+    async def _lanes_of(self, topic: ServedTopic) -> list[_Lane]:
+        lanes = self._lanes.setdefault(topic.topic_id, [])
+        while len(lanes) < len(topic.partitions):
+            shell = await self._queues.shell(topic.partitions[len(lanes)])
+            lanes.append(await self._rebuilt(shell))
+        return lanes
+
+    async def _rebuilt(self, shell: QueueShell) -> _Lane:
+        lane = _Lane()
+        await self._read_log(lane, shell)
+        await self._read_pending(lane, shell.partition)
+        return lane
+
+    async def _read_log(self, lane: _Lane, shell: QueueShell) -> None:
         since_ms = self._clock.now_ms() - WINDOW_MS
         partition = shell.partition
+        # What was delayed is dated with its due time: whatever was sent since then is behind this.
         found = await asyncio.to_thread(partition.offset_for_timestamp, since_ms)
         if isinstance(found, ReadProblem):
-            raise SqsRefusal(SqsError.SERVICE_UNAVAILABLE, f"the log of the queue is {found.value}")
+            raise _unreadable(found.value)
         offset = partition.readable_end if found is None else found.offset
         while offset < partition.readable_end:
             batch = await shell.reader.batch_at(offset, is_committed_only=False)
             if isinstance(batch, ReadProblem):
-                raise SqsRefusal(SqsError.SERVICE_UNAVAILABLE, f"the log of the queue is {batch.value}")
+                raise _unreadable(batch.value)
             if batch is None:
                 break
             for record in batch.records:
-                _note(window, record)
+                _note(lane.window, record.headers, record.key, _sent_of(record))
             offset = batch.next_offset
-        return window
+
+    async def _read_pending(self, lane: _Lane, partition: PartitionShell) -> None:
+        schedule = await self._schedules.existing_shell(partition)
+        if schedule is None:
+            return
+        if isinstance(schedule, NotScheduled):
+            raise _unreadable(schedule.reason)
+        latest_ms = self._clock.now_ms() + DELAY_SECONDS_MAX * 1000
+        after: DueCursor | None = None
+        while True:
+            page = await schedule.list_due(after, PAGE_COUNT)
+            if isinstance(page, NotScheduled):
+                raise _unreadable(page.reason)
+            for message in page.messages:
+                _note_pending(lane, message)
+            after = page.next
+            # Nothing that came by this door is due later.
+            if after is None or after.due_ms > latest_ms:
+                return
 
 
-def _note(window: DeduplicationWindow, record: StoredRecord) -> None:
-    token = header_text(record, DEDUPLICATION_HEADER)
-    if token is not None:
-        sent = Sent(record.offset, record.timestamp_ms)
-        # Both ways of counting: which one the queue uses may have changed since.
-        window.note(token, sent)
-        window.note(token, sent, scope=(record.key or b"").decode(errors="replace"))
+def _repeated(topic: ServedTopic, shell: PartitionShell, before: Sent) -> Placed:
+    """Answered as the first one was, and not before that one is durable."""
+    if before.is_delayed:
+        name = write_scheduled_id(MessageId(topic.topic_id, shell.index, before.offset))
+        return Placed(Delayed(shell.index, before.offset, name, before.at_ms))
+    turn = None if before.offset < shell.readable_end else shell.join_turn()
+    return Placed(Published(shell.index, before.offset), shell, turn)
+
+
+def _note_pending(lane: _Lane, message: PendingMessage) -> None:
+    sent = Sent(message.origin, message.arrived_ms, is_delayed=True)
+    if _note(lane.window, message.headers, message.key, sent):
+        lane.note_delayed(message.origin, message.due_ms)
+
+
+def _note(window: DeduplicationWindow, headers: Headers, key: bytes | None, sent: Sent) -> bool:
+    """False: it did not come by this door."""
+    token = dict(headers).get(DEDUPLICATION_HEADER)
+    if token is None:
+        return False
+    text = token.decode(errors="replace")
+    # Both ways of counting: which one the queue uses may have changed since.
+    window.note(text, sent)
+    window.note(text, sent, scope=(key or b"").decode(errors="replace"))
+    return True
+
+
+def _sent_of(record: StoredRecord) -> Sent:
+    place = read_scheduled_id(header_text(record, MESSAGE_ID_HEADER) or "")
+    sent_ms = header_text(record, SCHEDULED_AT_HEADER) or ""
+    if place is None or not sent_ms.isdigit():
+        return Sent(record.offset, record.timestamp_ms)
+    return Sent(place.offset, int(sent_ms), is_delayed=True)
 
 
 def _token(record: Record) -> str:
     token = next((value for name, value in record.headers if name == DEDUPLICATION_HEADER), None)
     assert token is not None, "the door gives every message of a FIFO queue an id"
     return token.decode()
+
+
+def _unreadable(reason: str) -> SqsRefusal:
+    return SqsRefusal(SqsError.SERVICE_UNAVAILABLE, f"the log of the queue is {reason}")

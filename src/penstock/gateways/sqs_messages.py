@@ -9,7 +9,7 @@ from penstock.base.clock import Clock
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.broker import Broker
 from penstock.broker.node_queues import QueueUnavailable
-from penstock.broker.publisher import NotPublished, Published, Publisher, PublishOutcome
+from penstock.broker.publisher import Delayed, NotPublished, Outgoing, Published, Publisher, PublishOutcome
 from penstock.broker.queue_delivery import (
     Message,
     NoSuchQueue,
@@ -18,7 +18,6 @@ from penstock.broker.queue_delivery import (
     ReceivedMessages,
 )
 from penstock.broker.served_topic import ServedTopic
-from penstock.codec.records import Record
 from penstock.codec.sqs import messages
 from penstock.codec.sqs.digest import digest_of_attributes, digest_of_body
 from penstock.codec.sqs.errors import SqsError
@@ -38,6 +37,7 @@ from penstock.gateways.sqs_checks import (
     check_message,
     check_seconds,
     deduplication_id,
+    delay_ms_of,
     size_max_of,
     size_of,
 )
@@ -70,7 +70,7 @@ class SqsMessages:
 
     async def send_message(self, request: messages.SendMessage, _context: SqsContext) -> messages.Message:
         definition = self._queues.find(request.queue_url)
-        (outcome,) = await self._send(definition, [self._record(definition, request)])
+        (outcome,) = await self._send(definition, [self._outgoing(definition, request)])
         if isinstance(outcome, NotPublished):
             raise _not_published(outcome)
         return messages.SendMessageReply(
@@ -92,13 +92,13 @@ class SqsMessages:
                 f"Batch requests cannot be longer than {size_max} bytes. You have sent {size_bytes} bytes.",
             )
         failed: list[messages.FailedEntry] = []
-        good: list[tuple[messages.SendMessageEntry, Record]] = []
+        good: list[tuple[messages.SendMessageEntry, Outgoing]] = []
         for entry in request.entries:
             try:
-                good.append((entry, self._record(definition, entry)))
+                good.append((entry, self._outgoing(definition, entry)))
             except SqsRefusal as refusal:
                 failed.append(_failed(entry.id, refusal))
-        outcomes = await self._send(definition, [record for _, record in good]) if good else []
+        outcomes = await self._send(definition, [outgoing for _, outgoing in good]) if good else []
         successful: list[messages.SentEntry] = []
         for (entry, _), outcome in zip(good, outcomes, strict=True):
             if isinstance(outcome, NotPublished):
@@ -116,11 +116,11 @@ class SqsMessages:
             )
         return messages.SendMessageBatchReply(successful=successful, failed=failed)
 
-    async def _send(self, definition: QueueDefinition, records: list[Record]) -> list[PublishOutcome]:
+    async def _send(self, definition: QueueDefinition, outgoing: list[Outgoing]) -> list[PublishOutcome]:
         topic = self._topic(definition)
         if definition.name.topic.endswith(FIFO_SUFFIX):
-            return await self._fifo.send(definition, topic, records)
-        return await self._publisher.publish(topic, records, [None] * len(records))
+            return await self._fifo.send(definition, topic, outgoing)
+        return await self._publisher.publish(topic, outgoing)
 
     def _topic(self, definition: QueueDefinition) -> ServedTopic:
         topic = self._broker.topic(definition.name.topic)
@@ -128,17 +128,19 @@ class SqsMessages:
             raise no_such_queue(definition.name.topic)
         return topic
 
-    def _record(self, definition: QueueDefinition, message: Sendable) -> Record:
+    def _outgoing(self, definition: QueueDefinition, message: Sendable) -> Outgoing:
         check_message(definition, message)
         trace = message.message_system_attributes.get(sqs_records.TRACE_ATTRIBUTE)
-        return sqs_records.to_record(
+        now_ms, delay_ms = self._clock.now_ms(), delay_ms_of(definition, message)
+        record = sqs_records.to_record(
             message.message_body,
             message.message_attributes,
-            now_ms=self._clock.now_ms(),
+            now_ms=now_ms,
             group=message.message_group_id,
             deduplication=deduplication_id(definition, message),
             trace=None if trace is None else trace.string_value,
         )
+        return Outgoing(record, due_ms=now_ms + delay_ms if delay_ms else None)
 
     # Receiving
 
@@ -335,9 +337,13 @@ def _failed(name: str, refusal: SqsRefusal) -> messages.FailedEntry:
     )
 
 
-def _message_id(definition: QueueDefinition, published: Published) -> str:
-    return write_message_id(MessageId(definition.topic_id, published.partition, published.offset))
+def _message_id(definition: QueueDefinition, sent: Published | Delayed) -> str:
+    if isinstance(sent, Delayed):
+        return sent.message_id
+    return write_message_id(MessageId(definition.topic_id, sent.partition, sent.offset))
 
 
-def _sequence_number(definition: QueueDefinition, published: Published) -> str | None:
-    return f"{published.offset:020d}" if definition.name.topic.endswith(FIFO_SUFFIX) else None
+def _sequence_number(definition: QueueDefinition, sent: Published | Delayed) -> str | None:
+    if not definition.name.topic.endswith(FIFO_SUFFIX):
+        return None
+    return sqs_records.sequence_number(sent.origin if isinstance(sent, Delayed) else sent.offset)

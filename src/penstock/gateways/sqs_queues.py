@@ -217,7 +217,7 @@ def _described(definition: QueueDefinition, totals: QueueTotals, context: SqsCon
         "QueueArn": context.queue_arn(definition.name.topic),
         "ApproximateNumberOfMessages": str(totals.backlog_count + totals.waiting_count + totals.blocked_count),
         "ApproximateNumberOfMessagesNotVisible": str(totals.leased_count),
-        "ApproximateNumberOfMessagesDelayed": "0",
+        "ApproximateNumberOfMessagesDelayed": str(totals.delayed_count),
         "CreatedTimestamp": str(definition.created_ms // 1000),
         "LastModifiedTimestamp": str(definition.changed_ms // 1000),
     }

@@ -9,12 +9,11 @@ from penstock.codec.sqs import messages
 from penstock.codec.sqs.digest import digest_of_attributes, digest_of_body
 from penstock.domain.dead_letter import TOPIC_HEADER
 from penstock.domain.queue_definition import QueueDefinition
-from penstock.domain.queue_receipt import MessageId, write_message_id
+from penstock.domain.queue_receipt import MessageId, read_scheduled_id, write_message_id
+from penstock.domain.schedule_headers import MESSAGE_ID_HEADER, SCHEDULED_AT_HEADER
 from penstock.gateways import sqs_records
 from penstock.gateways.sqs_attributes import FIFO_SUFFIX
 from penstock.gateways.sqs_context import SqsContext
-
-_MESSAGE_ID_HEADER = "penstock-message-id"
 
 
 def shape_message(
@@ -35,7 +34,7 @@ def shape_message(
     }
     first_place = MessageId(message.receipt.topic_id, message.receipt.partition, record.offset)
     return messages.ReceivedMessage(
-        message_id=sqs_records.header_text(record, _MESSAGE_ID_HEADER) or write_message_id(first_place),
+        message_id=sqs_records.header_text(record, MESSAGE_ID_HEADER) or write_message_id(first_place),
         receipt_handle=receipt,
         body_digest=digest_of_body(body),
         body=body,
@@ -59,16 +58,25 @@ def _system_attributes(
     record = message.record
     known: dict[str, str | None] = {
         "SenderId": context.account,
-        "SentTimestamp": str(record.timestamp_ms),
+        # A message that was delayed is dated with its due time.
+        "SentTimestamp": sqs_records.header_text(record, SCHEDULED_AT_HEADER) or str(record.timestamp_ms),
         "ApproximateReceiveCount": str(message.delivery_count),
         "ApproximateFirstReceiveTimestamp": str(message.first_delivery_ms),
         "AWSTraceHeader": sqs_records.header_text(record, sqs_records.TRACE_HEADER),
         "MessageGroupId": record.key.decode(errors="replace") if record.key is not None else None,
     }
     if definition.name.topic.endswith(FIFO_SUFFIX):
-        known["SequenceNumber"] = f"{record.offset:020d}"
+        known["SequenceNumber"] = _sequence_number(message, definition)
         known["MessageDeduplicationId"] = sqs_records.header_text(record, sqs_records.DEDUPLICATION_HEADER)
     origin = sqs_records.header_text(record, TOPIC_HEADER)
     if origin is not None:
         known["DeadLetterQueueSourceArn"] = context.queue_arn(origin)
     return {name: value for name, value in known.items() if value is not None and ("All" in wanted or name in wanted)}
+
+
+def _sequence_number(message: Message, definition: QueueDefinition) -> str:
+    """As its sender was told: the message's first place."""
+    record = message.record
+    place = read_scheduled_id(sqs_records.header_text(record, MESSAGE_ID_HEADER) or "")
+    is_own = place is not None and place.topic_id == definition.topic_id
+    return sqs_records.sequence_number(place.offset if place is not None and is_own else record.offset)

@@ -82,6 +82,11 @@ def attributes_of(record: StoredRecord, *, is_encoded: bool) -> dict[str, Attrib
     return found
 
 
+def sequence_number(place: int) -> str:
+    """AWS's have twenty digits, too."""
+    return f"{place:020d}"
+
+
 def header_text(record: StoredRecord, name: str) -> str | None:
     for known, value in record.headers:
         if known == name and value is not None:

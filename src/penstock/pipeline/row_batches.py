@@ -16,6 +16,7 @@ from penstock.client.consumer import Consumer, ConsumerOptions, Fetched
 from penstock.client.offsets import EARLIEST, list_offsets
 from penstock.codec.columns import read_columns
 from penstock.codec.record_batch import BatchProblem, check_batch
+from penstock.pipeline.source_filters import Narrowing
 from penstock.pipeline.source_ranges import OffsetSpan
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH: Final = 50_000
 # What is decoded at once, before it is cut into batches.
 DECODE_BYTES: Final = 8 * 1024 * 1024
+# A guess at a row's size: rows are more often smaller.
+_ROW_BYTES: Final = 1024
+_FETCH_BYTES_MIN: Final = 64 * 1024
 _LOG_APPEND_TIME: Final = 1
 
 
@@ -35,13 +39,21 @@ class DataLossError(Exception):
 
 class SpanReader:
     def __init__(
-        self, bootstrap: str, span: OffsetSpan, *, includes_headers: bool, is_read_committed: bool, fails_on_loss: bool
+        self,
+        bootstrap: str,
+        span: OffsetSpan,
+        *,
+        includes_headers: bool,
+        is_read_committed: bool,
+        fails_on_loss: bool,
+        narrowing: Narrowing,
     ) -> None:
         self._bootstrap = bootstrap
         self._span = span
         self._includes_headers = includes_headers
         self._is_read_committed = is_read_committed
         self._fails_on_loss = fails_on_loss
+        self._narrowing = narrowing
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Blocking, with a loop of its own: a Python worker of Spark has none."""
@@ -60,8 +72,10 @@ class SpanReader:
     def _read(self, loop: asyncio.AbstractEventLoop, client: ClusterClient) -> Iterator[pa.RecordBatch]:
         span = self._span
         loop.run_until_complete(self._check_start(client))
+        # A short span is a part of a partition that others read: what is asked for beyond its end is fetched in vain.
+        bytes_max = min(max(span.size * _ROW_BYTES, _FETCH_BYTES_MIN), DECODE_BYTES)
         options = ConsumerOptions(
-            is_read_committed=self._is_read_committed, partition_bytes_max=DECODE_BYTES, fetch_bytes_max=DECODE_BYTES
+            is_read_committed=self._is_read_committed, partition_bytes_max=bytes_max, fetch_bytes_max=bytes_max
         )
         consumer = Consumer(
             client, span.topic, {span.partition: span.start}, ends={span.partition: span.end}, options=options
@@ -92,8 +106,17 @@ class SpanReader:
             start, end = max(self._span.start, fetched.position), self._span.end
             if frame.height and (frame["offset"][0] < start or frame["offset"][-1] >= end):
                 frame = frame.filter(frame["offset"].is_between(start, end, closed="left"))
+            if self._narrowing.cuts_times:
+                frame = self._cut_times(frame)
             if frame.height:
                 yield from self._to_arrow(frame, timestamp_type)
+
+    def _cut_times(self, frame: pl.DataFrame) -> pl.DataFrame:
+        times, narrowing = frame["timestamp_ms"], self._narrowing
+        if narrowing.time_ms_min is not None:
+            frame = frame.filter(times >= narrowing.time_ms_min)
+            times = frame["timestamp_ms"]
+        return frame if narrowing.time_ms_end is None else frame.filter(times < narrowing.time_ms_end)
 
     def _to_arrow(self, frame: pl.DataFrame, timestamp_type: int) -> Iterator[pa.RecordBatch]:
         import numpy as np

@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from penstock.pipeline.source_filters import Narrowing
+
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 # As Kafka writes them in offsets.
 LATEST: Final = -1
@@ -39,6 +41,7 @@ _KNOWN: Final = frozenset({
     "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy", "endingoffsets", "endingtimestamp",
     "endingoffsetsbytimestamp", "failondataloss", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
     "minpartitions", "maxrecordsperpartition", "includeheaders", "groupidprefix", "group", "queryname",
+    "archive", "archiveversion", "archivehalf", "narrow",
     "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms", "path",
 })  # fmt: skip
 
@@ -82,6 +85,13 @@ class SourceOptions(msgspec.Struct, frozen=True):
     is_read_committed: bool = False
     # The group that shows how far the query is; None: a batch query, which nobody follows.
     group: str | None = None
+    # An archive of the same topics (archive_source): what it holds is read from there; None: the log alone.
+    archive: str | None = None
+    archive_version: int | None = None
+    # Only what the archive does not hold: its half is read by other means.
+    is_log_half: bool = False
+    # What the caller knows that it does not need, as a filter would say it.
+    narrowing: Narrowing = Narrowing()
 
 
 def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
@@ -107,7 +117,20 @@ def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOp
         includes_headers=_truth(known, "includeheaders", False),
         is_read_committed=known.get("kafka.isolation.level", "") == "read_committed",
         group=_group(known) if is_streaming else None,
+        archive=known.get("archive") or None,
+        archive_version=_number("archiveVersion", known["archiveversion"]) if "archiveversion" in known else None,
+        is_log_half=known.get("archivehalf", "both").lower() == "log",
+        narrowing=_narrowing(known),
     )
+
+
+def _narrowing(options: Mapping[str, str]) -> Narrowing:
+    if "narrow" not in options:
+        return Narrowing()
+    try:
+        return msgspec.json.decode(options["narrow"], type=Narrowing)
+    except msgspec.MsgspecError as error:
+        raise OptionError(f'narrow: {{"offset_min": 7}} is meant: {error}') from error
 
 
 def _parse_what(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, dict[str, list[int]] | None]:

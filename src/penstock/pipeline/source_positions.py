@@ -99,6 +99,18 @@ async def latest_position(client: ClusterClient, options: SourceOptions) -> Posi
     )
 
 
+async def raised_to_time(client: ClusterClient, start: Position, end: Position, time_ms: int) -> Position:
+    """Not before the first message at or after that moment; where there is none below the end, nothing is left."""
+    raised: Position = {}
+    for topic, partitions in start.items():
+        found = await list_offsets(client, topic, dict.fromkeys(partitions, time_ms)) if partitions else {}
+        raised[topic] = {
+            index: max(offset, end[topic][index] if found[index] == NONE_THAT_YOUNG else found[index])
+            for index, offset in partitions.items()
+        }
+    return raised
+
+
 async def earliest_position(client: ClusterClient, position: Position) -> Position:
     """The beginnings of the logs of these partitions, as they are now."""
     return {

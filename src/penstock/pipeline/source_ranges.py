@@ -51,6 +51,23 @@ def spans_between(start: Position, end: Position) -> list[OffsetSpan]:
     return spans
 
 
+def lost(known: Position, latest: Position) -> str | None:
+    """A sentence, if what was read already is not there any more: a partition, or the end of one."""
+    for topic, partitions in sorted(known.items()):
+        if topic not in latest:
+            return f"topic {topic!r} was deleted while it was read, up to {sum(partitions.values())} messages of it."
+        for partition, offset in sorted(partitions.items()):
+            end = latest[topic].get(partition)
+            if end is None:
+                return f"partition {partition} of {topic!r} is gone; it was read up to offset {offset}."
+            if end < offset:
+                return (
+                    f"partition {partition} of {topic!r} ends at offset {end}, and it was read up to {offset}: "
+                    "it was deleted and made anew, or lost its end."
+                )
+    return None
+
+
 def limited(start: Position, latest: Position, rows_max: int) -> Position:
     """A position of at most about `rows_max` rows behind `start`, every partition with its share of them.
 

@@ -26,9 +26,9 @@ from penstock.storage.cleaner_throttle import CleaningStopped
 from penstock.storage.cleaner_writer import CLEANED_SUFFIX, SEGMENT_SUFFIXES, remove_cleaned
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from penstock.storage.lane_file import remove_lane_file
 from penstock.storage.log_removal import remove_segment_files
 from penstock.storage.segment import LOG_SUFFIX, Segment
+from penstock.storage.side_files import remove_side_files
 from penstock.storage.small_file import TEMPORARY_SUFFIX, read_small_file, write_temporary
 from penstock.storage.storage_errors import StorageError
 
@@ -146,7 +146,7 @@ class SegmentReplacement:
         for gone in self._replaced[1:]:
             remove_segment_files(files, gone.prefix)
         # It would not be believed any more: it was made of what the segment was before.
-        remove_lane_file(files, self.segment.prefix)
+        remove_side_files(files, self.segment.prefix)
         self._held.clear()
 
     def abandon(self) -> None:

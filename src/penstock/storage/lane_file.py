@@ -35,6 +35,8 @@ LANES_MAGIC: Final = b"pslanes1"
 
 # Base offset, next offset, size, records, bytes of the last batch, checksums of the first and the last header.
 _IDENTITY = struct.Struct("<qqqqIII")
+IDENTITY_BYTES: Final = _IDENTITY.size
+LAST_BATCH_BYTES_AT: Final = 32
 _COUNTS = struct.Struct(f"<{LANE_MAX + 1}I")
 # Base offset, length, attributes: all that has to be known of a batch to go on to the next.
 _PEEK = struct.Struct(">qi9xh")
@@ -196,7 +198,7 @@ def _header_at(data: memoryview, place: int) -> BatchHeader:
 
 def write_lane_file(files: Files, facts: SegmentFacts, entries: LaneEntries, *, last_batch_bytes: int) -> None:
     """Blocking; OSError: there is none, or a bad one, and the next reader makes it again."""
-    identity = _identity(files, facts, last_batch_bytes)
+    identity = segment_identity(files, facts, last_batch_bytes)
     assert identity is not None, "a batch was read from it"
     write_temporary(files, facts.directory, facts.name, LANES_MAGIC, identity + entries.to_bytes())
     path = f"{facts.directory}/{facts.name}"
@@ -209,7 +211,7 @@ def read_lane_file(files: Files, facts: SegmentFacts) -> LaneEntries | None:
     if payload is None or len(payload) < _IDENTITY.size + _COUNTS.size:
         return None
     last_batch_bytes = _IDENTITY.unpack_from(payload)[4]
-    if payload[: _IDENTITY.size] != _identity(files, facts, last_batch_bytes):
+    if payload[: _IDENTITY.size] != segment_identity(files, facts, last_batch_bytes):
         return None
     return LaneEntries.from_bytes(facts.base_offset, payload[_IDENTITY.size :])
 
@@ -219,7 +221,8 @@ def remove_lane_file(files: Files, prefix: str) -> None:
     files.remove(prefix + LANES_SUFFIX + TEMPORARY_SUFFIX)
 
 
-def _identity(files: Files, facts: SegmentFacts, last_batch_bytes: int) -> bytes | None:
+def segment_identity(files: Files, facts: SegmentFacts, last_batch_bytes: int) -> bytes | None:
+    """Blocking. What a side file is known by; None: there can be no such segment."""
     last_position = facts.size_bytes - last_batch_bytes
     if not 0 <= last_position <= facts.size_bytes - HEADER_BYTES:
         return None

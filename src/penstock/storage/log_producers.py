@@ -11,6 +11,7 @@ back or made anew together; whoever has a transaction under way is not forgotten
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -45,13 +46,22 @@ class ProducerFacts(msgspec.Struct, frozen=True):
     first_offset: int
 
 
+def _pins_nobody(_producer_id: int) -> bool:
+    return False
+
+
 class LogProducers:
-    __slots__ = ("sequences", "transactions")
+    __slots__ = ("is_pinned", "sequences", "transactions")
 
     def __init__(self, sequences: ProducerSequences, transactions: PartitionTransactions) -> None:
         self.sequences = sequences
         self.transactions = transactions
-        sequences.is_spared = transactions.is_ongoing
+        # Whom a part of this node writes as: it goes on where it was, however long ago that is.
+        self.is_pinned: Callable[[int], bool] = _pins_nobody
+        sequences.is_spared = self._is_spared
+
+    def _is_spared(self, producer_id: int) -> bool:
+        return self.transactions.is_ongoing(producer_id) or self.is_pinned(producer_id)
 
     @classmethod
     def empty(cls, producers_max: int) -> LogProducers:

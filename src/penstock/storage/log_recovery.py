@@ -35,7 +35,6 @@ from penstock.storage.cleaner_swap import (
 )
 from penstock.storage.file_protocols import File
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from penstock.storage.lane_file import LANES_SUFFIX, remove_lane_file
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_files import (
     read_epochs,
@@ -48,6 +47,7 @@ from penstock.storage.producer_recovery import OnBatch, ProducerRecovery
 from penstock.storage.segment import LOG_SUFFIX, Segment, base_offset_of
 from penstock.storage.segment_index import SegmentIndex
 from penstock.storage.segment_recovery import any_holds_a_batch, holds_a_batch_after, scan_segment
+from penstock.storage.side_files import SIDE_SUFFIXES, remove_side_files
 from penstock.storage.storage_errors import Damage
 from penstock.storage.store_context import StoreContext
 
@@ -153,7 +153,7 @@ class LogRecovery:
         for name in sizes:
             # A checkpoint may have saved the index of a segment that retention removed at the same time.
             if (
-                name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, LANES_SUFFIX))
+                name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, *SIDE_SUFFIXES))
                 and f"{name.partition('.')[0]}{LOG_SUFFIX}" not in sizes
             ):
                 self._files.remove(f"{directory}/{name}")
@@ -395,7 +395,7 @@ class LogRecovery:
 
     def _remove(self, base_offset: int) -> None:
         prefix = self._path(base_offset).removesuffix(LOG_SUFFIX)
-        remove_lane_file(self._files, prefix)
+        remove_side_files(self._files, prefix)
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self._files.remove(prefix + suffix)
         self._sizes.pop(base_offset, None)

@@ -18,9 +18,9 @@ from penstock.domain.retention import Retirement, SegmentFacts, segments_to_reti
 from penstock.storage.disk_reserve import DiskReserve
 from penstock.storage.file_protocols import Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from penstock.storage.lane_file import remove_lane_file
 from penstock.storage.log_files import write_log_start
 from penstock.storage.segment import LOG_SUFFIX, Segment
+from penstock.storage.side_files import remove_side_files
 from penstock.storage.storage_errors import DiskFullError, StorageError
 
 if TYPE_CHECKING:
@@ -107,6 +107,6 @@ def save_log_start(files: Files, reserve: DiskReserve, directory: str, log_start
 
 def remove_segment_files(files: Files, prefix: str) -> None:
     # The log last: an index without its log is swept up, a log without its index is read again.
-    remove_lane_file(files, prefix)
+    remove_side_files(files, prefix)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
         files.remove(prefix + suffix)

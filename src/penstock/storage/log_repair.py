@@ -27,10 +27,10 @@ from penstock.codec.record_batch import (
 )
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from penstock.storage.lane_file import remove_lane_file
 from penstock.storage.log_files import EPOCHS_FILE, PRODUCERS_FILE, write_log_start
 from penstock.storage.log_survey import LogProblem, LogSurvey, ProblemKind, segment_path
 from penstock.storage.segment import LOG_SUFFIX
+from penstock.storage.side_files import remove_side_files
 from penstock.storage.small_file import write_fully
 
 _COPY_BYTES: Final = 1 << 20
@@ -99,7 +99,7 @@ def _rewrite(files: Files, directory: str, base_offset: int, problems: list[LogP
     prefix = path.removesuffix(LOG_SUFFIX)
     files.remove(prefix + INDEX_SUFFIX)
     files.remove(prefix + TIME_INDEX_SUFFIX)
-    remove_lane_file(files, prefix)
+    remove_side_files(files, prefix)
     files.sync_directory(directory)
     files.rename(temporary, path)
     files.sync_directory(directory)

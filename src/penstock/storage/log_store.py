@@ -148,6 +148,11 @@ class LogStore:
             self.statistics.log_count += 1
         return log
 
+    def has_log(self, topic_id: bytes, partition: int) -> bool:
+        """Whether there was anything of it on disk at the start, or is now. May look at the disk, once for a topic."""
+        key = (topic_id, partition)
+        return key in self._logs or key in self._checkpoints or str(partition) in self._partitions_of(topic_id)
+
     @property
     def logs(self) -> list[PartitionLog]:
         return list(self._logs.values())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.file_protocols import Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from penstock.storage.lane_file import remove_lane_file
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_files import (
     EPOCHS_FILE,
@@ -21,6 +20,7 @@ from penstock.storage.log_files import (
 )
 from penstock.storage.log_removal import remove_segment_files
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.side_files import remove_side_files
 from penstock.storage.small_file import write_small_file
 
 
@@ -57,7 +57,7 @@ def cut_segments(files: Files, log: PartitionLog, offset: int) -> None:
         # Its index would speak of bytes that are gone, and later of others at their place.
         files.remove(segment.prefix + INDEX_SUFFIX)
         files.remove(segment.prefix + TIME_INDEX_SUFFIX)
-        remove_lane_file(files, segment.prefix)
+        remove_side_files(files, segment.prefix)
         files.sync_directory(log.home.directory)
         file = files.open(segment.path)
         end = 0

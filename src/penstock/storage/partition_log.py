@@ -172,6 +172,7 @@ class PartitionLog:
         self._readable_position = self._active.size if self._active is not None else 0
         self.size_bytes = sum(segment.size for segment in self.segments)
         recovered.producers.transactions.follow(self.transactions)
+        recovered.producers.is_pinned = self.known_producers.is_pinned
         self._use_producers(recovered.producers)
         self.epochs = recovered.epochs
         self.saved_end = recovered.saved_end

@@ -15,6 +15,7 @@ from conformance.differential import (  # noqa: F401
     dialogue_group_admin,
     dialogue_group_changes,
     dialogue_group_offsets,
+    dialogue_login,
     dialogue_offsets,
     dialogue_produce,
     dialogue_share_groups,

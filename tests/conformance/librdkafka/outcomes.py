@@ -12,7 +12,7 @@ import enum
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -67,6 +67,15 @@ def _read_states(report: str) -> dict[str, tuple[State, float]]:
         for name, test in tests.items()
         if test["state"] in _STATES
     }
+
+
+def merge(runs: Sequence[Sequence[Outcome]]) -> list[Outcome]:
+    """Of several runs of the same tests: a test has passed if it has in all of them, else the first that has not."""
+    merged = []
+    for outcomes in zip(*runs, strict=True):
+        worst = next((each for each in outcomes if each.state is not State.PASSED), outcomes[0])
+        merged.append(msgspec.structs.replace(worst, seconds=sum(each.seconds for each in outcomes)))
+    return merged
 
 
 def last_words(output: str, name: str, *, lines_max: int = 2) -> str:

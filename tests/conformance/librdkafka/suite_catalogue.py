@@ -14,6 +14,12 @@ from typing import Final
 import msgspec
 
 DEFAULT_SCENARIO: Final = "default"
+# Tests about logging in: they run once with each of these, against a node where one has to. 0135 is about users and
+# passwords, 0142 has parts for those and parts for tokens.
+MECHANISMS: Final = {
+    "0135": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "0142": ("SCRAM-SHA-256", "OAUTHBEARER"),
+}
 
 _TABLE = re.compile(r"^struct test tests\[\] = \{(?P<body>.*?)^\s*\{NULL\}\};", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -87,11 +93,16 @@ def _parse_entry(entry: str) -> SuiteTest:
 
 
 class Errand(msgspec.Struct, frozen=True):
-    """One start of the suite's program: a number, a scenario, and the tests that it will run."""
+    """One start of the suite's program (one for each mechanism): a number, a scenario, the tests that it will run."""
 
     number: str
     scenario: str
     tests: tuple[SuiteTest, ...]
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """Empty: nobody has to log in."""
+        return MECHANISMS.get(self.number, ())
 
 
 def plan_errands(tests: Iterable[SuiteTest], *, only: Iterable[str] = (), with_local: bool = False) -> list[Errand]:

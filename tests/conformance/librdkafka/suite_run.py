@@ -14,14 +14,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from conformance.librdkafka import kafka_scripts
-from conformance.librdkafka.outcomes import Outcome, State, parse_report
+from conformance.librdkafka.outcomes import Outcome, State, merge, parse_report
 from conformance.librdkafka.suite_catalogue import DEFAULT_SCENARIO, Errand
 from conformance.librdkafka.suite_source import Suite
 from support.node_process import NodeProcess
@@ -33,6 +33,18 @@ ERRAND_SECONDS_MAX: Final = 1_800.0
 STOP_SECONDS_MAX: Final = 10.0
 # How much longer than its authors allow a test may take: they run it alone, on a machine of its own.
 PATIENCE: Final = 1.5
+USER: Final = "admin"
+PASSWORD: Final = "for these tests only"
+LOGIN_WISHES: Final = {
+    "PENSTOCK_KAFKA__SASL_MECHANISMS": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "PENSTOCK_KAFKA__USERS": f'{{"{USER}": "{PASSWORD}"}}',
+    # Tokens that the tests write themselves, as Kafka takes them when it is not told whom to believe.
+    "PENSTOCK_KAFKA__UNSECURED_TOKENS": "true",
+    # 0142 asks for this setting, and each of its parts lasts a little longer than that. Some use tokens that last half
+    # as long: the client looks once a second whether one has 80 % of its time behind it, and logs in again at 90 %.
+    # With less than 20 s it is chance which of the two comes first.
+    "PENSTOCK_KAFKA__REAUTHENTICATION_MS_MAX": "40000",
+}
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -54,9 +66,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def node_for(scenario: str, settings: Settings) -> Iterator[NodeProcess]:
+def node_for(scenario: str, settings: Settings, *, asks_for_login: bool) -> Iterator[NodeProcess]:
     """Four partitions in a topic that is created by being named: the tests count on it."""
-    directory = settings.directory / f"node-{scenario}"
+    directory = settings.directory / f"node-{scenario}{'-login' if asks_for_login else ''}"
     shutil.rmtree(directory, ignore_errors=True)
     wishes = {
         "PENSTOCK_BROKER__DEFAULT_PARTITIONS": "4",
@@ -68,6 +80,7 @@ def node_for(scenario: str, settings: Settings) -> Iterator[NodeProcess]:
         "PENSTOCK_GROUPS__CONSUMER_SESSION_TIMEOUT_MS": "10000",
         # A test of compaction waits 20 s for it. What is due is saved by one round and cleaned by the next.
         "PENSTOCK_BROKER__CLEANER_CHECK_MS": "5000",
+        **(LOGIN_WISHES if asks_for_login else {}),
     }
     with NodeProcess(directory, environment=wishes) as node:
         yield node
@@ -77,26 +90,33 @@ def run_errands(suite: Suite, errands: list[Errand], settings: Settings) -> Iter
     """Outcomes as they come. Errands of one scenario share a node, as tests share a broker in life."""
     settings.directory.mkdir(parents=True, exist_ok=True)
     kafka_scripts.lay_out(settings.kafka_path, settings.jars)
-    for scenario in dict.fromkeys(errand.scenario for errand in errands):
-        chosen = [errand for errand in errands if errand.scenario == scenario]
-        with node_for(scenario, settings) as node:
-            yield from _run_on(node, suite, chosen, settings)
-
-
-def _run_on(node: NodeProcess, suite: Suite, errands: list[Errand], settings: Settings) -> Iterator[Outcome]:
-    again: list[Errand] = []
-    with ThreadPoolExecutor(settings.jobs) as pool:
-        started = {pool.submit(_run, suite, errand, settings, node.kafka): errand for errand in errands}
+    kinds = dict.fromkeys((bool(errand.mechanisms), errand.scenario) for errand in errands)
+    again: list[tuple[Errand, NodeProcess]] = []
+    with ExitStack() as stack:
+        nodes = {
+            (asks_for_login, scenario): stack.enter_context(node_for(scenario, settings, asks_for_login=asks_for_login))
+            for asks_for_login, scenario in sorted(kinds)
+        }
+        # Logins wait for their end, for minutes and without work: they go beside everything else.
+        pools = {
+            True: stack.enter_context(ThreadPoolExecutor(1)),
+            False: stack.enter_context(ThreadPoolExecutor(settings.jobs)),
+        }
+        started = {}
+        for errand in errands:
+            node = nodes[bool(errand.mechanisms), errand.scenario]
+            future = pools[bool(errand.mechanisms)].submit(_run, suite, errand, settings, node.kafka)
+            started[future] = errand, node
         for future in as_completed(started):
             outcomes = future.result()
             if settings.has_second_chance and _has_surprise(outcomes, settings):
                 again.append(started[future])
             else:
                 yield from outcomes
-    # One by one, with nothing beside them.
-    for errand in again:
-        for outcome in _run(suite, errand, settings, node.kafka):
-            yield msgspec.structs.replace(outcome, attempts=2)
+        # One by one, with nothing beside them.
+        for errand, node in again:
+            for outcome in _run(suite, errand, settings, node.kafka):
+                yield msgspec.structs.replace(outcome, attempts=2)
 
 
 def _has_surprise(outcomes: list[Outcome], settings: Settings) -> bool:
@@ -105,7 +125,11 @@ def _has_surprise(outcomes: list[Outcome], settings: Settings) -> bool:
 
 
 def _run(suite: Suite, errand: Errand, settings: Settings, kafka: str) -> list[Outcome]:
-    stem = f"{errand.number}-{errand.scenario}"
+    return merge([_run_by(suite, errand, settings, kafka, mechanism) for mechanism in errand.mechanisms or ("",)])
+
+
+def _run_by(suite: Suite, errand: Errand, settings: Settings, kafka: str, mechanism: str) -> list[Outcome]:
+    stem = f"{errand.number}-{mechanism.lower() or errand.scenario}"
     log_path, report = settings.directory / f"{stem}.log", settings.directory / f"{stem}.json"
     report.unlink(missing_ok=True)
     words = [str(suite.program), "-p1", "-K", "-s", errand.scenario]
@@ -118,7 +142,7 @@ def _run(suite: Suite, errand: Errand, settings: Settings, kafka: str) -> list[O
         # Not by -V: the program frees that word at its end, and dies of it.
         "TEST_KAFKA_VERSION": KAFKA_VERSION,
         "TEST_CONSUMER_GROUP_PROTOCOL": settings.group_protocol,
-        "RDKAFKA_TEST_CONF": str(_write_configuration(settings, stem, kafka)),
+        "RDKAFKA_TEST_CONF": str(_write_configuration(settings, stem, kafka, mechanism)),
         "KAFKA_PATH": str(settings.kafka_path),
         "BROKERS": kafka,
     }
@@ -138,9 +162,15 @@ def _run(suite: Suite, errand: Errand, settings: Settings, kafka: str) -> list[O
     return outcomes
 
 
-def _write_configuration(settings: Settings, stem: str, kafka: str) -> Path:
+def _write_configuration(settings: Settings, stem: str, kafka: str, mechanism: str) -> Path:
     path = settings.directory / f"{stem}.conf"
     lines = [f"bootstrap.servers={kafka}", "test.topic.random=true", f"test.timeout.multiplier={PATIENCE}"]
+    if mechanism:
+        lines += ["security.protocol=sasl_plaintext", f"sasl.mechanism={mechanism}"]
+    if mechanism == "OAUTHBEARER":
+        lines += ["enable.sasl.oauthbearer.unsecure.jwt=true", f"sasl.oauthbearer.config=principal={USER}"]
+    elif mechanism:
+        lines += [f"sasl.username={USER}", f"sasl.password={PASSWORD}"]
     path.write_text("\n".join(lines) + "\n")
     return path
 

@@ -12,6 +12,7 @@ from penstock.cli.moments import (
     NotUnderstood,
     Start,
     parse_duration_ms,
+    parse_future_ms,
     parse_moment_ms,
     parse_start,
 )
@@ -106,3 +107,25 @@ def test_a_start_that_is_not_understood_says_what_would_be(text: str) -> None:
     start = parse_start(text, now_ms=NOW_MS, zone=UTC)
     assert isinstance(start, NotUnderstood)
     assert "10 minutes ago" in start.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "after_ms"),
+    [
+        ("in 5 minutes", 300_000),
+        ("in 1h 30m", 5_400_000),
+        ("tomorrow", 12 * 3_600_000),
+        ("tomorrow 08:00", 20 * 3_600_000),
+        ("18:00", 6 * 3_600_000),
+        ("2026-11-15T12:00:01Z", 1_000),
+    ],
+)
+def test_times_to_come_are_said_as_people_say_them(text: str, after_ms: int) -> None:
+    noon = datetime(2026, 11, 15, 12, tzinfo=UTC)
+    now_ms = round(noon.timestamp() * 1000)
+    assert parse_future_ms(text, now_ms=now_ms, zone=UTC) == now_ms + after_ms
+
+
+@pytest.mark.parametrize("text", ["soon", "in a while", "tomorrow evening", "in"])
+def test_what_is_no_time_to_come_is_told_with_examples(text: str) -> None:
+    assert isinstance(parse_future_ms(text, now_ms=0, zone=UTC), NotUnderstood)

@@ -6,12 +6,12 @@ import pytest
 
 from penstock.codec.batch_rewrite import (
     NO_HORIZON,
-    begins_without_records,
     empty_batch,
     filler_batch,
+    has_nothing_from,
     horizon_of,
     rebuild_batch,
-    skip_empty_batches,
+    skip_first_and_empty,
 )
 from penstock.codec.compression import Codec
 from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch, patch_log_append_time
@@ -96,9 +96,9 @@ def test_empty_batches_at_the_beginning_are_stepped_over() -> None:
     full = sample()
     empty = filler_batch(base_offset=90, next_offset=95, leader_epoch=0)
     other = filler_batch(base_offset=95, next_offset=100, leader_epoch=0)
-    assert not begins_without_records(memoryview(full))
-    assert not begins_without_records(b"")
-    assert begins_without_records(memoryview(empty + full))
-    rest, next_offset = skip_empty_batches(memoryview(empty + other + full + empty))
+    assert not has_nothing_from(memoryview(full), 100)
+    assert not has_nothing_from(b"", 0)
+    assert has_nothing_from(memoryview(empty + full), 90)
+    rest, next_offset = skip_first_and_empty(memoryview(empty + other + full + empty))
     assert (bytes(rest), next_offset) == (bytes(full + empty), 100)
-    assert skip_empty_batches(memoryview(empty + other)) == (b"", 100)
+    assert skip_first_and_empty(memoryview(empty + other)) == (b"", 100)

@@ -83,6 +83,7 @@ def test_defaults_are_kafkas_apart_from_the_segment_size() -> None:
         min_cleanable_dirty_ratio=0.5,
         min_compaction_lag_ms=0,
         min_insync_replicas=1,
+        penstock_delivery_headers=True,
         queue_delete_acked=False,
         retention_bytes=-1,
         retention_ms=604_800_000,

@@ -204,14 +204,20 @@ async def test_bad_requests_are_told_what_is_wrong(
 
 
 def test_the_document_describes_every_route_and_no_other() -> None:
+    from penstock.gateways.http_crons import CronRoutes
     from penstock.gateways.http_dead_letters import DeadLetterRoutes
     from penstock.gateways.http_queues import QueueRoutes
+    from penstock.gateways.http_schedules import ScheduleRoutes
     from penstock.gateways.http_topics import TopicRoutes
+    from penstock.gateways.http_trace import TraceRoutes
 
     routes: list[Route] = [
         *QueueRoutes(None, None, None).routes(),  # type: ignore[arg-type]
         *TopicRoutes(None, None).routes(),  # type: ignore[arg-type]
         *DeadLetterRoutes(None, None).routes(),  # type: ignore[arg-type]
+        *ScheduleRoutes(None, None).routes(),  # type: ignore[arg-type]
+        *CronRoutes(None, None).routes(),  # type: ignore[arg-type]
+        *TraceRoutes(None, None).routes(),  # type: ignore[arg-type]
     ]
     served = {(method.lower(), route.path) for route in routes for method in route.methods or () if method != "HEAD"}
     described = {(each.method, each.path) for each in OPERATIONS}

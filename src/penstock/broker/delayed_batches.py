@@ -1,0 +1,197 @@
+"""A producer's batch of which some records are to be delivered later: into the schedule, and what is left into the log.
+
+    DelayPossible ─► open, find ─► check the producer ─► schedule ─► (durable) ─► batch with holes ─► append
+                         │ nothing is delayed                                                          ▲
+                         └────────────────────────────────── as it came ───────────────────────────────┘
+
+The schedule has a record before the topic has its hole, so a retry that is answered "duplicate" has lost nothing. After
+a crash in between the producer sends the batch again: the schedule knows it and takes nothing twice. The connection
+waits, so nothing of the same producer overtakes; what comes from elsewhere is out of order, as ever.
+
+A transaction ends in the schedule first, then in the log. Its end waits for batches of it that are on their way here:
+else one could come into the schedule behind the end, and the *next* transaction would decide about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.broker.append_outcome import Appended, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.batch_refusals import refuse_producer
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.schedule_shell import ScheduleShell
+from penstock.broker.schedule_values import DelayedMessage, NotScheduled
+from penstock.codec.batch_holes import OpenBatch, holds_any, leave_out, open_payload, records_with
+from penstock.codec.batch_rewrite import header_of
+from penstock.codec.record_batch import BatchHeader, BatchProblem
+from penstock.codec.records import StoredRecord, read_payload
+from penstock.domain.delivery import BadRecords, Candidate, choose_delayed, find_candidates
+from penstock.domain.schedule_headers import SEARCHED_FOR
+from penstock.domain.schedule_records import ProducerBatch
+from penstock.domain.transaction_partition import NotVerified, TransactionOpen
+from penstock.domain.transaction_verification import NO_GUARD
+
+# More is opened and put together in a thread: the loop has others to serve.
+LOOP_BYTES_MAX: Final = 64 * 1024
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Whose transaction, where.
+_Key = tuple[PartitionShell, int]
+
+
+class Schedules(Protocol):
+    """What is needed of `NodeSchedules`."""
+
+    async def shell_of(self, partition: PartitionShell) -> ScheduleShell | NotScheduled: ...
+
+    async def end_transaction(
+        self, partition: PartitionShell, *, producer_id: int, producer_epoch: int, is_commit: bool
+    ) -> bool: ...
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """Records that hold the name of a delivery header, wherever in them."""
+
+    opened: OpenBatch
+    records: list[tuple[int, StoredRecord]]
+
+
+class DelayedBatches:
+    def __init__(self, schedules: Schedules, *, clock: Clock) -> None:
+        self._schedules = schedules
+        self._clock = clock
+        # Batches of transactions between schedule and log: how many, and whom to tell when there is none any more.
+        self._under_way: dict[_Key, int] = {}
+        self._idle: dict[_Key, asyncio.Event] = {}
+        self._ending: dict[_Key, int] = {}
+        # Records that were put into a schedule, or found there.
+        self.delayed_count = 0
+
+    async def append(
+        self, shell: PartitionShell, records: memoryview, *, guard: int = NO_GUARD
+    ) -> Appended | AppendRefused:
+        """A batch that `produce` said DelayPossible of. `records` is nobody else's."""
+        arrived_ms = self._clock.now_ms()
+        header = header_of(records)
+        # What is compressed may be a thousand times as large as it looks.
+        is_small = len(records) <= LOOP_BYTES_MAX and not header.codec
+        found = await _aside(_look_inside, is_small, records, header)
+        if isinstance(found, BatchProblem):
+            return AppendRefused(Refusal.INVALID, found.reason)
+        records_found = [] if found is None else [(number, record.headers) for number, record in found.records]
+        candidates = find_candidates(records_found, arrived_ms)
+        if isinstance(candidates, BadRecords):
+            return AppendRefused(Refusal.INVALID, candidates.reason, candidates.numbers)
+        if found is None or not candidates:
+            return shell.append_checked(records, guard=guard)
+        schedule = await self._schedules.shell_of(shell)
+        if isinstance(schedule, NotScheduled):
+            return AppendRefused(schedule.refusal, schedule.reason)
+        # No await from here to the schedule's: what is checked now holds when the schedule takes the records.
+        answer = self._refuse(shell, header, guard)
+        if answer is not None:
+            return answer
+        producer = _producer_of(header)
+        repeated_count = 0 if producer is None else schedule.machine.repeated_count(producer)
+        delayed = choose_delayed(candidates, arrived_ms, repeated_count=repeated_count)
+        if not delayed:
+            return shell.append_checked(records, guard=guard)
+        key = (shell, header.producer_id)
+        self._under_way[key] = self._under_way.get(key, 0) + 1
+        try:
+            return await self._schedule_and_append(shell, schedule, found, delayed, guard)
+        finally:
+            self._leave(key)
+
+    def _refuse(self, shell: PartitionShell, header: BatchHeader, guard: int) -> Appended | AppendRefused | None:
+        """What can be known before anything is put into the schedule."""
+        if header.producer_id >= 0:
+            answer = shell.check_producer(header, guard=guard)
+            if isinstance(answer, VerificationNeeded):
+                return refuse_producer(NotVerified())
+            if answer is not None:
+                return answer
+            if header.is_transactional and (shell, header.producer_id) in self._ending:
+                return refuse_producer(TransactionOpen())
+        return shell.refusal()
+
+    async def _schedule_and_append(
+        self, shell: PartitionShell, schedule: ScheduleShell, found: _Found, delayed: Sequence[Candidate], guard: int
+    ) -> Appended | AppendRefused:
+        header = found.opened.header
+        records = dict(found.records)
+        outcome = await schedule.schedule(
+            [_message(records[candidate.number], candidate.due_ms) for candidate in delayed],
+            producer=_producer_of(header),
+            is_transactional=header.is_transactional,
+        )
+        if isinstance(outcome, NotScheduled):
+            return AppendRefused(outcome.refusal, outcome.reason)
+        self.delayed_count += len(delayed)
+        numbers = [candidate.number for candidate in delayed]
+        is_small = len(found.opened.payload) <= LOOP_BYTES_MAX
+        holed = await _aside(leave_out, is_small, found.opened, numbers)
+        return shell.append_checked(memoryview(holed), guard=guard)
+
+    def _leave(self, key: _Key) -> None:
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
+            idle = self._idle.pop(key, None)
+            if idle is not None:
+                idle.set()
+
+    # Transactions
+
+    @asynccontextmanager
+    async def ending(
+        self, shell: PartitionShell, *, producer_id: int, producer_epoch: int, is_commit: bool
+    ) -> AsyncIterator[bool]:
+        """Inside, the schedule knows the end of the transaction, durably, and the log's marker is to be written.
+        False: it could not be told, try again later."""
+        key = (shell, producer_id)
+        self._ending[key] = self._ending.get(key, 0) + 1
+        try:
+            while key in self._under_way:
+                await self._idle.setdefault(key, asyncio.Event()).wait()
+            yield await self._schedules.end_transaction(
+                shell, producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit
+            )
+        finally:
+            self._ending[key] -= 1
+            if not self._ending[key]:
+                del self._ending[key]
+
+
+def _look_inside(records: memoryview, header: BatchHeader) -> _Found | BatchProblem | None:
+    """None: there is no delivery header, or nobody can read the batch: it is taken as it would be elsewhere."""
+    payload = read_payload(records, 0, header)
+    if isinstance(payload, BatchProblem) or not holds_any(payload, SEARCHED_FOR):
+        return None
+    opened = open_payload(header, payload)
+    if isinstance(opened, BatchProblem):
+        return opened
+    found = records_with(opened, SEARCHED_FOR)
+    return found if isinstance(found, BatchProblem) else _Found(opened, found)
+
+
+def _producer_of(header: BatchHeader) -> ProducerBatch | None:
+    if header.producer_id < 0:
+        return None
+    return ProducerBatch(header.producer_id, header.producer_epoch, header.base_sequence)
+
+
+def _message(record: StoredRecord, due_ms: int) -> DelayedMessage:
+    return DelayedMessage(due_ms, record.key, record.value, record.headers, record.timestamp_ms)
+
+
+async def _aside(work: Callable[P, T], is_small: bool, *args: P.args, **kwargs: P.kwargs) -> T:
+    return work(*args, **kwargs) if is_small else await asyncio.to_thread(work, *args, **kwargs)

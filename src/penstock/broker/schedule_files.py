@@ -1,0 +1,187 @@
+"""The bucket files of a schedule at work: near ones are read, new entries written, checkpoints made. One thing at a
+time, in threads; the machine is asked and told on the loop.
+
+    checkpoint: state and last entries ─► files synced ─► rows before it durable ─► checkpoint ─► others removed
+
+What fails here leaves the machine without what it handed out: `on_failure`, and it is built anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.schedule_journal import ScheduleJournal
+from penstock.domain.schedule import PartitionSchedule
+from penstock.domain.schedule_buckets import ENTRY_BYTES
+from penstock.domain.schedule_commands import BucketName, BucketRead
+from penstock.domain.schedule_records import Stored, read_record, write_record
+from penstock.storage.bucket_files import BucketFiles
+from penstock.storage.partition_log import PartitionLog
+
+log = get_logger("schedules")
+
+Arguments = ParamSpec("Arguments")
+Outcome = TypeVar("Outcome")
+
+# New entries in memory before they are written.
+SPILL_BYTES: Final = 1024 * 1024
+# Of a near file, handed to the machine at once: some three milliseconds.
+LOAD_BYTES: Final = 4096 * ENTRY_BYTES
+# Rows that a start would have to read: a second of it, or two.
+CHECKPOINT_ROWS: Final = 200_000
+CHECKPOINT_MS: Final = 3_600_000
+
+
+class ScheduleFiles:
+    def __init__(
+        self, files: BucketFiles, *, clock: Clock, on_failure: Callable[[str], None], tasks: TaskSupervisor
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._on_failure = on_failure
+        self._tasks = tasks
+        self._lock = asyncio.Lock()
+        self._reads: deque[BucketRead] = deque()
+        self._reader: asyncio.Task[None] | None = None
+        self._saved_position = 0
+        self._saved_ms = 0
+        self.is_closed = False
+
+    async def open(self, partition_log: PartitionLog) -> Stored | None:
+        """What the last checkpoint says, if it goes with the log; else there are no files any more. Raises OSError."""
+        stored = await _in_thread(_open_checkpoint, self._files, partition_log)
+        self._saved_position = 0 if stored is None else stored.next_position
+        self._saved_ms = self._clock.monotonic_ms()
+        return stored
+
+    # Reading
+
+    def read_soon(self, machine: PartitionSchedule, reads: Sequence[BucketRead], then: Callable[[], None]) -> None:
+        """Hands the files to the machine, part by part, in the background; and says when one is there."""
+        self._reads += reads
+        if self._reads and (self._reader is None or self._reader.done()):
+            self._reader = self._tasks.start("bucket files", self._read_all(machine, then))
+
+    async def _read_all(self, machine: PartitionSchedule, then: Callable[[], None]) -> None:
+        try:
+            while self._reads and not self.is_closed:
+                await self._read_one(machine, self._reads.popleft())
+                then()
+        except OSError as error:
+            self._fail("bucket file not read", error)
+
+    async def _read_one(self, machine: PartitionSchedule, read: BucketRead) -> None:
+        size = read.count * ENTRY_BYTES
+        for position in range(0, size, LOAD_BYTES):
+            wanted = min(LOAD_BYTES, size - position)
+            entries = await self.read(read.name, position=position, size=wanted)
+            if self.is_closed:
+                return
+            if len(entries) < wanted:
+                raise OSError(f"bucket {read.name.number} ends at byte {position + len(entries)} of {size}")
+            machine.load(read.name, entries, is_last=position + wanted >= size, now_ms=self._clock.now_ms())
+            await asyncio.sleep(0)
+
+    async def read(self, name: BucketName, *, position: int, size: int) -> bytes:
+        """OSError: no disk, or the file is gone because its time came."""
+        async with self._lock:
+            return await _in_thread(self._files.read, name, position=position, size=size)
+
+    # Writing
+
+    async def spill(self, machine: PartitionSchedule, *, bytes_min: int = SPILL_BYTES) -> None:
+        """Writes new entries if they are many."""
+        if machine.spill_bytes < bytes_min:
+            return
+        try:
+            async with self._lock:
+                if not self.is_closed:
+                    await _in_thread(self._files.append, machine.take_spill())
+        except OSError as error:
+            self._fail("bucket files not written", error)
+
+    def is_checkpoint_due(self, journal: ScheduleJournal) -> bool:
+        row_count = journal.next_position - self._saved_position
+        is_old = self._clock.monotonic_ms() - self._saved_ms >= CHECKPOINT_MS
+        return row_count >= CHECKPOINT_ROWS or (row_count > 0 and is_old)
+
+    async def checkpoint(self, machine: PartitionSchedule, journal: ScheduleJournal) -> None:
+        if journal.is_lost or journal.next_position == self._saved_position:
+            return
+        try:
+            async with self._lock:
+                if not self.is_closed:
+                    await self._save(machine, journal)
+        except OSError as error:
+            self._fail("checkpoint not written", error)
+
+    async def _save(self, machine: PartitionSchedule, journal: ScheduleJournal) -> None:
+        checkpoint = machine.checkpoint(journal.next_position)
+        stored = checkpoint.stored
+        await _in_thread(self._files.append, checkpoint.writes)
+        # It tells of rows that a power cut could still take.
+        if not await journal.until_durable():
+            return
+        await _in_thread(self._save_now, stored)
+        self._saved_position, self._saved_ms = stored.next_position, self._clock.monotonic_ms()
+        log.debug("schedule saved", position=stored.next_position, pending=machine.pending_count)
+
+    def _save_now(self, stored: Stored) -> None:
+        self._files.save_checkpoint(write_record(stored))
+        self._files.remove_others(stored.buckets, below=stored.next_bucket)
+
+    async def close(self) -> None:
+        """Nothing is read or written from now on."""
+        self.is_closed = True
+        async with self._lock:
+            pass
+
+    def _fail(self, what: str, error: OSError) -> None:
+        if not self.is_closed:
+            log.error(what, error=str(error))
+            self._on_failure(f"{what}: {error}")
+
+
+def _open_checkpoint(files: BucketFiles, partition_log: PartitionLog) -> Stored | None:
+    """Blocking."""
+    payload = files.read_checkpoint()
+    stored = None if payload is None else _decoded(payload)
+    # Where compaction has come past it, tombstones behind it may be gone: what they ended would come back.
+    lowest = max(partition_log.log_start, partition_log.clean_end)
+    if stored is not None and lowest <= stored.next_position <= partition_log.log_end and files.adopt(stored.buckets):
+        return stored
+    if stored is not None:
+        log.warning("schedule is read from its whole log", position=stored.next_position, lowest=lowest)
+    files.clear()
+    return None
+
+
+def _decoded(payload: bytes) -> Stored | None:
+    try:
+        record = read_record(payload)
+    except msgspec.DecodeError:
+        return None
+    return record if isinstance(record, Stored) else None
+
+
+async def _in_thread(
+    work: Callable[Arguments, Outcome], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Outcome:
+    """Whoever cancels it waits for what cannot be stopped: nobody else may touch the files meanwhile."""
+    running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()
+        raise

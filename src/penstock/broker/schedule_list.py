@@ -1,0 +1,93 @@
+"""Pending messages in the order of their due times, a page at a time.
+
+Near and far ones alike are in the machine's buckets: what is in memory of them, and what is in their files. A bucket is
+looked through as a whole for the first entries behind the cursor, in a thread; later buckets are looked at only if the
+page has room for them. So a page costs what its buckets cost: a far one may be as large as all that is pending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import nsmallest
+from struct import Struct
+from typing import Final
+
+from penstock.broker.schedule_files import ScheduleFiles
+from penstock.broker.schedule_values import DueCursor
+from penstock.domain.schedule import PartitionSchedule
+from penstock.domain.schedule_buckets import ENTRY_BYTES
+from penstock.domain.schedule_commands import BucketPart
+
+# Due time and place.
+DueEntry = tuple[int, int]
+
+# Of a file at once: others may use it in between.
+READ_BYTES: Final = 65_536 * ENTRY_BYTES
+# Entries of ended messages lie among the others: a page is given up, not full, after so many attempts to fill it.
+ATTEMPTS_MAX: Final = 20
+# Entries that one attempt takes at least.
+TAKEN_MIN: Final = 500
+
+_ENTRY: Final = Struct("<qq")
+
+
+class DueList:
+    def __init__(self, machine: PartitionSchedule, files: ScheduleFiles, *, partition: int) -> None:
+        self._machine = machine
+        self._files = files
+        self._partition = partition
+
+    async def page(self, after: DueCursor | None, limit: int) -> tuple[list[DueEntry], DueCursor | None]:
+        """And where the next page goes on; None: there is nothing behind it."""
+        last = self._first_entry(after)
+        found: list[DueEntry] = []
+        for _attempt in range(ATTEMPTS_MAX):
+            count = max(limit - len(found), TAKEN_MIN)
+            entries = await self._next_entries(last, count)
+            waiting = [entry for entry in entries if self._machine.is_pending(entry[1])]
+            found += waiting[: limit - len(found)]
+            if len(found) >= limit:
+                return found, self._cursor(found[-1])
+            if len(entries) < count:
+                return found, None
+            last = entries[-1]
+        return found, self._cursor(last)
+
+    def _first_entry(self, after: DueCursor | None) -> DueEntry:
+        """The last one that is not wanted any more: of equal times, those of lower partitions come first."""
+        if after is None or after.partition == self._partition:
+            return (-1, -1) if after is None else (after.due_ms, after.position)
+        return (after.due_ms, -1) if after.partition < self._partition else (after.due_ms, _POSITION_MAX)
+
+    def _cursor(self, entry: DueEntry) -> DueCursor:
+        return DueCursor(entry[0], self._partition, entry[1])
+
+    async def _next_entries(self, last: DueEntry, count: int) -> list[DueEntry]:
+        found: list[DueEntry] = []
+        for part in self._machine.parts(last[0]):
+            if len(found) >= count and found[count - 1][0] < part.start_ms:
+                break
+            # An entry may stand twice, after a restart and while its bucket is opened.
+            found = sorted({*found, *await self._entries_of(part, last, count)})[:count]
+        return found
+
+    async def _entries_of(self, part: BucketPart, last: DueEntry, count: int) -> list[DueEntry]:
+        found = _first_of(part.entries, last, count)
+        size = part.count * ENTRY_BYTES
+        for position in range(0, size, READ_BYTES):
+            try:
+                data = await self._files.read(part.name, position=position, size=min(READ_BYTES, size - position))
+            except OSError:
+                # Its time came, and its entries are elsewhere now, or over.
+                break
+            found = nsmallest(count, found + await asyncio.to_thread(_first_of, data, last, count))
+        return found
+
+
+_POSITION_MAX: Final = 2**63 - 1
+
+
+def _first_of(entries: bytes, last: DueEntry, count: int) -> list[DueEntry]:
+    whole = len(entries) - len(entries) % ENTRY_BYTES
+    behind = (entry for entry in _ENTRY.iter_unpack(memoryview(entries)[:whole]) if entry > last)
+    return nsmallest(count, set(behind))  # type: ignore[arg-type]

@@ -1,0 +1,404 @@
+"""Messages whose time has come, on their way from a schedule into the log of their partition: exactly once.
+
+    wait ─► near files, crons ─► intent (journal) ─► batch in the partition's log ─► done, and the next intent (journal)
+                                 └── its rows are read meanwhile
+
+The rules are in `domain/schedule_release`; here are the alarm, the reads, the appends and the patience. A batch bears
+the sequence of its intent, and only the mover writes with that producer's id: so the last sequence that the log knows
+of it tells how much of an intent is there, whatever crashed in between, and the rest is written. That needs no batch
+to be the same twice, so an intent may become several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Final, Protocol
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.broker.append_outcome import AppendRefused
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.schedule_files import ScheduleFiles
+from penstock.broker.schedule_journal import ScheduleJournal
+from penstock.broker.schedule_reader import RowReader
+from penstock.broker.schedule_values import NotScheduled
+from penstock.cluster.metadata_store import StoreUnavailableError
+from penstock.codec.records import Record, build_batch
+from penstock.domain.producer_sequence import SEQUENCE_MAX, ProducerState
+from penstock.domain.queue_receipt import MessageId, write_scheduled_id
+from penstock.domain.schedule import PartitionSchedule
+from penstock.domain.schedule_commands import (
+    Decision,
+    Done,
+    FinishMove,
+    Refused,
+    Release,
+    ScheduleCommand,
+    ScheduleProblem,
+)
+from penstock.domain.schedule_headers import MESSAGE_ID_HEADER, released_headers
+from penstock.domain.schedule_records import NO_POSITION, Ended, Move, Scheduled, entry_key
+from penstock.domain.schedule_rows import Row, read_message, write_row
+
+log = get_logger("schedules")
+
+RETRY_MS_MIN: Final = 100
+RETRY_MS_MAX: Final = 1_000
+# The longest sleep of a schedule that could do something, and is kept from it.
+BLOCKED_MS: Final = 500
+# Of the batches that are written, but for a message that is larger by itself.
+BATCH_BYTES_MAX: Final = 900_000
+# Messages of one intent that are in memory together.
+PORTION_BYTES: Final = 8 * 1024 * 1024
+# More than this are decoded and put together in a thread.
+LOOP_COUNT_MAX: Final = 20
+# Of a message that its own log has lost: says so.
+LOST_HEADER: Final = "penstock-schedule-lost"
+# Of what a record takes in a batch beside key, value and headers.
+_RECORD_BYTES: Final = 40
+LATENESS_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 60_000)
+
+
+class MoverIds(Protocol):
+    async def take(self) -> int: ...
+
+
+class MoverShell(Protocol):
+    """The shell that a mover works for."""
+
+    partition: PartitionShell
+    companion: PartitionShell
+    reader: RowReader
+    machine: PartitionSchedule
+    journal: ScheduleJournal
+    files: ScheduleFiles
+    is_loaded: bool
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    def refusal(self) -> NotScheduled | None: ...
+
+    def decide(self, command: ScheduleCommand) -> Decision: ...
+
+    def write(self, rows: Sequence[Row]) -> None: ...
+
+    async def fire_crons(self) -> None: ...
+
+
+class ReleaseCounts:
+    """Since the start."""
+
+    __slots__ = ("by_lateness", "lateness_ms", "released", "throttled")
+
+    def __init__(self) -> None:
+        self.released = 0
+        # How often something had to wait because too much was released just then.
+        self.throttled = 0
+        self.by_lateness = [0] * (len(LATENESS_BOUNDS_MS) + 1)
+        self.lateness_ms = 0
+
+    def note(self, dues_ms: Sequence[int], now_ms: int) -> None:
+        self.released += len(dues_ms)
+        for due_ms in dues_ms:
+            late_ms = max(now_ms - due_ms, 0)
+            self.lateness_ms += late_ms
+            # A bucket holds what is as late as its bound.
+            self.by_lateness[bisect_right(LATENESS_BOUNDS_MS, late_ms - 1)] += 1
+
+
+class ReleasedPart(msgspec.Struct, frozen=True):
+    """Some messages of an intent, put together."""
+
+    batches: list[bytearray]
+    # Of the rows, and when they were due: of all of them, also those that were skipped.
+    keys: list[bytes]
+    dues_ms: list[int]
+
+
+class ScheduleMover:
+    def __init__(
+        self,
+        shell: MoverShell,
+        producer_ids: MoverIds,
+        readers: Executor,
+        *,
+        clock: Clock,
+        counts: ReleaseCounts,
+    ) -> None:
+        self._shell = shell
+        self._producer_ids = producer_ids
+        self._readers = readers
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._wakeup = asyncio.Event()
+        # When it wakes by itself; -1: it is at work, and will look before it rests.
+        self._alarm_ms = -1
+        self._producer_id: int | None = None
+        self.counts = counts
+
+    # Alarm
+
+    def wake(self) -> None:
+        self._wakeup.set()
+
+    def look(self) -> None:
+        """Something was added: it may be due before everything else."""
+        if self._alarm_ms < 0:
+            return
+        deadline_ms = self._shell.machine.next_deadline_ms(self._clock.now_ms())
+        if deadline_ms is not None and deadline_ms < self._alarm_ms:
+            self._wakeup.set()
+
+    async def _rest(self, machine: PartitionSchedule) -> None:
+        """Until something is due, or was added that is due earlier. Who puts the clock on wakes everybody."""
+        now_ms = self._clock.now_ms()
+        deadline_ms = machine.next_deadline_ms(now_ms)
+        is_blocked = self._shell.refusal() is not None
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            # More to sort; or nothing can be written, and that will last.
+            await asyncio.sleep(BLOCKED_MS / 1000 if is_blocked else 0.001)
+            return
+        self._wakeup.clear()
+        self._alarm_ms = _NEVER_MS if deadline_ms is None else deadline_ms
+        alarm = None
+        if deadline_ms is not None:
+            delay_ms = min(deadline_ms - now_ms, _SLEEP_MS_MAX)
+            alarm = self._loop.call_later(delay_ms / 1000, self._wakeup.set)
+        try:
+            await self._wakeup.wait()
+        finally:
+            self._alarm_ms = -1
+            if alarm is not None:
+                alarm.cancel()
+
+    # Work
+
+    async def run(self, machine: PartitionSchedule) -> None:
+        """As long as the shell has this machine."""
+        shell = self._shell
+        retry_ms = RETRY_MS_MIN
+        while shell.is_loaded and shell.machine is machine:
+            if shell.is_lost:
+                return
+            # What is in doubt since a crash is done before anything else.
+            move = machine.pending_move() or await self._next_move(machine)
+            if move is None:
+                await self._rest(machine)
+            elif await self._carry_out(machine, move):
+                retry_ms = RETRY_MS_MIN
+            else:
+                await asyncio.sleep(retry_ms / 1000)
+                retry_ms = min(retry_ms * 2, RETRY_MS_MAX)
+
+    async def _next_move(self, machine: PartitionSchedule) -> Move | None:
+        shell = self._shell
+        now_ms = self._clock.now_ms()
+        deadline_ms = machine.next_deadline_ms(now_ms)
+        if deadline_ms is None or deadline_ms > now_ms:
+            if deadline_ms is not None and machine.is_throttled(now_ms):
+                self.counts.throttled += 1
+            return None
+        shell.files.read_soon(machine, machine.open_near(now_ms), self.wake)
+        if machine.has_cron_due(now_ms):
+            await shell.fire_crons()
+        if shell.refusal() is not None or not machine.has_due(now_ms):
+            return None
+        producer_id = self._producer_id
+        if producer_id is None:
+            producer_id = await self._take_producer(machine)
+            if producer_id is None or shell.refusal() is not None:
+                return None
+        decision = shell.decide(Release(producer_id, 0))
+        if decision.records:
+            shell.write([write_row(record) for record in decision.records])
+        elif isinstance(decision.reply, Refused) and decision.reply.problem is ScheduleProblem.PRODUCER_ID_USED:
+            self._producer_id = None
+        return machine.pending_move()
+
+    async def _take_producer(self, machine: PartitionSchedule) -> int | None:
+        """The one of the last batch, if the log knows it as it was left: else another."""
+        last = machine.last_move()
+        if last is not None and last.producer_epoch == 0:
+            state = self._shell.partition.log.producers.state_of(last.producer_id)
+            if state is not None and _written_count(state, last) == len(last.sources):
+                self._producer_id = last.producer_id
+                return last.producer_id
+        try:
+            self._producer_id = await self._producer_ids.take()
+        except StoreUnavailableError as error:
+            log.warning("no producer id to release with", error=str(error))
+        return self._producer_id
+
+    async def _carry_out(self, machine: PartitionSchedule, move: Move) -> bool:
+        """False: try again later."""
+        shell = self._shell
+        portion_count = self._portion_count()
+        keys: dict[int, bytes] = {}
+        dues_ms: list[int] = []
+        is_intended = False
+        for first in range(0, len(move.sources), portion_count):
+            sources = move.sources[first : first + portion_count]
+            if is_intended:
+                rows = await shell.reader.rows(sources)
+            else:
+                # The intent must be durable before anything of it is in the log.
+                rows, is_intended = await asyncio.gather(shell.reader.rows(sources), shell.journal.until_durable())
+            if len(rows) < len(sources):
+                # Too young to be read a moment ago; or lost for good.
+                rows |= await shell.reader.rows([position for position in sources if position not in rows])
+            part = await self._build(move, first, sources, rows)
+            if not is_intended or not self._may_write(machine) or not self._append(part):
+                return False
+            keys.update(zip(sources, part.keys, strict=True))
+            dues_ms += part.dues_ms
+        if not await self._is_written() or not self._may_write(machine):
+            return False
+        self.counts.note(dues_ms, self._clock.now_ms())
+        return self._finish(move, keys)
+
+    def _may_write(self, machine: PartitionSchedule) -> bool:
+        shell = self._shell
+        return shell.machine is machine and not shell.partition.is_closed and shell.refusal() is None
+
+    def _portion_count(self) -> int:
+        companion_log = self._shell.companion.log
+        row_bytes = max(companion_log.size_bytes // max(companion_log.log_end - companion_log.log_start, 1), 1)
+        return max(PORTION_BYTES // row_bytes, 1)
+
+    async def _build(self, move: Move, first: int, sources: Sequence[int], rows: Mapping[int, Row]) -> ReleasedPart:
+        partition = self._shell.partition
+        state = partition.log.producers.state_of(move.producer_id)
+        # What is there already, from before a crash or a full disk, is not built once more.
+        skipped = 0 if state is None else _written_count(state, move) - first
+        home = MessageId(partition.log.home.topic_id, partition.index, 0)
+        part = _Part(move, first, sources, rows, skipped, home, self._clock.now_ms())
+        if len(sources) <= LOOP_COUNT_MAX:
+            return build_released(part)
+        return await self._loop.run_in_executor(self._readers, build_released, part)
+
+    def _append(self, part: ReleasedPart) -> bool:
+        partition = self._shell.partition
+        for batch in part.batches:
+            outcome = partition.append_released(batch)
+            if isinstance(outcome, AppendRefused):
+                log.warning(
+                    "messages are due and wait", topic=partition.topic, partition=partition.index, why=outcome.reason
+                )
+                return False
+        return True
+
+    async def _is_written(self) -> bool:
+        """Durable, also where the topic promises less: the schedule forgets them."""
+        partition = self._shell.partition
+        if partition.log.failure is not None:
+            return False
+        if partition.log.durable_end >= partition.log.log_end:
+            return True
+        return partition.log not in await partition.join_turn().wait()
+
+    def _finish(self, move: Move, keys: Mapping[int, bytes]) -> bool:
+        shell = self._shell
+        if shell.refusal() is not None:
+            return False
+        decision = shell.decide(FinishMove(move.batch))
+        shell.write(
+            [
+                write_row(record, entry=keys[record.position]) if isinstance(record, Ended) else write_row(record)
+                for record in decision.records
+            ]
+        )
+        shell.reader.drop(move.sources)
+        return isinstance(decision.reply, Done)
+
+
+# For ever, as clocks go.
+_NEVER_MS: Final = 2**62
+# A timer of the loop takes no more than some weeks.
+_SLEEP_MS_MAX: Final = 3_600_000
+
+
+def _written_count(state: ProducerState, move: Move) -> int:
+    """How many messages of the intent are in the partition's log."""
+    if state.epoch != move.producer_epoch:
+        return 0
+    ahead = (state.batches[-1][1] - move.base_sequence) & SEQUENCE_MAX
+    return ahead + 1 if ahead < len(move.sources) else 0
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """What is needed to put some messages of an intent together, in a thread."""
+
+    move: Move
+    # The number of the first in the intent.
+    first: int
+    sources: Sequence[int]
+    rows: Mapping[int, Row]
+    # So many of the first ones are in the partition's log.
+    skipped: int
+    home: MessageId
+    now_ms: int
+
+
+def build_released(part: _Part) -> ReleasedPart:
+    """Their number never changes: a message that the schedule's log has lost is there, and says so."""
+    built = ReleasedPart([], [], [])
+    records: list[Record] = []
+    size_bytes = 0
+    for place, position in enumerate(part.sources):
+        key, record = _released(position, part)
+        built.keys.append(key)
+        built.dues_ms.append(record.timestamp_ms)
+        if place < part.skipped:
+            continue
+        record_bytes = _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+        record_bytes += sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
+        if records and size_bytes + record_bytes > BATCH_BYTES_MAX:
+            built.batches.append(_batch_of(part, place - len(records), records))
+            records, size_bytes = [], 0
+        records.append(record)
+        size_bytes += record_bytes
+    if records:
+        built.batches.append(_batch_of(part, len(part.sources) - len(records), records))
+    return built
+
+
+def _batch_of(part: _Part, place: int, records: Sequence[Record]) -> bytearray:
+    move = part.move
+    return build_batch(
+        records,
+        producer_id=move.producer_id,
+        producer_epoch=move.producer_epoch,
+        base_sequence=(move.base_sequence + part.first + place) & SEQUENCE_MAX,
+    )
+
+
+def _released(position: int, part: _Part) -> tuple[bytes, Record]:
+    """The key of its row, and the message as its consumers see it."""
+    row = part.rows.get(position)
+    if row is None or row.value is None:
+        headers = ((MESSAGE_ID_HEADER, _id_of(part, position).encode()), (LOST_HEADER, b"%d" % position))
+        return entry_key(position), Record(value=None, timestamp_ms=part.now_ms, headers=headers)
+    record, message = read_message(row)
+    assert isinstance(record, Scheduled)
+    origin = position if record.origin == NO_POSITION else record.origin
+    return row.key, Record(
+        value=message.value,
+        key=message.key,
+        timestamp_ms=record.due_ms,
+        headers=released_headers(
+            message.headers,
+            message_id=_id_of(part, origin),
+            arrived_ms=record.at_ms,
+            written_ms=message.written_ms,
+        ),
+    )
+
+
+def _id_of(part: _Part, origin: int) -> str:
+    return write_scheduled_id(MessageId(part.home.topic_id, part.home.partition, origin))

@@ -1,0 +1,148 @@
+"""A message where it lies: the record, its batch, its transaction. Little is read: one batch, and on the way to a
+transaction's end the batches behind it, up to a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from penstock.broker.partition_shell import PartitionShell
+from penstock.codec.control_batch import read_marker
+from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
+from penstock.codec.records import StoredRecord, read_records
+from penstock.domain.trace_events import PlaceState, TransactionState
+from penstock.storage.read_plan import ReadPlan
+from penstock.storage.storage_errors import Damage, OutOfRange
+
+# One batch is read whatever its size.
+_ONE_BATCH: Final = 1
+# How far behind the message a commit's marker is looked for: a second of a busy log. That of an abort is known.
+MARKER_BYTES_MAX: Final = 64 * 1024 * 1024
+_SLICE_BYTES: Final = 1024 * 1024
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What is at an offset of a topic's log."""
+
+    state: PlaceState
+    header: BatchHeader | None = None
+    record: StoredRecord | None = None
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    state: TransactionState
+    # By its marker; None: not under way to its end, or too far behind.
+    end_ms: int | None = None
+
+
+async def read_place(partition: PartitionShell, offset: int, readers: Executor) -> Found:
+    log = partition.log
+    if offset < log.log_start:
+        return Found(PlaceState.DELETED)
+    plan = log.plan_read(offset, bytes_max=_ONE_BATCH)
+    if plan is None or (isinstance(plan, OutOfRange) and offset >= log.log_end):
+        return Found(PlaceState.AHEAD)
+    if not isinstance(plan, ReadPlan):
+        return Found(PlaceState.UNREADABLE)
+    return await asyncio.get_running_loop().run_in_executor(readers, partial(_read, plan, offset))
+
+
+def _read(plan: ReadPlan, offset: int) -> Found:
+    loaded = plan.load()
+    if isinstance(loaded, Damage):
+        return Found(PlaceState.UNREADABLE)
+    for position, header in walk_headers(loaded):
+        if not header.base_offset <= offset < header.next_offset:
+            continue
+        if header.is_control:
+            return Found(PlaceState.CONTROL, header)
+        records = read_records(loaded, position)
+        if isinstance(records, BatchProblem):
+            return Found(PlaceState.UNREADABLE, header)
+        for record in records:
+            if record.offset == offset:
+                return Found(PlaceState.STORED, header, record)
+        return Found(PlaceState.HOLE, header)
+    return Found(PlaceState.HOLE)
+
+
+async def transaction_of(partition: PartitionShell, header: BatchHeader, readers: Executor) -> Transaction:
+    """Of a batch in the log: whether the transaction it came in has ended, how and when."""
+    if not header.is_transactional:
+        return Transaction(TransactionState.NONE)
+    log = partition.log
+    first_offset = log.transactions.ongoing.get(header.producer_id)
+    if first_offset is not None and first_offset <= header.base_offset:
+        return Transaction(TransactionState.OPEN)
+    aborted = [
+        each
+        for each in log.transactions.aborted.between(header.base_offset, header.next_offset)
+        if each.producer_id == header.producer_id
+    ]
+    if aborted:
+        marker = await _find_marker(partition, header, aborted[0].last_offset, readers)
+        return Transaction(TransactionState.ABORTED, marker)
+    return Transaction(TransactionState.COMMITTED, await _find_marker(partition, header, header.next_offset, readers))
+
+
+async def _find_marker(partition: PartitionShell, wanted: BatchHeader, offset: int, readers: Executor) -> int | None:
+    """When the next marker of the producer was written, from that offset on."""
+    loop = asyncio.get_running_loop()
+    read_bytes = 0
+    while read_bytes < MARKER_BYTES_MAX:
+        plan = partition.log.plan_read(offset, bytes_max=_SLICE_BYTES)
+        if not isinstance(plan, ReadPlan):
+            return None
+        at_ms, offset, size = await loop.run_in_executor(readers, partial(_marker_in, plan, wanted, offset))
+        if at_ms is not None or not size:
+            return at_ms
+        read_bytes += size
+    return None
+
+
+def _marker_in(plan: ReadPlan, wanted: BatchHeader, offset: int) -> tuple[int | None, int, int]:
+    loaded = plan.load()
+    if isinstance(loaded, Damage):
+        return None, offset, 0
+    for position, header in walk_headers(loaded):
+        offset = header.next_offset
+        if header.is_control and header.producer_id == wanted.producer_id:
+            marker = read_marker(loaded, position)
+            if marker is not None and not isinstance(marker, BatchProblem):
+                return header.max_timestamp, offset, len(loaded)
+    return None, offset, len(loaded)
+
+
+async def find_sequence(
+    partition: PartitionShell, offset: int, producer_id: int, sequence: int, readers: Executor
+) -> int | None:
+    """Where a producer's record of that sequence number is, from an offset on and not far behind it."""
+    loop = asyncio.get_running_loop()
+    read_bytes = 0
+    while read_bytes < MARKER_BYTES_MAX:
+        plan = partition.log.plan_read(offset, bytes_max=_SLICE_BYTES)
+        if not isinstance(plan, ReadPlan):
+            return None
+        look = partial(_sequence_in, plan, producer_id, sequence, offset)
+        found, offset, size = await loop.run_in_executor(readers, look)
+        if found is not None or not size:
+            return found
+        read_bytes += size
+    return None
+
+
+def _sequence_in(plan: ReadPlan, producer_id: int, sequence: int, offset: int) -> tuple[int | None, int, int]:
+    loaded = plan.load()
+    if isinstance(loaded, Damage):
+        return None, offset, 0
+    for _position, header in walk_headers(loaded):
+        offset = header.next_offset
+        if header.producer_id == producer_id and not header.is_control:
+            index = (sequence - header.base_sequence) % (1 << 31)
+            if index <= header.last_offset_delta:
+                return header.base_offset + index, offset, len(loaded)
+    return None, offset, len(loaded)

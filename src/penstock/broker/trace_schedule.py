@@ -1,0 +1,141 @@
+"""What the schedule of a partition tells about one delayed message, and where in the topic it was released to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from typing import Final
+
+import msgspec
+
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.schedule_shell import ScheduleShell
+from penstock.broker.trace_index import TraceIndex
+from penstock.broker.trace_log import find_sequence
+from penstock.codec.records import StoredRecord
+from penstock.domain.queue_receipt import MessageId, write_scheduled_id
+from penstock.domain.schedule_records import End, Ended, Move, MoveDone, Scheduled, ScheduleRecord, read_entry_key
+from penstock.domain.schedule_rows import Message, Row, read_message, read_row
+from penstock.domain.trace_events import Place, PlaceFacts, PlaceState, TraceEvent, TransactionState
+from penstock.domain.trace_schedule import producer_of, schedule_events
+from penstock.domain.trace_zones import BUCKET_BITS, NARROW, NARROW_BUCKETS_MAX
+from penstock.storage.time_lookup import TimestampOffset
+from penstock.storage.zone_file import ZoneEntries
+
+# Between a batch of released messages and the row that says so lie a turn of the disk and the clocks of producers.
+RELEASE_SLACK_MS: Final = 2_000
+
+# A row about the message or the end of a move, and the message if the row holds it.
+_Told = tuple[ScheduleRecord, Message | None]
+
+
+class ScheduleHistory:
+    """Of one message: `read`, then the rest."""
+
+    def __init__(self, index: TraceIndex, shell: ScheduleShell, place: Place, readers: Executor, node: int) -> None:
+        self._index = index
+        self._shell = shell
+        self._place = place
+        self._readers = readers
+        self._node = node
+        self._told: list[_Told] = []
+
+    async def read(self) -> None:
+        origin = self._place.offset
+        zones = await self._index.find(lambda entries: _zones_of(entries, origin))
+        self._told = await self._index.rows(zones, lambda record: _about(record, origin))
+
+    def facts(self, topic_id: bytes) -> PlaceFacts:
+        place = self._place
+        scheduled = [told for told in self._told if isinstance(told[0], Scheduled)]
+        name = write_scheduled_id(MessageId(topic_id, place.partition, place.offset))
+        if not scheduled:
+            return PlaceFacts(place=place, id=name, state=self._state(), node=self._node)
+        record, message = scheduled[0]
+        assert isinstance(record, Scheduled)
+        assert message is not None
+        return PlaceFacts(
+            place=place,
+            id=name,
+            state=self._state(),
+            timestamp_ms=record.at_ms,
+            has_log_append_time=True,
+            key=None if message.key is None else message.key.decode(errors="backslashreplace")[:200],
+            size_bytes=len(message.key or b"") + len(message.value or b""),
+            producer=producer_of(record),
+            transaction=self._transaction(record),
+            is_durable=place.offset < self._shell.companion.log.durable_end,
+            node=self._node,
+            replica_count=1,
+            replicas_in_sync=1,
+        )
+
+    def _state(self) -> PlaceState:
+        ends = [record.end for record, _ in self._told if isinstance(record, Ended)]
+        if ends:
+            return PlaceState.RELEASED if ends[-1] is End.RELEASED else PlaceState.CANCELLED
+        if self._place.offset >= self._shell.companion.readable_end:
+            return PlaceState.AHEAD
+        return PlaceState.PENDING if self._told else PlaceState.DELETED
+
+    def _transaction(self, record: Scheduled) -> TransactionState:
+        if not record.is_transactional or record.producer is None:
+            return TransactionState.NONE
+        if self._shell.machine.place_of(self._place.offset) is not None or self._state() is not PlaceState.PENDING:
+            return TransactionState.COMMITTED
+        is_open = self._shell.machine.is_held(self._place.offset)
+        return TransactionState.OPEN if is_open else TransactionState.ABORTED
+
+    async def strand(self) -> list[TraceEvent]:
+        released_to = await self._released_to()
+        return schedule_events(self._place, [record for record, _ in self._told], released_to)
+
+    async def _released_to(self) -> Place | None:
+        """Found by the producer's sequence that it was released with; where about, the times say."""
+        position, due_ms = self._place.offset, 0
+        for record, _ in self._told:
+            if isinstance(record, Scheduled):
+                position, due_ms = record.position, record.due_ms
+        ended_ms = next((record.at_ms for record, _ in self._told if isinstance(record, Ended)), None)
+        moves = [record.move for record, _ in self._told if isinstance(record, MoveDone)]
+        move = next((each for each in moves if position in each.sources), None)
+        if ended_ms is None or move is None:
+            return None
+        for since_ms in (ended_ms - RELEASE_SLACK_MS, due_ms):
+            offset = await self._search(move, position, since_ms)
+            if offset is not None:
+                return Place(self._place.topic, self._place.partition, offset)
+        return None
+
+    async def _search(self, move: Move, position: int, since_ms: int) -> int | None:
+        partition: PartitionShell = self._shell.partition
+        found = await asyncio.to_thread(partition.offset_for_timestamp, since_ms)
+        if not isinstance(found, TimestampOffset):
+            return None
+        sequence = (move.base_sequence + move.sources.index(position)) % (1 << 31)
+        return await find_sequence(partition, found.offset, move.producer_id, sequence, self._readers)
+
+
+def _zones_of(entries: ZoneEntries, origin: int) -> Iterator[int]:
+    bucket = origin >> BUCKET_BITS
+    low_min = max(bucket - NARROW_BUCKETS_MAX, 0)
+    for _key, _low, high, zone in entries.find(NARROW, NARROW, low_min=low_min, low_max=bucket):
+        if high >= bucket:
+            yield zone
+
+
+def _about(record: StoredRecord, origin: int) -> _Told | None:
+    """In a thread. Ends of moves stand behind the rows of what they released; all of them are kept."""
+    key = record.key or b""
+    found = read_entry_key(key)
+    row = Row(key, record.value, record.headers)
+    try:
+        if found is not None:
+            if found[0] != origin:
+                return None
+            return read_message(row) if record.value is not None else (read_row(row), None)
+        told = read_row(row)
+    except msgspec.DecodeError:
+        return None
+    return (told, None) if isinstance(told, MoveDone) else None

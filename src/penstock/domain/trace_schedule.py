@@ -1,0 +1,55 @@
+"""A delayed message in the schedule of its partition: the rows about it, as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.domain.schedule_records import NO_POSITION, End, Ended, Scheduled, ScheduleRecord
+from penstock.domain.trace_events import Kind, Place, Producer, TraceEvent
+
+
+def schedule_events(place: Place, records: Iterable[ScheduleRecord], released_to: Place | None) -> list[TraceEvent]:
+    """Of the records about the message that was first written at `place`, in the order of the log. `released_to`: where
+    it lies in the topic, if that was found."""
+    events: list[TraceEvent] = []
+    for record in records:
+        match record:
+            case Scheduled() if _origin_of(record) == place.offset:
+                events.append(_scheduled(place, record))
+            case Ended() if record.origin == place.offset:
+                is_release = record.end is End.RELEASED
+                events.append(
+                    TraceEvent(
+                        kind=Kind.RELEASED if is_release else Kind.CANCELLED,
+                        at_ms=record.at_ms,
+                        place=place,
+                        target=released_to if is_release else None,
+                    )
+                )
+            case _:
+                pass
+    return events
+
+
+def _scheduled(place: Place, record: Scheduled) -> TraceEvent:
+    is_first = record.origin == NO_POSITION
+    return TraceEvent(
+        kind=Kind.SCHEDULED if is_first else Kind.RESCHEDULED,
+        at_ms=record.at_ms,
+        place=place,
+        until_ms=record.due_ms,
+        reason=record.cron,
+        producer=producer_of(record) if is_first else None,
+    )
+
+
+def producer_of(record: Scheduled) -> Producer | None:
+    batch = record.producer
+    if batch is None:
+        return None
+    sequence = (batch.base_sequence + batch.index) % (1 << 31)
+    return Producer(batch.producer_id, batch.producer_epoch, sequence, record.is_transactional)
+
+
+def _origin_of(record: Scheduled) -> int:
+    return record.position if record.origin == NO_POSITION else record.origin

@@ -1,0 +1,55 @@
+"""`GET /v1/queues/{topic}/{group}/settlements`: when messages were finished, for whoever reports on a queue."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.broker.node_queues import NodeQueues
+from penstock.broker.queue_settlements import read_settlements
+from penstock.domain import access
+from penstock.domain.access import Operation
+from penstock.domain.queue_definition import QueueName
+from penstock.gateways.http_door import HttpDoor, endpoint, json_response
+from penstock.gateways.http_problem import bad_request, not_found
+
+_DIGITS_MAX: Final = 18
+
+
+class SettlementRoutes:
+    def __init__(self, door: HttpDoor, queues: NodeQueues, readers: Executor) -> None:
+        self._door = door
+        self._queues = queues
+        self._readers = readers
+
+    def routes(self) -> list[Route]:
+        path = "/v1/queues/{topic}/{group}/settlements"
+        return [Route(path, endpoint(self._settlements), methods=["GET"])]
+
+    async def _settlements(self, request: Request) -> Response:
+        name = QueueName(request.path_params["topic"], request.path_params["group"])
+        self._door.allow(Operation.READ, access.topic(name.topic))
+        self._door.allow(Operation.READ, access.group(name.group))
+        if self._queues.get(name) is None:
+            raise not_found(f"there is no queue {name.group!r} on topic {name.topic!r}")
+        number = _number(request, "partition") or 0
+        partition = self._door.topic(name.topic).partition(number)
+        if partition is None:
+            raise not_found(f"topic {name.topic!r} has no partition {number}")
+        page = await read_settlements(
+            self._door.broker, partition, name.group, after=_number(request, "after"), readers=self._readers
+        )
+        return json_response(page)
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise bad_request(f"{name} is {text[:40]!r}, a number is meant")
+    return int(text)

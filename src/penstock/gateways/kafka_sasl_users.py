@@ -1,0 +1,125 @@
+"""Whom a login may name, and what proves it: users of the node's configuration, then those of the metadata store.
+
+A name that does not exist is given a credential too, which no password fits: its salt is derived from a secret of the
+cluster, so that it is the same at every try, and its shape is that of most real ones. Who asks for names learns nothing
+from salt, iterations or the time that it takes. Users of the configuration have their salts from the same derivation.
+
+Passwords are hashed on a thread: 16,384 rounds take up to 20 ms, and a loop that is held up by strangers serves nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Final, TypeVar, TypeVarTuple
+
+import msgspec
+
+from penstock.cluster.access_catalog import AccessCatalog, AccessChange, UserChanged
+from penstock.domain.sasl import derived_salt
+from penstock.domain.scram import (
+    ITERATIONS_DEFAULT,
+    MECHANISMS,
+    SALT_BYTES,
+    Mechanism,
+    ScramCredential,
+    is_password,
+    make_credential,
+    salt_password,
+)
+
+Arguments = TypeVarTuple("Arguments")
+Made = TypeVar("Made")
+
+_DIGEST_BYTES: Final = {Mechanism.SCRAM_SHA_256: 32, Mechanism.SCRAM_SHA_512: 64}
+
+
+class _Shape(msgspec.Struct, frozen=True, order=True):
+    iterations: int
+    salt_bytes: int
+
+
+_OWN_SHAPE: Final = _Shape(ITERATIONS_DEFAULT, SALT_BYTES)
+
+
+class SaslUsers:
+    def __init__(
+        self, access: AccessCatalog, *, secret: bytes, configured: Mapping[str, str], hashers: Executor
+    ) -> None:
+        self._access = access
+        self._secret = secret
+        self._passwords = configured
+        self._configured: dict[str, Mapping[Mechanism, ScramCredential]] = {}
+        self._hashers = hashers
+        # What most credentials look like; worked out when first asked for after a change.
+        self._shapes: dict[Mechanism, _Shape] | None = None
+        access.on_change(self._on_change)
+
+    async def start(self) -> None:
+        for user, password in self._passwords.items():
+            self._configured[user] = {
+                mechanism: await self._hash(self._make, mechanism, user, password) for mechanism in MECHANISMS.values()
+            }
+
+    def find(self, mechanism: Mechanism, user: str) -> ScramCredential:
+        found = self._credentials(user).get(mechanism)
+        return self._decoy(mechanism, user) if found is None else found
+
+    async def is_password(self, user: str, password: str) -> bool:
+        """By the strongest credential that the user has. One is always checked, the user's or the decoy."""
+        credentials = self._credentials(user)
+        mechanism = max(credentials, default=self._usual_mechanism())
+        credential = credentials.get(mechanism) or self._decoy(mechanism, user)
+        return await self._hash(is_password, credential, password)
+
+    def is_configured(self, user: str) -> bool:
+        return user in self._passwords
+
+    def _credentials(self, user: str) -> Mapping[Mechanism, ScramCredential]:
+        return self._configured.get(user) or self._access.credentials(user)
+
+    async def _hash(self, work: Callable[[*Arguments], Made], *arguments: *Arguments) -> Made:
+        return await asyncio.get_running_loop().run_in_executor(self._hashers, work, *arguments)
+
+    def _make(self, mechanism: Mechanism, user: str, password: str) -> ScramCredential:
+        salt = self._salt(mechanism, user, SALT_BYTES)
+        salted = salt_password(mechanism, password, salt=salt, iterations=ITERATIONS_DEFAULT)
+        made = make_credential(mechanism, iterations=ITERATIONS_DEFAULT, salt=salt, salted_password=salted)
+        assert isinstance(made, ScramCredential), made
+        return made
+
+    def _salt(self, mechanism: Mechanism, user: str, size: int) -> bytes:
+        return derived_salt(self._secret, user, mechanism.sasl_name, size=size)
+
+    # Names that do not exist
+
+    def _decoy(self, mechanism: Mechanism, user: str) -> ScramCredential:
+        shape = self._usual_shapes().get(mechanism, _OWN_SHAPE)
+        size = _DIGEST_BYTES[mechanism]
+        return ScramCredential(
+            mechanism,
+            shape.iterations,
+            self._salt(mechanism, user, shape.salt_bytes),
+            stored_key=secrets.token_bytes(size),
+            server_key=secrets.token_bytes(size),
+        )
+
+    def _usual_mechanism(self) -> Mechanism:
+        return max(self._usual_shapes(), default=Mechanism.SCRAM_SHA_512)
+
+    def _usual_shapes(self) -> dict[Mechanism, _Shape]:
+        if self._shapes is None:
+            counts: dict[Mechanism, Counter[_Shape]] = {}
+            for user in self._access.users():
+                for mechanism, credential in self._access.credentials(user).items():
+                    shape = _Shape(credential.iterations, len(credential.salt))
+                    counts.setdefault(mechanism, Counter())[shape] += 1
+            self._shapes = {mechanism: max(found, key=found.__getitem__) for mechanism, found in counts.items()}
+        return self._shapes
+
+    def _on_change(self, change: AccessChange) -> None:
+        if isinstance(change, UserChanged):
+            self._shapes = None

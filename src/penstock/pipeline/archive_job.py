@@ -1,0 +1,181 @@
+"""`penstock archive`: topics into a Delta table, as a stream of Spark's.
+
+The table alone says how far the archive is (`table_commit`): a run begins where the last commit ended, whoever made it
+and however it ended, and Spark's own checkpoint lives and dies with the run. There is nothing beside the table that
+could be lost, or disagree with it; and whoever was thought dead and writes on is refused, because his offsets are there
+already.
+
+The group named in the request follows behind the table, so the lag shows beside everyone else's, and a broker that
+keeps messages until they are archived (`retention.after.archive`) sees what it may remove. It is never ahead.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.pipeline import source_positions, table_writer
+from penstock.pipeline.archive_snapshot import COLUMNS, PARTITION_BY, SPLIT_BY, open_archive
+from penstock.pipeline.source_options import EARLIEST, OptionError, parse_options
+from penstock.pipeline.source_ranges import Position, from_json, to_json
+from penstock.pipeline.table_options import COMPACT_EVERY_DEFAULT, FORMAT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+GROUP_DEFAULT: Final = "penstock-archive"
+# A few seconds of work: enough rows for good files, few enough that a stop does not lose much.
+ROWS_PER_BATCH: Final = 2_000_000
+TRIGGER_MS_DEFAULT: Final = 10_000
+# What Spark hands over to Python at once.
+ARROW_ROWS: Final = 50_000
+FORMATS: Final = {"json": "from_json", "csv": "from_csv"}
+
+# Without the zone of the session: a day is a day of UTC, wherever the archive runs.
+_DATE: Final = "date_from_unix_date(cast(floor(unix_micros(timestamp) / 86400000000) as int)) as date"
+
+
+class ArchiveRequest(msgspec.Struct, frozen=True):
+    bootstrap: str
+    topics: tuple[str, ...]
+    path: str
+    is_once: bool = False
+    trigger_ms: int = TRIGGER_MS_DEFAULT
+    rows_per_batch: int = ROWS_PER_BATCH
+    compact_every: int = COMPACT_EVERY_DEFAULT
+    group: str = GROUP_DEFAULT
+    # Columns made of the values, as Spark writes a schema: `customer string, amount double`.
+    value_schema: str | None = None
+    value_format: str = "json"
+    fails_on_data_loss: bool = True
+
+
+class ArchiveRun:
+    """A run under way. Caller's duties: `report` now and then, `stop` on every way out."""
+
+    def __init__(self, request: ArchiveRequest, query: StreamingQuery, checkpoint: str) -> None:
+        self.query = query
+        self.row_count = 0
+        self._request = request
+        self._checkpoint = checkpoint
+        self._last_batch = -1
+        self._reported: Position = {}
+
+    def report(self) -> dict[str, Any] | None:
+        """Tells the group how far the table is; Spark's word on the last batch, if there is a new one."""
+        latest: dict[str, Any] | None = None
+        # Spark tells progress of batches that did nothing too, and it keeps the last hundred.
+        for progress in (json.loads(each.json) for each in self.query.recentProgress):
+            if progress["batchId"] > self._last_batch and progress["numInputRows"] > 0:
+                self._last_batch = progress["batchId"]
+                self.row_count += progress["numInputRows"]
+                latest = progress
+        if latest is not None:
+            self._report(from_json(latest["sources"][0]["endOffset"]))
+        return latest
+
+    def _report(self, position: Position) -> None:
+        if position == self._reported:
+            return
+
+        async def tell() -> None:
+            options = parse_options(_source_options(self._request), is_streaming=False)
+            async with source_positions.connect(options) as client:
+                await source_positions.report_group(client, self._request.group, position)
+
+        source_positions.run(tell())
+        self._reported = position
+
+    def stop(self) -> None:
+        self.query.stop()
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+
+def start_archive(spark: SparkSession, request: ArchiveRequest) -> ArchiveRun:
+    table_writer.register(spark)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
+    start = source_positions.run(starting_position(request))
+    options = _source_options(request) | {
+        "startingOffsets": json.dumps(to_json(start)),
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(request.rows_per_batch),
+        "minPartitions": str(spark.sparkContext.defaultParallelism),
+        "group": request.group,
+    }
+    frame = archive_rows(spark.readStream.format("penstock").options(**options).load())
+    if request.value_schema is not None:
+        frame = with_parsed(frame, request.value_schema, request.value_format)
+    checkpoint = tempfile.mkdtemp(prefix="penstock-archive-")
+    writer = (
+        frame.writeStream.format(FORMAT)
+        .queryName("penstock-archive")
+        .option("path", request.path)
+        .option("partitionBy", ",".join(PARTITION_BY))
+        .option("splitBy", ",".join(SPLIT_BY))
+        .option("positions", "true")
+        .option("compactEvery", str(request.compact_every))
+        .option("description", describe(request))
+        .option("checkpointLocation", checkpoint)
+    )
+    if request.is_once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{request.trigger_ms} milliseconds")
+    return ArchiveRun(request, writer.start(), checkpoint)
+
+
+async def starting_position(request: ArchiveRequest) -> Position:
+    """Where the table ends; the beginning of the log, where it holds nothing yet."""
+    options = parse_options(_source_options(request), is_streaming=False)
+    async with source_positions.connect(options) as client:
+        partitions = await source_positions.find_partitions(client, options)
+    archive = open_archive(request.path, partitions=partitions)
+    ends = {} if archive is None else archive.ends
+    return {
+        topic: {partition: ends.get((topic, partition), EARLIEST) for partition in numbers}
+        for topic, numbers in partitions.items()
+    }
+
+
+def archive_rows(frame: DataFrame) -> DataFrame:
+    """The columns of an archive, out of those of the source."""
+    return frame.selectExpr(*(name for name in COLUMNS if name != "date"), _DATE)
+
+
+def with_parsed(frame: DataFrame, schema: str, value_format: str) -> DataFrame:
+    """A column for each field of the value; null where it cannot be read: the value itself stays as it came."""
+    from pyspark.sql.types import StructType
+
+    try:
+        parsed = StructType.fromDDL(schema)
+    except Exception as error:  # edge of Spark: its parser's errors have no common name
+        raise OptionError(f"the schema {schema!r} is not understood: such as 'id bigint, name string'") from error
+    assert isinstance(parsed, StructType)
+    fields = parsed.fieldNames()
+    taken = [name for name in fields if name.lower() in {column.lower() for column in COLUMNS}]
+    if taken:
+        raise OptionError(f"a field {taken[0]!r} of the value cannot be a column: the archive has one of that name")
+    quoted = schema.replace("\\", "\\\\").replace("'", "\\'")
+    parser = f"{FORMATS[value_format]}(cast(value as string), '{quoted}') as _parsed"
+    return frame.selectExpr("*", parser).selectExpr(*frame.columns, "_parsed.*")
+
+
+def describe(request: ArchiveRequest) -> str:
+    """Kept with the table: readers make the same columns of what is not archived yet."""
+    known = {"penstock": "archive", "schema": request.value_schema, "format": request.value_format}
+    return json.dumps({name: value for name, value in known.items() if value is not None})
+
+
+def _source_options(request: ArchiveRequest) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": request.bootstrap,
+        "subscribe": ",".join(request.topics),
+        # What is archived stays: nothing that may still be taken back.
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "true" if request.fails_on_data_loss else "false",
+    }

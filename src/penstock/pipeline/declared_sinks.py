@@ -1,0 +1,195 @@
+"""Where a pipeline's rows go: the columns that a sink takes, and the query that writes them.
+
+topic     exactly once: staged, then one transaction with a fence (docs/spark.md)
+delta     exactly once: one Delta commit a batch, which names the batch
+parquet   exactly once for those who read by Spark: its file sink keeps a list of what counts
+console   shown, nothing kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.pipeline.declared_build import Built
+from penstock.pipeline.declared_document import ConsoleSink, DeltaSink, Mode, ParquetSink, TopicSink
+from penstock.pipeline.declared_errors import read_complaint
+from penstock.pipeline.declared_problems import Path as Where
+from penstock.pipeline.declared_problems import Problems, suggestion
+from penstock.pipeline.declared_progress import OBSERVED
+from penstock.pipeline.declared_sources import locate
+from penstock.pipeline.declared_times import AVAILABLE_NOW, duration_ms
+from penstock.pipeline.source_options import OptionError
+from penstock.pipeline.table_options import FORMAT as TABLE_FORMAT
+from penstock.pipeline.table_options import TableOptions, check_table_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Called with the rows of a batch and its number.
+ShowRows = Callable[[list[dict[str, Any]], int, list[str]], None]
+
+_HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+_BYTES: Final = frozenset({"string", "binary"})
+
+
+# ------------------------------------------------------------------ columns
+
+
+def check_sink(built: Built, problems: Problems) -> None:
+    """Columns that the sink names, and whether Spark can run such a query in such a mode."""
+    types = {field.name: field.dataType.simpleString() for field in built.result.schema.fields}
+    path: Where = ("pipelines", built.name, "sink")
+    sink = built.pipeline.sink
+    for key, column in _named_columns(sink):
+        if column not in types:
+            problems.add((*path, key), f"the result has no column {column!r}{suggestion(column, types)}{_has(types)}")
+    if isinstance(sink, TopicSink) and sink.headers in types and types[sink.headers] != _HEADERS_TYPE:
+        problems.add((*path, "headers"), f"column {sink.headers!r} is {types[sink.headers]}, {_HEADERS_TYPE} is meant")
+    if isinstance(sink, DeltaSink):
+        try:
+            check_table_columns(types, TableOptions(sink.delta))
+        except OptionError as error:
+            problems.add(path, str(error))
+    names = [field.name.lower() for field in built.result.schema.fields]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        problems.add(path, f"the result has two columns {repeated[0]!r}: one needs another name")
+    _check_streaming(built, path, problems)
+
+
+def _has(types: dict[str, str]) -> str:
+    return f" (it has {', '.join(types)})"
+
+
+def _named_columns(sink: Any) -> list[tuple[str, str]]:
+    named: list[tuple[str, str]] = []
+    if isinstance(sink, TopicSink):
+        values = sink.value if isinstance(sink.value, list) else [sink.value] if sink.value else []
+        named += [("key", sink.key)] if sink.key else []
+        named += [("headers", sink.headers)] if sink.headers else []
+        named += [("value", column) for column in values]
+    elif isinstance(sink, DeltaSink | ParquetSink):
+        named += [("partition_by", column) for column in sink.partition_by]
+    return named
+
+
+def _check_streaming(built: Built, path: Where, problems: Problems) -> None:
+    """What Spark would say at the start of the query: an aggregate without a watermark in mode append…"""
+    from pyspark.errors import PySparkException
+
+    if not built.result.isStreaming:
+        problems.add(path, "the result comes of tables alone: no step reads a topic")
+        return
+    jvm: Any = built.spark._jvm  # noqa: SLF001  the check has no door of its own
+    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, built.pipeline.sink.mode.capitalize())()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(built.result._jdf.queryExecution().analyzed(), mode)  # noqa: SLF001
+    except PySparkException as error:
+        told = read_complaint(error).text
+        problems.add((*path, "mode") if "output mode" in told.lower() else path, told)
+
+
+def shape(built: Built) -> DataFrame:
+    """The result as the sink takes it."""
+    sink = built.pipeline.sink
+    frame: DataFrame = built.result
+    if not isinstance(sink, TopicSink):
+        return frame
+    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    columns = [f"{_value(sink, types)} AS value"]
+    if sink.key is not None:
+        columns.append(f"{_as_bytes(sink.key, types)} AS key")
+    if sink.headers is not None:
+        columns.append(f"`{sink.headers}` AS headers")
+    return frame.selectExpr(*columns)
+
+
+def _value(sink: TopicSink, types: dict[str, str]) -> str:
+    if isinstance(sink.value, str):
+        return _as_bytes(sink.value, types)
+    apart = {sink.key, sink.headers}
+    columns = sink.value or [name for name in types if not name.startswith("_")] or list(types)
+    left = [name for name in columns if name not in apart]
+    # Text or bytes as they came need no document around them.
+    if sink.value is None and left == ["value"] and types["value"] in _BYTES:
+        return "`value`"
+    fields = ", ".join(f"`{name}`" for name in columns)
+    return f"to_json(struct({fields}), map('ignoreNullFields', 'false'))"
+
+
+def _as_bytes(column: str, types: dict[str, str]) -> str:
+    return f"`{column}`" if types[column] in _BYTES else f"string(`{column}`)"
+
+
+# ------------------------------------------------------------------ queries
+
+
+def start_query(
+    built: Built,
+    *,
+    bootstrap: str,
+    checkpoint: str,
+    directory: Path,
+    show: ShowRows,
+    is_once: bool,
+) -> StreamingQuery:
+    sink = built.pipeline.sink
+    trigger = AVAILABLE_NOW if is_once else built.pipeline.trigger
+    writer: Any = observed(shape(built)).writeStream.queryName(built.name).outputMode(sink.mode.value)
+    writer = with_trigger(writer, trigger).option("checkpointLocation", checkpoint)
+    if isinstance(sink, TopicSink):
+        writer = _to_topic(writer, sink, bootstrap)
+    elif isinstance(sink, DeltaSink):
+        from penstock.pipeline import table_writer
+
+        table_writer.register(built.spark)
+        writer = writer.format(TABLE_FORMAT).option("path", locate(sink.delta, directory))
+        if sink.partition_by:
+            writer = writer.option("partitionBy", ",".join(sink.partition_by))
+    elif isinstance(sink, ParquetSink):
+        writer = writer.format("parquet").option("path", locate(sink.parquet, directory))
+        writer = writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+    else:
+        writer = _to_console(writer, sink, show)
+    query: StreamingQuery = writer.start()
+    return query
+
+
+def observed(rows: DataFrame) -> DataFrame:
+    """Its batches say how many rows they wrote."""
+    from pyspark.sql import functions as sql
+
+    return rows.observe(OBSERVED, sql.count(sql.lit(1)).alias("rows"))
+
+
+def with_trigger(writer: Any, trigger: str) -> Any:
+    if trigger == AVAILABLE_NOW:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{duration_ms(trigger)} milliseconds")
+
+
+def _to_topic(writer: Any, sink: TopicSink, bootstrap: str) -> Any:
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": sink.topic, "kafka.compression.type": sink.compression}
+    if sink.mode is not Mode.UPDATE:
+        return writer.format("penstock").options(**options)
+
+    # Spark has no update mode for Python's sinks. The number of the batch and the query's id, which outlives restarts,
+    # make a repetition write nothing.
+    def write(batch: DataFrame, batch_id: int) -> None:
+        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        numbered = {**options, "queryId": str(query_id), "batchId": str(batch_id)}
+        batch.write.format("penstock").options(**numbered).mode("append").save()
+
+    return writer.foreachBatch(write)
+
+
+def _to_console(writer: Any, sink: ConsoleSink, show: ShowRows) -> Any:
+    def write(batch: DataFrame, batch_id: int) -> None:
+        rows = [row.asDict(recursive=True) for row in batch.limit(sink.console).collect()]
+        show(rows, batch_id, batch.columns)
+
+    return writer.foreachBatch(write)

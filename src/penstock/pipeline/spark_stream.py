@@ -1,0 +1,131 @@
+"""Topics as a stream, by Spark's Python data source API: where a query stands, and how far the next trigger goes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.client.cluster_client import ClusterClient
+from penstock.client.errors import ClientError
+from penstock.pipeline import archive_source, source_positions
+from penstock.pipeline.row_batches import DataLossError
+from penstock.pipeline.source_line import SourceLine
+from penstock.pipeline.source_options import SourceOptions
+from penstock.pipeline.source_ranges import Position, cut, from_json, limited, lost, spans_between, to_json
+from penstock.pipeline.spark_spans import SpanPartition, read_span
+
+_logger = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark keeps the positions; kept here are the target of AvailableNow, the time of the last trigger, and what the
+    group was told last.
+
+    Spark says `commit` of a batch when it plans the one after it, so never of the last one. It does ask for what comes
+    next when a batch is done, from that batch's end: the group is told then.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._line = SourceLine(options.bootstrap)
+        self._target: Position | None = None
+        self._last_trigger = time.monotonic()
+        self._reported: Position | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        return to_json(self._line.ask(self._initial))
+
+    async def _initial(self, client: ClusterClient) -> Position:
+        options = self._options
+        partitions = await source_positions.find_partitions(client, options)
+        archive = archive_source.snapshot_of(options, partitions)
+        return await archive_source.resolve(client, options.starting, partitions, options, archive)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        self._target = self._latest()
+
+    def _latest(self) -> Position:
+        async def ask(client: ClusterClient) -> Position:
+            return await source_positions.latest_position(client, self._options)
+
+        return self._line.ask(ask)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
+        known = from_json(start)
+        self._report(known)
+        latest = self._target if self._target is not None else self._latest()
+        self._check_loss(known, latest)
+        if self._target is None and self._must_wait(known, latest):
+            return start
+        self._last_trigger = time.monotonic()
+        if isinstance(limit, ReadMaxRows):
+            latest = limited(known, latest, limit.max_rows)
+        # What is gone keeps its place: Spark must not see a position lose a partition.
+        return to_json({topic: known.get(topic, {}) | latest.get(topic, {}) for topic in known | latest})
+
+    def _check_loss(self, known: Position, latest: Position) -> None:
+        if not self._options.fails_on_data_loss:
+            return
+        sentence = lost(known, latest)
+        if sentence is not None:
+            raise DataLossError(f"{sentence} With failOnDataLoss=false the query goes on with what there is.")
+
+    def _must_wait(self, known: Position, latest: Position) -> bool:
+        """Too few rows for a trigger, and the last one is not long ago."""
+        rows_min = self._options.rows_per_trigger_min
+        if rows_min is None:
+            return False
+        waited_ms = (time.monotonic() - self._last_trigger) * 1000
+        rows = sum(span.size for span in spans_between(known, latest))
+        return rows < rows_min and waited_ms < self._options.trigger_delay_ms_max
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        rows_max = self._options.rows_per_trigger_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        return to_json(self._latest())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        spans = cut(
+            spans_between(from_json(start), from_json(end)),
+            count_min=self._options.partitions_min,
+            rows_max=self._options.rows_per_partition_max,
+        )
+        # As it is now. Another run of the same batch may find more archived: the messages are the same.
+        archive = archive_source.snapshot_of(self._options, {})
+        return [SpanPartition(piece) for piece in archive_source.divide(archive, spans)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield from read_span(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._report(from_json(end))
+
+    def _report(self, position: Position) -> None:
+        group = self._options.group
+        if group is None or position == self._reported:
+            return
+
+        async def tell(client: ClusterClient) -> None:
+            await source_positions.report_group(client, group, position)
+
+        try:
+            self._line.ask(tell)
+        except ClientError as error:
+            # The lag is for people. The query's own position is in its checkpoint, and a query goes on without.
+            _logger.warning("the lag of group %r is not shown: %s", group, error)
+        self._reported = position
+
+    def stop(self) -> None:
+        self._line.close()

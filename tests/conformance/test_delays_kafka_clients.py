@@ -1,0 +1,210 @@
+"""Delayed records with clients that nobody here wrote: sent by one, read by all; nobody spins or stalls on holes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import subprocess
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from support.delay_readers import (
+    AiokafkaReader,
+    ConfluentReader,
+    KafkajsReader,
+    KafkaPythonReader,
+    Reader,
+    wait_until,
+)
+from support.node_process import NodeProcess
+
+KAFKAJS: Final = "kafkajs@2.2.4"
+INSTALL_SECONDS_MAX: Final = 120
+DIRECTORY: Final = Path(__file__).parents[2] / "build" / "kafkajs"
+# Longer than the test lasts.
+HOUR: Final = "3600000"
+# How long nothing comes and requests are counted. Clients wait half a second in each fetch.
+WATCHED_SECONDS: Final = 2.0
+FETCHES_A_SECOND_MAX: Final = 6
+LATE_MS_MAX: Final = 50
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """Of its own: requests are counted."""
+    with NodeProcess(tmp_path_factory.mktemp("delays")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kafkajs() -> Path | None:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        return None
+    found = DIRECTORY / "node_modules"
+    if not (found / "kafkajs").is_dir():
+        DIRECTORY.mkdir(parents=True, exist_ok=True)
+        words = ["npm", "install", "--prefix", str(DIRECTORY), "--no-audit", "--no-fund", "--ignore-scripts", KAFKAJS]
+        try:
+            subprocess.run(words, check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return None
+    return found
+
+
+@pytest.fixture
+def topic(node: NodeProcess) -> str:
+    name = f"delays-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    admin.create_topics([NewTopic(name, 1)])[name].result()
+    return name
+
+
+class Sender:
+    """One batch for each `send`."""
+
+    def __init__(self, node: NodeProcess, topic: str, **settings: Any) -> None:
+        self._topic = topic
+        self.producer = Producer(
+            {
+                "bootstrap.servers": node.kafka,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                **{name.replace("_", "."): value for name, value in settings.items()},
+            }
+        )
+
+    def send(self, *values: str, delayed: Sequence[str] = (), delay: str = HOUR) -> None:
+        for value in values:
+            self.add(value, [("penstock-delay-ms", delay)] if value in delayed else [])
+        self.producer.flush()
+
+    def add(self, value: str, headers: list[tuple[str, str | bytes | None]]) -> None:
+        self.producer.produce(self._topic, value, partition=0, headers=headers, on_delivery=_raise_errors)
+
+
+def _raise_errors(error: Any, _message: Any) -> None:
+    if error is not None:
+        raise KafkaException(error)
+
+
+def fetch_count(node: NodeProcess) -> int:
+    with urllib.request.urlopen(f"http://{node.metrics}/metrics") as page:
+        found = re.search(r'^penstock_kafka_requests_total\{api="Fetch"\} (\S+)$', page.read().decode(), re.MULTILINE)
+    return 0 if found is None else int(float(found[1]))
+
+
+def readers_of(node: NodeProcess, topic: str, kafkajs: Path | None) -> list[Reader]:
+    kinds: list[type[Reader]] = [ConfluentReader, KafkaPythonReader, AiokafkaReader]
+    if kafkajs is not None:
+        KafkajsReader.modules = kafkajs
+        kinds.append(KafkajsReader)
+    return [kind(node.kafka, topic, level) for kind in kinds for level in ("read_committed", "read_uncommitted")]
+
+
+def fill_with_holes(node: NodeProcess, topic: str) -> list[str]:
+    """Wholly delayed batches at the beginning, in the middle and at the end, and one that ends in holes."""
+    later = [f"later {number}" for number in range(40)]
+    # Not zstd, which kafkajs does not read.
+    sender = Sender(node, topic, compression_type="gzip")
+    sender.send(*later, delayed=later)
+    sender.send("a", "b", "c")
+    sender.send(*later, delayed=later)
+    sender.send("d", later[0], "e", *later[1:], delayed=later)
+    transactional = Sender(node, topic, transactional_id=topic)
+    transactional.producer.init_transactions()
+    transactional.producer.begin_transaction()
+    transactional.send(*later, delayed=later)
+    transactional.send("f", *later, delayed=later)
+    transactional.producer.commit_transaction()
+    sender.send(*later, delayed=later)
+    sender.send(*later, delayed=later)
+    return ["a", "b", "c", "d", "e", "f"]
+
+
+def test_no_client_spins_or_stalls_on_holes(node: NodeProcess, topic: str, kafkajs: Path | None) -> None:
+    expected = fill_with_holes(node, topic)
+    readers = readers_of(node, topic, kafkajs)
+    try:
+        for reader in readers:
+            reader.start()
+        wait_until(lambda: all(len(reader.values) >= len(expected) for reader in readers))
+        assert {reader.name: reader.values for reader in readers} == {reader.name: expected for reader in readers}
+        before = fetch_count(node)
+        threading.Event().wait(WATCHED_SECONDS)
+        fetches = fetch_count(node) - before
+        assert fetches <= len(readers) * WATCHED_SECONDS * FETCHES_A_SECOND_MAX, "somebody asks again and again"
+        Sender(node, topic).send("end")
+        wait_until(lambda: all(reader.values[-1] == "end" for reader in readers))
+        assert {reader.name: reader.values[6:] for reader in readers} == {reader.name: ["end"] for reader in readers}
+    finally:
+        for reader in readers:
+            reader.stop()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_delayed_record_arrives_after_its_time_and_not_before(node: NodeProcess, topic: str, codec: str) -> None:
+    reader = ConfluentReader(node.kafka, topic, "read_committed")
+    reader.start()
+    try:
+        sender = Sender(node, topic, compression_type=codec)
+        sender.send("now")
+        assert wait_until(lambda: reader.values == ["now"])
+        due_ms = [int(time.time() * 1000) + 300 + 40 * number for number in range(10)]
+        for number, due in enumerate(due_ms):
+            sender.add(f"later {number}", [("penstock-deliver-at", str(due))])
+        sender.producer.flush()
+        wait_until(lambda: len(reader.values) == 11)
+        assert reader.values == ["now", *(f"later {number}" for number in range(10))]
+        late_ms = [came - due for came, due in zip(reader.came_ms[1:], due_ms, strict=True)]
+        assert min(late_ms) >= 0
+        # Of most of them: a busy machine may hold up any one.
+        assert statistics.median(late_ms) <= LATE_MS_MAX
+    finally:
+        reader.stop()
+
+
+def test_delayed_record_of_a_transaction_waits_for_the_commit(node: NodeProcess, topic: str) -> None:
+    reader = ConfluentReader(node.kafka, topic, "read_committed")
+    reader.start()
+    try:
+        sender = Sender(node, topic, transactional_id=f"shop-{topic}", compression_type="lz4")
+        sender.producer.init_transactions()
+        sender.producer.begin_transaction()
+        sender.send("lost", "lost later", delayed=["lost later"], delay="50")
+        sender.producer.abort_transaction()
+        sender.producer.begin_transaction()
+        sender.send("now", "later", delayed=["later"], delay="50")
+        threading.Event().wait(0.2)
+        committed_ms = time.time() * 1000
+        sender.producer.commit_transaction()
+        assert wait_until(lambda: len(reader.values) == 2)
+        assert (reader.values, min(reader.came_ms) >= committed_ms) == (["now", "later"], True)
+    finally:
+        reader.stop()
+
+
+def test_header_without_a_sense_is_an_error_for_its_sender_alone(node: NodeProcess, topic: str) -> None:
+    errors: list[Any] = []
+    producer = Producer({"bootstrap.servers": node.kafka, "linger.ms": 0})
+    headers: list[tuple[str, str | bytes | None]] = [("penstock-deliver-at", "tomorrow")]
+    producer.produce(topic, b"bad", headers=headers, on_delivery=lambda error, _message: errors.append(error))
+    producer.flush(10)
+    assert [error.name() for error in errors] == ["INVALID_RECORD"]
+    Sender(node, topic).send("good")
+    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": topic})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message = consumer.poll(10)
+    consumer.close()
+    assert message is not None
+    assert (message.value(), message.offset()) == (b"good", 0)

@@ -1,0 +1,201 @@
+"""One message through everything that can happen to it, at a real node, and its trace tells each step in order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from support.node_process import NodeProcess
+from support.queue_worker import Door
+
+SECONDS_MAX = 20.0
+LEASE_MS = 400
+DELAY_MS = 300
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("journey"), has_http=True) as running:
+        yield running
+
+
+@pytest.fixture
+def door(node: NodeProcess) -> Door:
+    return Door(node.http)
+
+
+def get(door: Door, path: str) -> Any:
+    found = door.post(path, {}, method="GET")
+    assert found is not None, path
+    return found
+
+
+def until(look: Callable[[], Any]) -> Any:
+    """What it answers once it answers anything, in a bounded time."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while time.monotonic() < deadline:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it never came")
+
+
+def receive(door: Door, queue: str, consumer: str, lease_ms: int) -> dict[str, Any]:
+    """One message, waited for."""
+    body = {"count": 1, "wait_ms": 5_000, "lease_ms": lease_ms, "consumer": consumer}
+    (message,) = until(lambda: (door.post(f"/v1/queues/{queue}/receive", body) or {}).get("messages"))
+    assert isinstance(message, dict)
+    return message
+
+
+def kinds(journey: dict[str, Any]) -> list[str]:
+    return [event["kind"] for event in journey["events"]]
+
+
+def test_every_step_of_a_journey_is_told_in_order(door: Door) -> None:
+    queue = "parcels/workers"
+    door.post("/v1/topics/parcels/messages", {"value": "another one", "key": "k"})
+    # Delayed, and released to its topic when it is due.
+    (published,) = door.post("/v1/topics/parcels/messages", {"value": "this one", "key": "k", "delay_ms": DELAY_MS})[
+        "messages"
+    ]
+    name = published["id"]
+    assert kinds(get(door, f"/v1/trace/{name}")) == ["scheduled"]
+    (reason,) = get(door, f"/v1/why/{name}")["reasons"]
+    assert reason["standing"] == "delayed"
+    door.post("/v1/queues/parcels/workers", {"deliveries_max": 5}, method="PUT")
+    first = receive(door, queue, "zoe", 60_000)
+    assert first["value"] == "another one"
+
+    # A lease that runs out, a retry that is given back, and one that is rejected.
+    assert receive(door, queue, "ann", LEASE_MS)["id"] == name
+    second = receive(door, queue, "ben", 60_000)
+    assert second["delivery_count"] == 2
+    door.post(f"/v1/queues/{queue}/extend", {"receipts": [second["receipt"]], "lease_ms": 30_000})
+    door.post(f"/v1/queues/{queue}/nack", {"receipts": [second["receipt"]], "delay_ms": 50, "error": "busy"})
+    third = receive(door, queue, "cat", 60_000)
+    door.post(f"/v1/queues/{queue}/nack", {"receipts": [third["receipt"]], "reject": True, "error": "no such street"})
+
+    # To the dead letters and back, and done.
+    until(lambda: "dead-lettered" in kinds(get(door, f"/v1/trace/{name}")))
+    assert door.post("/v1/dead-letters/parcels-dlq/redrive", {}) is not None
+    fourth = receive(door, queue, "dan", 60_000)
+    assert fourth["id"] == name
+    door.post(f"/v1/queues/{queue}/ack", {"receipts": [fourth["receipt"]]})
+
+    journey = get(door, f"/v1/trace/{name}")
+    told = [
+        (event["kind"], event["place"]["topic"], event.get("consumer", ""), event.get("attempt", 0))
+        for event in journey["events"]
+        if event["kind"] != "passed" and event.get("group") != "penstock-redrive"
+    ]
+    assert told == [
+        ("scheduled", "parcels", "", 0),
+        ("released", "parcels", "", 0),
+        ("appended", "parcels", "", 0),
+        ("leased", "parcels", "ann", 1),
+        ("lease-expired", "parcels", "ann", 1),
+        ("leased", "parcels", "ben", 2),
+        ("extended", "parcels", "ben", 2),
+        ("nacked", "parcels", "ben", 2),
+        ("leased", "parcels", "cat", 3),
+        ("rejected", "parcels", "cat", 3),
+        ("dead-lettered", "parcels", "", 0),
+        ("appended", "parcels-dlq", "", 0),
+        ("appended", "parcels", "", 0),
+        ("leased", "parcels", "dan", 1),
+        ("acked", "parcels", "dan", 1),
+    ]
+    redrive = [event["kind"] for event in journey["events"] if event.get("group") == "penstock-redrive"]
+    assert redrive[-2:] == ["picked", "redriven"]
+    times = [event["at_ms"] for event in journey["events"]]
+    assert times == sorted(times)
+    assert "no such street" in str(journey["events"])
+    assert [place["state"] for place in journey["places"]] == ["released", "stored", "stored", "stored"]
+    # The same journey, whichever of its places is asked for.
+    last = journey["places"][-1]["place"]
+    again = get(door, f"/v1/trace/{last['topic']}/{last['partition']}/{last['offset']}")
+    assert again["id"] == name
+    assert kinds(again) == kinds(journey)
+    (reason,) = [
+        each
+        for each in get(door, f"/v1/why/{name}")["reasons"]
+        if each["place"] == last and each.get("group") == "workers"
+    ]
+    assert (reason["standing"], reason["is_over"]) == ("acked", True)
+
+
+def test_the_journey_is_told_by_the_command_line_and_as_pictures(node: NodeProcess, door: Door) -> None:
+    (published,) = door.post("/v1/topics/letters/messages", {"value": "v", "key": "one key"})["messages"]
+    message = receive(door, "letters/readers", "ann", 60_000)
+    door.post("/v1/queues/letters/readers/ack", {"receipts": [message["receipt"]]})
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "penstock.main", *arguments, "--http", node.http]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    told = run("trace", published["id"])
+    assert "appended to letters-0@0" in told
+    assert "leased to ann until" in told
+    assert "acked by ann" in told
+    assert run("trace", "--topic", "letters", "--offset", "0") == told
+    assert "acked by ann" in run("trace", "--topic", "letters", "--key", "one key")
+    assert run("trace", published["id"], "--format", "svg").startswith("<svg ")
+    assert run("trace", published["id"], "--format", "mermaid").startswith("sequenceDiagram")
+    assert '"standing": "acked"' in run("why", published["id"], "--json")
+    assert "acked by ann" in " ".join(run("why", published["id"]).split())
+
+
+def test_a_message_sent_and_received_with_boto3_is_traced_by_its_message_id(node: NodeProcess, door: Door) -> None:
+    client = boto3.client(
+        "sqs",
+        endpoint_url=f"http://{node.http}",
+        region_name="eu-central-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+        config=Config(retries={"max_attempts": 2}, read_timeout=30),
+    )
+    url = client.create_queue(QueueName="jobs")["QueueUrl"]
+    sent = client.send_message(QueueUrl=url, MessageBody="job")
+    (received,) = client.receive_message(QueueUrl=url, WaitTimeSeconds=5)["Messages"]
+    assert received["MessageId"] == sent["MessageId"]
+    (reason,) = get(door, f"/v1/why/{sent['MessageId']}")["reasons"]
+    assert reason["standing"] == "leased"
+    client.delete_message(QueueUrl=url, ReceiptHandle=received["ReceiptHandle"])
+    assert kinds(get(door, f"/v1/trace/{sent['MessageId']}")) == ["appended", "leased", "acked"]
+
+
+def test_a_groups_commits_tell_when_it_passed_a_message(node: NodeProcess, door: Door) -> None:
+    producer = Producer({"bootstrap.servers": node.kafka, "transactional.id": "teller"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for number in range(10):
+        producer.produce("ledger", str(number), partition=0)
+    producer.flush(10)
+    (reason,) = until(lambda: (door.post("/v1/why/ledger/0/4", {}, method="GET") or {}).get("reasons"))
+    assert reason["standing"] == "nobody-reads"
+    producer.commit_transaction(10)
+    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "auditors", "enable.auto.commit": False})
+    for position in (2, 8):
+        consumer.commit(offsets=[TopicPartition("ledger", 0, position)], asynchronous=False)
+        if position == 2:
+            (reason,) = get(door, "/v1/why/ledger/0/4")["reasons"]
+            assert (reason["group"], reason["standing"]) == ("auditors", "no-consumer")
+    consumer.close()
+    journey = get(door, "/v1/trace/ledger/0/4")
+    assert kinds(journey) == ["appended", "transaction-committed", "passed"]
+    assert journey["events"][-1]["position"] == 8
+    assert journey["places"][0]["transaction"] == "committed"
+    (reason,) = get(door, "/v1/why/ledger/0/4")["reasons"]
+    assert (reason["standing"], reason["is_over"]) == ("passed", True)

@@ -1,0 +1,161 @@
+"""Journeys read from real logs: the topic's, the journal of its queues, and the commits of groups."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.base.clock import ManualClock
+from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.broker.node_schedules import NodeSchedules
+from penstock.broker.queue_delivery import Message, ReceiptSettlement
+from penstock.broker.trace_node import NodeTrace, NoSuchMessage
+from penstock.cluster.keys import KeySpace
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.domain.group_commands import CommitOffsets, OffsetToCommit
+from penstock.domain.group_values import GroupConfig
+from penstock.domain.queue_commands import Act
+from penstock.domain.queue_definition import QueueName, QueueOptions
+from penstock.domain.queue_receipt import Receipt
+from penstock.domain.trace_events import Journey, Kind, Place, PlaceState
+from support.queue_broker import QueueBroker
+
+
+class TraceBroker(QueueBroker):
+    async def start(self) -> None:
+        await super().start()
+        self.groups = GroupCoordinator(self.broker, self.catalog, GroupConfig(), clock=self.clock, tasks=self.tasks)
+        assert self.metadata is not None
+        self.schedules = NodeSchedules(
+            self.broker,
+            self.catalog,
+            ProducerIds(self.metadata, KeySpace()),
+            readers=self.readers,
+            clock=self.clock,
+            tasks=self.tasks,
+        )
+        self.trace = NodeTrace(
+            self.broker,
+            self.queues,
+            self.groups,
+            self.schedules,
+            readers=self.readers,
+            clock=self.clock,
+            tasks=self.tasks,
+        )
+
+    async def settle(self, name: QueueName, message: Message, act: Act, text: str = "") -> None:
+        source = message.source
+        receipt = Receipt(name.group, source.topic_id, source.partition, message.record.offset, source.number)
+        await self.delivery.settle(name, [ReceiptSettlement(receipt, act, None, text)])
+
+    async def commit(self, group: str, topic: str, offset: int) -> None:
+        await self.groups.submit(group, CommitOffsets((OffsetToCommit(topic, 0, offset, -1, ""),)))
+
+    async def journey(self, topic: str, offset: int) -> Journey:
+        found = await self.trace.trace(Place(topic, 0, offset))
+        assert isinstance(found, Journey), found
+        return found
+
+    async def kinds(self, topic: str, offset: int) -> list[Kind]:
+        return [event.kind for event in (await self.journey(topic, offset)).events]
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[TraceBroker]:
+    broker = TraceBroker()
+    await broker.start()
+    yield broker
+    await broker.stop()
+
+
+async def test_a_lease_and_an_ack_are_told_with_consumer_and_attempt(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"a", b"b"])
+    (message, other) = await desk.receive(name, consumer="ann")
+    await desk.settle(name, message, Act.ACCEPT)
+    journey = await desk.journey("orders", 0)
+    assert [event.kind for event in journey.events] == [Kind.APPENDED, Kind.LEASED, Kind.ACKED]
+    assert journey.events[1].consumer == "ann"
+    assert journey.events[1].attempt == 1
+    assert other.record.offset == 1
+    assert await desk.kinds("orders", 1) == [Kind.APPENDED, Kind.LEASED]
+
+
+async def test_a_rejected_message_is_followed_to_its_dead_letter(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"a", b"b"])
+    (_, message) = await desk.receive(name)
+    await desk.settle(name, message, Act.REJECT, "bad weather")
+    for _ in range(1000):
+        kinds = await desk.kinds("orders", 1)
+        if Kind.DEAD_LETTERED in kinds:
+            break
+    assert kinds == [Kind.APPENDED, Kind.LEASED, Kind.REJECTED, Kind.DEAD_LETTERED, Kind.APPENDED]
+    journey = await desk.journey("orders", 1)
+    assert [str(facts.place) for facts in journey.places] == ["orders-0@1", "orders-dlq-0@0"]
+    assert journey.events[2].text == "bad weather"
+    # From the copy the same journey is told, from its beginning.
+    assert (await desk.journey("orders-dlq", 0)).events == journey.events
+    assert (await desk.journey("orders-dlq", 0)).id == journey.id
+
+
+async def test_what_is_not_written_yet_has_no_journey(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    found = await desk.trace.trace(Place("orders", 0, 5))
+    assert isinstance(found, NoSuchMessage)
+    assert isinstance(await desk.trace.trace(Place("nowhere", 0, 5)), NoSuchMessage)
+    assert isinstance(await desk.trace.trace(Place("orders", 7, 5)), NoSuchMessage)
+
+
+async def test_a_group_passes_a_message_with_the_commit_behind_it(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    await desk.send("orders", [b"a"] * 10)
+    for position in (1, 3, 6, 9):
+        await desk.commit("readers", "orders", position)
+    await desk.commit("others", "orders", 2)
+    journey = await desk.journey("orders", 4)
+    (passed,) = [event for event in journey.events if event.group]
+    assert (passed.kind, passed.group, passed.position_before, passed.position) == (Kind.PASSED, "readers", 3, 6)
+    await desk.commit("readers", "orders", 0)
+    await desk.commit("readers", "orders", 5)
+    kinds = [event.kind for event in (await desk.journey("orders", 4)).events if event.group]
+    assert kinds == [Kind.PASSED, Kind.SET_BACK, Kind.PASSED]
+
+
+async def test_a_journey_outlives_the_payload(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"a", b"b"])
+    (message, _) = await desk.receive(name)
+    await desk.settle(name, message, Act.ACCEPT)
+    served = desk.broker.topic("orders")
+    assert served is not None
+    await served.partitions[0].delete_before(1)
+    journey = await desk.journey("orders", 0)
+    assert journey.places[0].state is PlaceState.DELETED
+    assert [event.kind for event in journey.events] == [Kind.LEASED, Kind.ACKED]
+
+
+async def test_an_expired_lease_makes_the_next_one_the_second_attempt() -> None:
+    clock = ManualClock()
+    desk = TraceBroker(clock=clock)
+    await desk.start()
+    try:
+        await desk.topic("orders")
+        name = await desk.queue("orders", options=QueueOptions(lease_ms=1_000))
+        await desk.send("orders", [b"a"])
+        await desk.receive(name, consumer="ann")
+        clock.advance_ms(1_500)
+        for shell in await desk.queues.shells(name):
+            shell._on_alarm()
+        await desk.receive(name, consumer="ben")
+        journey = await desk.journey("orders", 0)
+    finally:
+        await desk.stop()
+    told = [(event.kind, event.consumer, event.attempt) for event in journey.events[1:]]
+    assert told == [(Kind.LEASED, "ann", 1), (Kind.EXPIRED, "ann", 1), (Kind.LEASED, "ben", 2)]
+    assert [event.at_ms for event in journey.events] == sorted(event.at_ms or 0 for event in journey.events)
