@@ -35,7 +35,7 @@ DIRECTORY: Final = Path(__file__).parents[2] / "build" / "kafkajs"
 HOUR: Final = "3600000"
 # How long nothing comes and requests are counted. Clients wait half a second in each fetch.
 WATCHED_SECONDS: Final = 2.0
-FETCHES_A_SECOND_MAX: Final = 6
+FETCHES_A_SECOND_MAX: Final = 3
 LATE_MS_MAX: Final = 50
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -120,13 +120,14 @@ def fill_with_holes(node: NodeProcess, topic: str) -> list[str]:
     sender.send(*later, delayed=later)
     sender.send("a", "b", "c")
     sender.send(*later, delayed=later)
-    sender.send("d", later[0], "e", *later[1:], delayed=later)
     transactional = Sender(node, topic, transactional_id=topic)
     transactional.producer.init_transactions()
     transactional.producer.begin_transaction()
     transactional.send(*later, delayed=later)
-    transactional.send("f", *later, delayed=later)
+    transactional.send("d", *later, delayed=later)
     transactional.producer.commit_transaction()
+    # kafkajs goes on from the last record that it got: the holes at the end of this batch are in its way.
+    sender.send("e", later[0], "f", *later[1:], delayed=later)
     sender.send(*later, delayed=later)
     sender.send(*later, delayed=later)
     return ["a", "b", "c", "d", "e", "f"]
@@ -138,10 +139,10 @@ def test_no_client_spins_or_stalls_on_holes(node: NodeProcess, topic: str, kafka
     try:
         for reader in readers:
             reader.start()
-        wait_until(lambda: all(len(reader.values) >= len(expected) for reader in readers))
-        assert {reader.name: reader.values for reader in readers} == {reader.name: expected for reader in readers}
+        wait_until(lambda: all(reader.values for reader in readers))
         before = fetch_count(node)
         threading.Event().wait(WATCHED_SECONDS)
+        assert {reader.name: reader.values for reader in readers} == {reader.name: expected for reader in readers}
         fetches = fetch_count(node) - before
         assert fetches <= len(readers) * WATCHED_SECONDS * FETCHES_A_SECOND_MAX, "somebody asks again and again"
         Sender(node, topic).send("end")

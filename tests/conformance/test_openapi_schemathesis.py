@@ -23,7 +23,13 @@ PLACES: Final = (Path(sys.executable).parent, ROOT / "build" / "schemathesis" / 
 PROGRAM: Final = shutil.which("st", path=os.pathsep.join(map(str, PLACES)))
 SECONDS_MAX: Final = 120
 # Where messages are, and where none are.
-FULL: Final = '[parameters]\n"path.topic" = "orders-dlq"\n"path.group" = "workers"\n'
+FULL: Final = """
+[parameters]
+"path.topic" = "orders-dlq"
+"path.group" = "workers"
+"path.name" = "nightly"
+"path.message_id" = "{delayed}"
+"""
 ANYTHING: Final = ""
 # As it expects by itself, and 422: what is right by the document may still be wrong for a topic, such as a message
 # from a far future.
@@ -44,8 +50,9 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
         yield running
 
 
-def fill(node: NodeProcess) -> None:
-    """Topics with messages, a queue with leases, dead letters with a redrive behind them."""
+def fill(node: NodeProcess) -> str:
+    """Topics with messages, a queue with leases, dead letters with a redrive behind them, a schedule, delayed messages.
+    The id of one of those."""
 
     def send(method: str, path: str, body: Any = None) -> Any:
         reply = httpx.request(method, f"http://{node.http}/v1/{path}", json=body, timeout=20)
@@ -57,14 +64,18 @@ def fill(node: NodeProcess) -> None:
     send("PUT", "queues/orders-dlq/workers", {"deliveries_max": 0})
     send("POST", "queues/orders-dlq/workers/receive", {"count": 10})
     send("POST", "dead-letters/orders-dlq/redrive", {"target": "orders", "rate": 10})
+    send("PUT", "crons/orders-dlq/nightly", {"cron": "0 3 * * *", "timezone": "Europe/Berlin", "value": "x"})
+    delayed = [{"value": str(number), "delay_ms": 3_600_000 + number} for number in range(50)]
+    reply = send("POST", "topics/orders-dlq/messages", {"messages": delayed})
+    return str(reply.json()["messages"][0]["id"])
 
 
 @pytest.mark.parametrize("parameters", [ANYTHING, FULL], ids=["anything", "where there are messages"])
 def test_the_document_holds(node: NodeProcess, tmp_path: Path, parameters: str) -> None:
     assert PROGRAM is not None
-    fill(node)
+    delayed = fill(node)
     config = tmp_path / "schemathesis.toml"
-    config.write_text(f'hooks = "schemathesis_hooks"\n{parameters}{CHECKS}')
+    config.write_text(f'hooks = "schemathesis_hooks"\n{parameters.replace("{delayed}", delayed)}{CHECKS}')
     words = ["run", f"http://{node.http}/openapi.json", "--max-examples", "30", "--suppress-health-check", "all"]
     done = subprocess.run(
         [PROGRAM, "--config-file", str(config), *words, "--request-timeout", "20", "--no-color"],

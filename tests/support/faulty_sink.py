@@ -1,6 +1,7 @@
 """The Spark sink with faults on order, for tests: `format("penstock-faulty")` with `kafka.test.fault`.
 
-Each fault strikes once: a file in `kafka.test.directory` remembers it, over restarts too, and says which process it was.
+Each fault strikes once: a file in `kafka.test.directory` remembers it, over restarts too, and says which process
+it was.
 
     raise-before   commit raises before it has done anything
     raise-after    commit raises after it has taken effect

@@ -76,6 +76,10 @@ class ScheduleBroker(QueueBroker):
         assert isinstance(outcome, Scheduled), outcome
         return outcome.origins
 
+    async def checkpoint(self) -> None:
+        for shell in self.schedules.loaded_shells():
+            await shell.files.checkpoint(shell.machine, shell.journal)
+
     async def pass_time(self, milliseconds: int) -> None:
         self.time.advance_ms(milliseconds)
         for shell in self.schedules.loaded_shells():
@@ -90,16 +94,26 @@ class ScheduleBroker(QueueBroker):
             return []
         return await self.log_of(topic, partition)
 
-    async def until(self, is_so: Callable[[], bool], what: str = "") -> None:
+    async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not is_so():
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.001)  # noqa: ASYNC110  what it waits for has no event
+
+    async def settled(self, partition: int = 0) -> None:
+        """When everything that is due is released."""
+        shell = await self.shell(partition=partition)
+        machine = shell.machine
+
+        def is_at_rest() -> bool:
+            deadline_ms = machine.next_deadline_ms(self.time.now_ms())
+            is_idle = deadline_ms is None or deadline_ms > self.time.now_ms()
+            return is_idle and machine.pending_move() is None and not shell.files.is_reading
+
+        await self.until(is_at_rest)
 
     async def released(self, count: int, partition: int = 0) -> list[bytes]:
         """When so many are in the topic, and nothing is on its way."""
         shell = await self.shell(partition=partition)
-        await self.until(
-            lambda: shell.mover.counts.released >= count and shell.machine.pending_move() is None,
-        )
+        await self.until(lambda: shell.mover.counts.released >= count and shell.machine.pending_move() is None)
         await shell.journal.until_durable()
         return await self.values(partition=partition)

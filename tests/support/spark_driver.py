@@ -1,12 +1,14 @@
 """A streaming query in a process of its own, from topic to topic by the sink with faults: it can be killed as a whole.
 
-python spark_driver.py BOOTSTRAP SOURCE TARGET DIRECTORY FAULT
+python spark_driver.py BOOTSTRAP SOURCE TARGET DIRECTORY FAULT [MASTER]
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 SECONDS_MAX: Final = 120
@@ -20,9 +22,17 @@ def make_spark(master: str = "local[2,3]") -> Any:
 
     # Its workers do not have the tests on their path.
     pyspark.cloudpickle.register_pickle_by_value(faulty_sink)  # type: ignore[no-untyped-call]
-    spark = open_session("penstock-tests", master=master, conf={"spark.driver.memory": "1g"})
+    conf = {"spark.driver.memory": "1g", "spark.executor.memory": "512m"}
+    spark = open_session("penstock-tests", master=master, conf=conf)
     spark.dataSource.register(faulty_sink.FaultySource)
     return spark
+
+
+def run_query(log_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """This file as a process, in a group of its own: the JVM, which is the driver, dies with it."""
+    with log_path.open("wb") as log:
+        command = [sys.executable, __file__, *arguments]
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 def start_query(spark: Any, bootstrap: str, source: str, target: str, directory: str, fault: str) -> Any:
@@ -52,5 +62,6 @@ def start_query(spark: Any, bootstrap: str, source: str, target: str, directory:
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    query = start_query(make_spark(), *sys.argv[1:])
+    arguments, masters = sys.argv[1:6], sys.argv[6:]
+    query = start_query(make_spark(*masters), *arguments)
     assert query.awaitTermination(SECONDS_MAX)

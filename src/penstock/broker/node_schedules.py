@@ -99,7 +99,7 @@ class NodeSchedules:
         """Loads what is on disk, in the background."""
         self._tasks.start("schedules on disk", self._load_all())
         self._tasks.every(TIDY_MS, "schedule files", self._tidy)
-        self._tasks.every(RELOAD_MS, "schedule reload", self._reload_lost)
+        self._tasks.every(RELOAD_MS, "schedule reload", self.reload_lost)
         self._tasks.every(CLOCK_CHECK_MS, "wall clock", self.check_clock)
 
     async def stop(self) -> None:
@@ -379,7 +379,7 @@ class NodeSchedules:
         for shell in list(self._shells.values()):
             await shell.tidy()
 
-    async def _reload_lost(self) -> None:
+    async def reload_lost(self) -> None:
         for shell in [] if self._broker.is_stopping else list(self._shells.values()):
             if shell.is_lost:
                 await shell.unload()

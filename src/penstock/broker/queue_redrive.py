@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -23,7 +24,15 @@ from penstock.broker.queue_shell import QueueUnavailable
 from penstock.cluster.redrive_store import RedriveStore
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
 from penstock.domain.queue_values import HoldKind, Ordering
-from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveFilter, RedriveState, RedriveTask
+from penstock.domain.redrive import (
+    RATE_MAX,
+    REDRIVE_GROUP,
+    Choice,
+    Chosen,
+    RedriveFilter,
+    RedriveState,
+    RedriveTask,
+)
 from penstock.domain.topic_rules import is_internal
 
 log = get_logger("redrive")
@@ -96,7 +105,10 @@ class Redrives:
             self._known[task.id] = task
             if not task.state.is_over:
                 log.info("redrive goes on", task=task.id, topic=task.source.topic, moved=task.moved_count)
-                self._run(task)
+                self._run(task, await self._chosen(task))
+
+    async def _chosen(self, task: RedriveTask) -> Chosen | None:
+        return Chosen(await self._store.choices(task.id)) if task.is_chosen else None
 
     async def stop(self) -> None:
         """Before the queues do. Tasks are left as they are, for the node's next life."""
@@ -116,44 +128,58 @@ class Redrives:
         known = [task for task_id in self._known if (task := self.get(task_id)) is not None and task.source == source]
         return sorted(known, key=lambda task: (task.started_ms, task.id), reverse=True)
 
-    async def count(self, source: QueueName, only: RedriveFilter) -> RedriveCount | NoSuchLetters:
+    async def count(
+        self, source: QueueName, only: RedriveFilter, choices: Sequence[Choice] | None = None
+    ) -> RedriveCount | NoSuchLetters:
         """What a redrive would move, if every message told where it came from."""
         problem = self._problem_of(source, must_exist=source.group != REDRIVE_GROUP)
         if problem is not None:
             return problem
         pending = await self.scan.pending_count(source)
-        if only.is_empty:
+        if only.is_empty and choices is None:
             return RedriveCount(pending, pending)
+        chosen = None if choices is None else Chosen(choices)
         fitting = 0
         async for letter in self.scan.letters(source, only):
             # Those on their way already are not counted as pending either.
-            fitting += letter.state is not HoldKind.DYING
+            is_picked = chosen is None or chosen.holds(letter.partition, letter.record.offset)
+            fitting += is_picked and letter.state is not HoldKind.DYING
         return RedriveCount(pending, fitting)
 
     # Doing
 
     async def begin(
-        self, source: QueueName, *, target: str | None = None, only: RedriveFilter | None = None, rate: int = 0
+        self,
+        source: QueueName,
+        *,
+        target: str | None = None,
+        only: RedriveFilter | None = None,
+        choices: Sequence[Choice] | None = None,
+        rate: int = 0,
     ) -> RedriveTask | NoSuchLetters | CannotRedrive | TaskRunning:
         async with self._turn:
             definition = await self._source(source)
             if isinstance(definition, NoSuchLetters):
                 return definition
-            problem = self._check(definition, target, only or RedriveFilter(), rate)
+            is_whole = choices is None and (only is None or only.is_empty)
+            problem = self._check(definition, target, rate, is_whole=is_whole)
             if problem is not None:
                 return problem
             running = next((task for task in self.tasks_of(source) if not task.state.is_over), None)
             if running is not None:
                 return TaskRunning(running)
             task = await self._describe(definition, target, only or RedriveFilter(), rate)
+            if choices is not None:
+                task = msgspec.structs.replace(task, is_chosen=True)
+                await self._store.put_choices(task.id, choices)
             await self._store.put(task)
             self._known[task.id] = task
-            self._run(task)
+            self._run(task, None if choices is None else Chosen(choices))
         await self._forget_old(source)
         return task
 
     def _check(
-        self, definition: QueueDefinition, target: str | None, only: RedriveFilter, rate: int
+        self, definition: QueueDefinition, target: str | None, rate: int, *, is_whole: bool
     ) -> CannotRedrive | NoSuchLetters | None:
         if not 0 <= rate <= RATE_MAX:
             return CannotRedrive(f"a rate of {rate} messages in a second: 1 to {RATE_MAX} is meant, 0 for no limit")
@@ -161,7 +187,7 @@ class Redrives:
             return CannotRedrive(f"{target!r} is where the messages are: they cannot be moved there")
         if target is not None and (is_internal(target) or self._queues.broker.topic(target) is None):
             return NoSuchLetters(f"there is no topic {target!r} to move messages to")
-        if not only.is_empty and definition.options.ordering is Ordering.KEY:
+        if not is_whole and definition.options.ordering is Ordering.KEY:
             # What does not fit would hold up everything behind it that has its key.
             return CannotRedrive(f"the queue {definition.name} is ordered by key: it is redriven as a whole")
         return None
@@ -222,8 +248,8 @@ class Redrives:
         definition = await self._queues.define(source, _OPTIONS) if is_ours else self._queues.get(source)
         return definition or NoSuchLetters(f"there is no queue {source.group!r} on topic {source.topic!r}")
 
-    def _run(self, task: RedriveTask) -> None:
-        run = RedriveRun(task, self._queues, self._delivery, clock=self._clock, save=self._save)
+    def _run(self, task: RedriveTask, chosen: Chosen | None) -> None:
+        run = RedriveRun(task, self._queues, self._delivery, chosen=chosen, clock=self._clock, save=self._save)
         self._runs[task.id] = run
         following = self._tasks.start(f"redrive of {task.source}", self._follow(run))
         self._following.add(following)

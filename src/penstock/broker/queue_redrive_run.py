@@ -26,7 +26,7 @@ from penstock.domain.partitioner import partition_for_key
 from penstock.domain.queue_commands import Act, ConsumerGone, Outcome, Settle, Settled, Settlement
 from penstock.domain.queue_definition import LEASE_MS_MAX, QueueDefinition
 from penstock.domain.queue_values import Cause, Limit
-from penstock.domain.redrive import Place, RedriveState, RedriveTask, origin_of, write_place
+from penstock.domain.redrive import Chosen, Place, RedriveState, RedriveTask, origin_of, write_place
 from penstock.domain.topic_rules import is_internal
 
 # Of every task: there is one at a time, and it gives back what one before it could not.
@@ -51,9 +51,17 @@ class RedriveFailure(Exception):  # noqa: N818  ends the task; the sentence is w
 
 class RedriveRun:
     def __init__(
-        self, task: RedriveTask, queues: NodeQueues, delivery: QueueDelivery, *, clock: Clock, save: Save
+        self,
+        task: RedriveTask,
+        queues: NodeQueues,
+        delivery: QueueDelivery,
+        *,
+        chosen: Chosen | None,
+        clock: Clock,
+        save: Save,
     ) -> None:
         self.task = task
+        self._chosen = chosen
         self._queues = queues
         self._delivery = delivery
         self._clock = clock
@@ -140,7 +148,7 @@ class RedriveRun:
 
     def _take_count(self) -> int:
         """Without a filter no more than soon go: what we hold, others cannot receive."""
-        is_slow = self.task.rate and self.task.only.is_empty
+        is_slow = self.task.rate and self.task.only.is_empty and self._chosen is None
         return min(TAKE_COUNT_MAX, self.task.rate) if is_slow else TAKE_COUNT_MAX
 
     def _is_past(self, shell: QueueShell, end: int) -> bool:
@@ -152,7 +160,10 @@ class RedriveRun:
         skipped = lost = 0
         for message in messages:
             record = message.record
-            if not self.task.only.fits(record.headers, key=record.key, timestamp_ms=record.timestamp_ms):
+            is_picked = self._chosen is None or self._chosen.holds(message.source.partition, record.offset)
+            if not is_picked or not self.task.only.fits(
+                record.headers, key=record.key, timestamp_ms=record.timestamp_ms
+            ):
                 skipped += 1
                 continue
             place = self._place_of(message)

@@ -71,6 +71,10 @@ class ScheduleFiles:
         if self._reads and (self._reader is None or self._reader.done()):
             self._reader = self._tasks.start("bucket files", self._read_all(machine, then))
 
+    @property
+    def is_reading(self) -> bool:
+        return self._reader is not None and not self._reader.done()
+
     async def _read_all(self, machine: PartitionSchedule, then: Callable[[], None]) -> None:
         try:
             while self._reads and not self.is_closed:

@@ -49,6 +49,8 @@ log = get_logger("schedules")
 
 RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 1_000
+# Between two intents: a stream of messages goes in batches, not one by one.
+INTENT_MS_MIN: Final = 5
 # The longest sleep of a schedule that could do something, and is kept from it.
 BLOCKED_MS: Final = 500
 # Of the batches that are written, but for a message that is larger by itself.
@@ -140,6 +142,8 @@ class ScheduleMover:
         # When it wakes by itself; -1: it is at work, and will look before it rests.
         self._alarm_ms = -1
         self._producer_id: int | None = None
+        # By the monotonic clock.
+        self._intended_ms = -INTENT_MS_MIN
         self.counts = counts
 
     # Alarm
@@ -212,14 +216,22 @@ class ScheduleMover:
         producer_id = self._producer_id
         if producer_id is None:
             producer_id = await self._take_producer(machine)
-            if producer_id is None or shell.refusal() is not None:
-                return None
+        await self._gather()
+        if producer_id is None or shell.refusal() is not None:
+            return None
         decision = shell.decide(Release(producer_id, 0))
         if decision.records:
             shell.write([write_row(record) for record in decision.records])
         elif isinstance(decision.reply, Refused) and decision.reply.problem is ScheduleProblem.PRODUCER_ID_USED:
             self._producer_id = None
         return machine.pending_move()
+
+    async def _gather(self) -> None:
+        """Lets more come due, if the last intent was a moment ago."""
+        wait_ms = self._intended_ms + INTENT_MS_MIN - self._clock.monotonic_ms()
+        if 0 < wait_ms <= INTENT_MS_MIN:
+            await asyncio.sleep(wait_ms / 1000)
+        self._intended_ms = self._clock.monotonic_ms()
 
     async def _take_producer(self, machine: PartitionSchedule) -> int | None:
         """The one of the last batch, if the log knows it as it was left: else another."""

@@ -13,7 +13,8 @@ import msgspec
 from penstock.broker.partition_shell import PartitionShell
 from penstock.codec.control_batch import read_marker
 from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
-from penstock.codec.records import StoredRecord, read_records
+from penstock.codec.record_walk import record_at
+from penstock.codec.records import StoredRecord
 from penstock.domain.trace_events import PlaceState, TransactionState
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.storage_errors import Damage, OutOfRange
@@ -60,13 +61,10 @@ def _read(plan: ReadPlan, offset: int) -> Found:
             continue
         if header.is_control:
             return Found(PlaceState.CONTROL, header)
-        records = read_records(loaded, position)
-        if isinstance(records, BatchProblem):
+        record = record_at(loaded[position : position + header.size_bytes], header, offset)
+        if isinstance(record, BatchProblem):
             return Found(PlaceState.UNREADABLE, header)
-        for record in records:
-            if record.offset == offset:
-                return Found(PlaceState.STORED, header, record)
-        return Found(PlaceState.HOLE, header)
+        return Found(PlaceState.HOLE if record is None else PlaceState.STORED, header, record)
     return Found(PlaceState.HOLE)
 
 

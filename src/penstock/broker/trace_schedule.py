@@ -15,7 +15,7 @@ from penstock.broker.trace_index import TraceIndex
 from penstock.broker.trace_log import find_sequence
 from penstock.codec.records import StoredRecord
 from penstock.domain.queue_receipt import MessageId, write_scheduled_id
-from penstock.domain.schedule_records import End, Ended, Move, MoveDone, Scheduled, ScheduleRecord, read_entry_key
+from penstock.domain.schedule_records import End, Ended, Move, MoveIntended, Scheduled, ScheduleRecord, read_entry_key
 from penstock.domain.schedule_rows import Message, Row, read_message, read_row
 from penstock.domain.trace_events import Place, PlaceFacts, PlaceState, TraceEvent, TransactionState
 from penstock.domain.trace_schedule import producer_of, schedule_events
@@ -23,10 +23,10 @@ from penstock.domain.trace_zones import BUCKET_BITS, NARROW, NARROW_BUCKETS_MAX
 from penstock.storage.time_lookup import TimestampOffset
 from penstock.storage.zone_file import ZoneEntries
 
-# Between a batch of released messages and the row that says so lie a turn of the disk and the clocks of producers.
+# The clocks of producers, by which the log is searched, differ from the node's.
 RELEASE_SLACK_MS: Final = 2_000
 
-# A row about the message or the end of a move, and the message if the row holds it.
+# A row about the message or an intent to release, and the message if the row holds it.
 _Told = tuple[ScheduleRecord, Message | None]
 
 
@@ -44,7 +44,18 @@ class ScheduleHistory:
     async def read(self) -> None:
         origin = self._place.offset
         zones = await self._index.find(lambda entries: _zones_of(entries, origin))
+        position = self._position_in(await self._index.rows(zones, lambda record: _about(record, origin)))
+        if position >> BUCKET_BITS != origin >> BUCKET_BITS:
+            # It was given another time, and released from its last place.
+            zones += await self._index.find(lambda entries: _zones_of(entries, position))
+            zones = sorted(set(zones), key=lambda zone: zone.start)
         self._told = await self._index.rows(zones, lambda record: _about(record, origin))
+
+    def _position_in(self, told: list[_Told]) -> int:
+        """Where its row was last."""
+        return next(
+            (record.position for record, _ in reversed(told) if isinstance(record, Scheduled)), self._place.offset
+        )
 
     def facts(self, topic_id: bytes) -> PlaceFacts:
         place = self._place
@@ -93,17 +104,14 @@ class ScheduleHistory:
 
     async def _released_to(self) -> Place | None:
         """Found by the producer's sequence that it was released with; where about, the times say."""
-        position, due_ms = self._place.offset, 0
-        for record, _ in self._told:
-            if isinstance(record, Scheduled):
-                position, due_ms = record.position, record.due_ms
-        ended_ms = next((record.at_ms for record, _ in self._told if isinstance(record, Ended)), None)
-        moves = [record.move for record, _ in self._told if isinstance(record, MoveDone)]
-        move = next((each for each in moves if position in each.sources), None)
-        if ended_ms is None or move is None:
+        position = self._position_in(self._told)
+        due_ms = next((record.due_ms for record, _ in reversed(self._told) if isinstance(record, Scheduled)), 0)
+        intents = [record for record, _ in self._told if isinstance(record, MoveIntended)]
+        intent = next((each for each in intents if position in each.move.sources), None)
+        if intent is None:
             return None
-        for since_ms in (ended_ms - RELEASE_SLACK_MS, due_ms):
-            offset = await self._search(move, position, since_ms)
+        for since_ms in (intent.at_ms - RELEASE_SLACK_MS, due_ms):
+            offset = await self._search(intent.move, position, since_ms)
             if offset is not None:
                 return Place(self._place.topic, self._place.partition, offset)
         return None
@@ -126,7 +134,7 @@ def _zones_of(entries: ZoneEntries, origin: int) -> Iterator[int]:
 
 
 def _about(record: StoredRecord, origin: int) -> _Told | None:
-    """In a thread. Ends of moves stand behind the rows of what they released; all of them are kept."""
+    """In a thread. Intents to release are kept whatever they name: of a thousand messages there is one."""
     key = record.key or b""
     found = read_entry_key(key)
     row = Row(key, record.value, record.headers)
@@ -138,4 +146,4 @@ def _about(record: StoredRecord, origin: int) -> _Told | None:
         told = read_row(row)
     except msgspec.DecodeError:
         return None
-    return (told, None) if isinstance(told, MoveDone) else None
+    return (told, None) if isinstance(told, MoveIntended) else None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import HTTP_DEFAULT, AsJson, Http
+from penstock.cli.options import BOOTSTRAP_DEFAULT, HTTP_DEFAULT, AsJson, Bootstrap, Http
 
 app = typer.Typer(help="List, show, redrive and purge dead letters.", no_args_is_help=True)
 
@@ -73,15 +73,37 @@ def redrive(
         int, typer.Option("--rate", min=0, metavar="N", help="Messages in a second; 0: as fast as it goes.")
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would move, and move nothing.")] = False,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="SQL",
+            help="With --spark: only those that fit, such as \"reason = 'rejected' and value like '%berlin%'\".",
+        ),
+    ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Let Spark look through them: for conditions, and for many.")
+    ] = False,
+    master: Annotated[str | None, typer.Option("--master", help="Spark's master. [this machine]")] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     background: Annotated[
         bool, typer.Option("--background", help="Do not wait for the end: the node goes on by itself.")
     ] = False,
 ) -> None:
     """Bring dead letters back, each exactly once. Ctrl-C cancels; what has moved has moved."""
-    from penstock.cli import dlq_work
+    from penstock.cli import dlq_spark_work, dlq_work
 
     only = dlq_work.filter_of(reason=reason, key=key, since=since, until=until)
-    if dry_run:
+    if spark or where is not None:
+        dlq_spark_work.redrive(
+            dlq_spark_work.Selection(http, bootstrap, topic, where, master, is_by_spark=spark),
+            only,
+            target=to,
+            rate=rate,
+            is_dry=dry_run,
+            as_json=as_json,
+        )
+    elif dry_run:
         dlq_work.count(http, topic, only, as_json=as_json)
     else:
         dlq_work.redrive(http, topic, only, target=to, rate=rate, is_awaited=not background, as_json=as_json)

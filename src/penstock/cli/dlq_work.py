@@ -100,7 +100,7 @@ def redrive(
     with HttpClient(http) as client:
         task = letters.begin_redrive(client, topic, only, target=target, rate=rate)
         if is_awaited:
-            task = _watch(http, client, task)
+            task = watch(http, client, task)
     if as_json:
         print_json(task)
     if task.state == "failed":
@@ -108,7 +108,7 @@ def redrive(
     say(_sentence(task))
 
 
-def _watch(http: str, client: HttpClient, task: Redrive) -> Redrive:
+def watch(http: str, client: HttpClient, task: Redrive) -> Redrive:
     pause_seconds = ASK_SECONDS_MIN
     with BenchProgress(f"redrive {task.topic}", float(task.pending_count)) as progress:
         try:

@@ -51,7 +51,7 @@ def run(
             asyncio.run(_look_first(loaded, pipelines, states))
             spark = start_spark(loaded, master=master, conf=conf)
             try:
-                statuses = _run(spark, loaded, pipelines, states, view, is_once=is_once)
+                statuses = run_pipelines(spark, loaded, pipelines, states, view, is_once=is_once)
             finally:
                 spark.stop()
         except StateError as error:
@@ -73,7 +73,7 @@ async def _look_first(loaded: Loaded, pipelines: Mapping[str, Pipeline], states:
                 state.check_cluster(client.cluster_id)
 
 
-def _run(
+def run_pipelines(
     spark: SparkSession,
     loaded: Loaded,
     pipelines: Mapping[str, Pipeline],
@@ -82,6 +82,7 @@ def _run(
     *,
     is_once: bool,
 ) -> list[Status]:
+    """In a Spark that is there already; how each of them ended."""
     builts = asyncio.run(_prepare(spark, loaded, pipelines, states, view))
     if loaded.problems.errors:
         tell_problems(loaded)

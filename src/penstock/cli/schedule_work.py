@@ -177,13 +177,14 @@ def _pending_cells(message: PendingMessage, now_ms: int) -> tuple[object, ...]:
 def _print_message(message: PendingMessage) -> None:
     left = time_left(message.due_ms - SystemClock().now_ms())
     facts: list[tuple[str, object]] = [
+        ("id", message.id),
         ("topic", f"{message.topic}, partition {message.partition}"),
         ("due", f"{moment(message.due_ms)} ({left})"),
         ("came", moment(message.scheduled_ms)),
         ("made by the schedule", message.cron),
         *_content(message),
     ]
-    print_table(None, [fact for fact in facts if fact[1] is not None], title=f"delayed message {message.id}")
+    print_table(None, [fact for fact in facts if fact[1] is not None], title="delayed message")
 
 
 def _content(message: PendingMessage | Cron) -> Sequence[tuple[str, object]]:

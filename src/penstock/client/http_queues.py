@@ -19,6 +19,9 @@ from penstock.codec.http.dead_letters import (
 )
 from penstock.codec.http.queues import QueueStats, SettledReceipt, SettleReply
 
+# A partition, and the first and the last offset of a run in it.
+Choice = tuple[int, int, int]
+
 _QUEUES: Final = "queues"
 _LETTERS: Final = "dead-letters"
 
@@ -122,13 +125,23 @@ def show_dead_letters(client: HttpClient, topic: str, only: LetterFilter, *, cou
     return client.get(path_of(_LETTERS, topic), DeadLetterMessages, query).messages
 
 
-def count_redrive(client: HttpClient, topic: str, only: LetterFilter) -> DryRun:
-    body = {"dry_run": True, **msgspec.structs.asdict(only)}
+def count_redrive(
+    client: HttpClient, topic: str, only: LetterFilter, offsets: Sequence[Choice] | None = None
+) -> DryRun:
+    body = {"dry_run": True, "offsets": offsets, **msgspec.structs.asdict(only)}
     return client.post(path_of(_LETTERS, topic, "redrive"), DryRun, body)
 
 
-def begin_redrive(client: HttpClient, topic: str, only: LetterFilter, *, target: str | None, rate: int) -> Redrive:
-    body = {"target": target, "rate": rate, **msgspec.structs.asdict(only)}
+def begin_redrive(
+    client: HttpClient,
+    topic: str,
+    only: LetterFilter,
+    *,
+    target: str | None,
+    rate: int,
+    offsets: Sequence[Choice] | None = None,
+) -> Redrive:
+    body = {"target": target, "rate": rate, "offsets": offsets, **msgspec.structs.asdict(only)}
     return client.post(path_of(_LETTERS, topic, "redrive"), Redrive, body)
 
 

@@ -12,7 +12,7 @@ _CRONS: Final = "crons"
 
 
 def count_pending(client: HttpClient) -> PendingCounts:
-    return client.get(path_of(_SCHEDULES, "counts"), PendingCounts)
+    return client.get(path_of("schedule-counts"), PendingCounts)
 
 
 def list_pending(client: HttpClient, topic: str, *, count: int, cursor: str | None = None) -> PendingPage:

@@ -8,6 +8,7 @@
                            /configs/groups/{name} settings of one group
                            /queues/{topic}/{group} what the owner of a queue asked for
                            /redrives/{id}         a redrive of dead letters, how far it came
+                           /redrive-choices/{id}/{n}   what it moves, where that was picked by place
                            /acls/{digest}         a rule about who may do what
                            /users/{name}          what proves a user's passwords
                            /login_secret          what salts of users that do not exist are derived from
@@ -109,6 +110,9 @@ class KeySpace(msgspec.Struct, frozen=True):
 
     def redrive(self, task_id: str) -> str:
         return f"{self.redrives}{task_id}"
+
+    def redrive_choices(self, task_id: str) -> str:
+        return f"{self.root}redrive-choices/{task_id}/"
 
     def acl(self, digest: str) -> str:
         return f"{self.acls}{digest}"

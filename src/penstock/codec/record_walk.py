@@ -9,8 +9,8 @@ from array import array
 
 import msgspec
 
-from penstock.codec.record_batch import BatchHeader, BatchProblem
-from penstock.codec.records import StoredRecord, parse_records
+from penstock.codec.record_batch import BatchBytes, BatchHeader, BatchProblem
+from penstock.codec.records import StoredRecord, parse_records, read_payload, read_records
 from penstock.codec.varint import ONE_BYTE_VALUES, VarintError, read_varint
 
 
@@ -49,3 +49,26 @@ def parse_some(
     """The records from the one numbered `first` to the one numbered `last`, counted from 0."""
     some = msgspec.structs.replace(header, record_count=last - first + 1)
     return parse_records(some, payload[starts[first] : starts[last + 1]])
+
+
+def record_at(batch: BatchBytes, header: BatchHeader, offset: int) -> StoredRecord | BatchProblem | None:
+    """The record of that offset; None: the batch has a hole there. Those before it are passed over."""
+    if header.record_count <= header.last_offset_delta:
+        # Holes: which number it has is not known.
+        records = read_records(batch)
+        if isinstance(records, BatchProblem):
+            return records
+        return next((record for record in records if record.offset == offset), None)
+    payload = read_payload(batch, 0, header)
+    if isinstance(payload, BatchProblem):
+        return payload
+    whole = bytes(payload)
+    try:
+        position = size = 0
+        for _ in range(offset - header.base_offset + 1):
+            start = position = position + size
+            size, position = read_varint(whole, position)
+    except (IndexError, VarintError):
+        return BatchProblem(f"the record of offset {offset} goes on past the {len(whole)} bytes of its batch")
+    found = parse_records(msgspec.structs.replace(header, record_count=1), whole[start : position + size])
+    return found if isinstance(found, BatchProblem) else found[0]

@@ -7,6 +7,7 @@ copy that goes back to life leaves behind what was said about its death, and kee
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
@@ -45,6 +46,10 @@ _DEATH_PREFIXES: Final = (
 _DIGITS_MAX: Final = 19
 
 Header = tuple[str, bytes | None]
+# A partition, and the first and the last offset of a run in it.
+Choice = tuple[int, int, int]
+# Of one task: four megabytes of a request.
+CHOICES_MAX: Final = 200_000
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -94,6 +99,24 @@ class RedriveFilter(msgspec.Struct, frozen=True, omit_defaults=True):
         return is_late_enough and (self.until_ms is None or moment_ms < self.until_ms)
 
 
+class Chosen:
+    """Dead letters that somebody has picked by their places, such as Spark by a condition in SQL."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, choices: Iterable[Choice]) -> None:
+        self._firsts: dict[int, list[int]] = {}
+        self._lasts: dict[int, list[int]] = {}
+        for partition, first, last in sorted(choices):
+            self._firsts.setdefault(partition, []).append(first)
+            self._lasts.setdefault(partition, []).append(last)
+
+    def holds(self, partition: int, offset: int) -> bool:
+        firsts = self._firsts.get(partition, ())
+        place = bisect_right(firsts, offset) - 1
+        return place >= 0 and offset <= self._lasts[partition][place]
+
+
 class RedriveState(StrEnum):
     """Written into the metadata store: never renamed."""
 
@@ -118,6 +141,8 @@ class RedriveTask(msgspec.Struct, frozen=True):
     # None: each message goes back to the topic it came from.
     target: str | None = None
     only: RedriveFilter = RedriveFilter()
+    # Only what was picked by place; the choices are kept beside the task.
+    is_chosen: bool = False
     # Messages in a second; 0: as fast as it goes.
     rate: int = 0
     # By partition, the end of the log at the start. What dies later is not of this task, or it might never end.

@@ -115,9 +115,10 @@ class ScramExchange:
         final = scram_messages.parse_client_final(token)
         if isinstance(final, str):
             return Refused(final, first.user)
-        # Its end alone, as Kafka does: old versions of librdkafka, 2.0 is one, put their own nonce in front once more.
-        # The proof is made over the nonce as it was sent, whose end nobody could know before.
-        if final.gs2_header != first.gs2_header or not final.nonce.endswith(first.nonce + self._server_nonce):
+        # Old versions of librdkafka (kcat has 2.0) put their own nonce in front once more. Nothing else is taken in front
+        # of it, as Kafka did before 3.9 (CVE-2024-56128).
+        nonce = first.nonce + self._server_nonce
+        if final.gs2_header != first.gs2_header or final.nonce not in (nonce, first.nonce + nonce):
             return Refused("the second message does not belong to the first", first.user)
         message = scram_messages.auth_message(first, self._server_first, final.without_proof)
         if not scram_messages.is_proof(credential.mechanism, credential.stored_key, message, final.proof):

@@ -228,7 +228,8 @@ def _moved(place: Place, group: str, fate: _Fate, record: MoveDone | MoveDropped
     is_redrive = fate.death is Cause.MOVED
     return TraceEvent(
         kind=Kind.REDRIVEN if is_redrive else Kind.DEAD_LETTERED,
-        at_ms=record.at_ms,
+        # When it was sent off: that it has come is journalled only after others may have seen it there.
+        at_ms=fate.move_at_ms,
         place=place,
         group=group,
         reason="" if fate.death is None else fate.death.value,

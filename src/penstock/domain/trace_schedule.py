@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.domain.schedule_records import NO_POSITION, End, Ended, Scheduled, ScheduleRecord
+from penstock.domain.schedule_records import NO_POSITION, End, Ended, MoveIntended, Scheduled, ScheduleRecord
 from penstock.domain.trace_events import Kind, Place, Producer, TraceEvent
 
 
@@ -12,16 +12,21 @@ def schedule_events(place: Place, records: Iterable[ScheduleRecord], released_to
     """Of the records about the message that was first written at `place`, in the order of the log. `released_to`: where
     it lies in the topic, if that was found."""
     events: list[TraceEvent] = []
+    position, intended_ms = place.offset, None
     for record in records:
         match record:
+            case MoveIntended() if position in record.move.sources:
+                intended_ms = record.at_ms
             case Scheduled() if _origin_of(record) == place.offset:
+                position = record.position
                 events.append(_scheduled(place, record))
             case Ended() if record.origin == place.offset:
                 is_release = record.end is End.RELEASED
                 events.append(
                     TraceEvent(
                         kind=Kind.RELEASED if is_release else Kind.CANCELLED,
-                        at_ms=record.at_ms,
+                        # When it was sent off: others may have seen it before it was written down that it came.
+                        at_ms=intended_ms if is_release and intended_ms is not None else record.at_ms,
                         place=place,
                         target=released_to if is_release else None,
                     )

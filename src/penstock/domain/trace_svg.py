@@ -35,7 +35,10 @@ _GOOD: Final = "#1a8f4c"
 _BAD: Final = "#c8362f"
 _WAIT: Final = "#c77d11"
 _PLAIN: Final = "#5b6472"
+_HELD: Final = "#3563d9"
 _COLORS: Final = {
+    Kind.LEASED: _HELD,
+    Kind.EXTENDED: _HELD,
     Kind.ACKED: _GOOD,
     Kind.COMMITTED: _GOOD,
     Kind.PASSED: _GOOD,
@@ -137,6 +140,8 @@ def _layout(
                 day, shown_day = date, f"{date} {zone_name}"
             gap = "" if before is None else f"+{duration(max(event.at_ms - before, 0))}"
             before = event.at_ms
+        if shown_day and gap:
+            y += _LINE
         lines = _wrap(sentence_of(event, zone), WIDTH - _MARGIN - text_left)
         rows.append(_Row(event, lanes[event.place], y, lines, gap, shown_day, clock))
         y += _ROW + _LINE * (len(lines) - 1)
@@ -187,9 +192,10 @@ def _row(row: _Row, text_left: float) -> list[str]:
         f'<text class="title" x="{text_left}" y="{y:.0f}" style="fill:{color}">{_plain(title_of(row.event))}</text>',
     ]
     if row.gap:
-        parts.append(f'<text class="gap" x="{_TIME_RIGHT}" y="{y - _ROW / 2 + 1:.0f}">{row.gap}</text>')
+        gap_y = y - _ROW / 2 + 1 - (_LINE if row.day else 0)
+        parts.append(f'<text class="gap" x="{_TIME_RIGHT}" y="{gap_y:.0f}">{row.gap}</text>')
     if row.day:
-        parts.append(f'<text class="day" x="{_TIME_RIGHT}" y="{y + 15:.0f}">{row.day}</text>')
+        parts.append(f'<text class="day" x="{_TIME_RIGHT}" y="{y - 17:.0f}">{row.day}</text>')
     if row.event.group:
         parts += _chip(row.event.group, text_left + 8 + 7.6 * len(title_of(row.event)) + 8, y)
     for number, line in enumerate(row.lines):

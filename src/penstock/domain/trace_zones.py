@@ -39,7 +39,9 @@ from penstock.domain.queue_records import (
     read_record,
 )
 from penstock.domain.queue_values import Range
-from penstock.domain.schedule_records import read_entry_key
+from penstock.domain.schedule_records import MOVE_KEY, read_entry_key
+from penstock.domain.schedule_records import MoveIntended as Intent
+from penstock.domain.schedule_records import read_record as read_schedule_record
 
 BUCKET_BITS: Final = 6
 NARROW: Final = 0
@@ -85,13 +87,26 @@ class QueueZones:
 
 
 class ScheduleZones:
+    """Of the schedule beside a partition: the first places of messages, and the places that are to be released."""
+
     def entries(self, rows: Iterable[Row]) -> list[ZoneEntry]:
         ranges: list[Range] = []
-        for _offset, key, _value in rows:
+        for _offset, key, value in rows:
             found = None if key is None else read_entry_key(key)
             if found is not None:
                 ranges.append((found[0], found[0]))
+            elif key == MOVE_KEY and value is not None:
+                intent = _read_intent(value)
+                ranges += [] if intent is None else [(position, position) for position in intent.move.sources]
         return bucketed(ranges)
+
+
+def _read_intent(value: bytes) -> Intent | None:
+    try:
+        record = read_schedule_record(value)
+    except msgspec.DecodeError:
+        return None
+    return record if isinstance(record, Intent) else None
 
 
 class CommitZones:

@@ -21,7 +21,7 @@ from penstock.codec.http.fields import COUNT_MAX, MOMENT_MS_MAX
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_definition import QueueName, check_group
-from penstock.domain.redrive import REDRIVE_GROUP, RedriveFilter, RedriveTask
+from penstock.domain.redrive import REDRIVE_GROUP, Choice, RedriveFilter, RedriveTask
 from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_dead_letters_bodies import (
     REASON_CHARACTERS_MAX,
@@ -84,9 +84,9 @@ class DeadLetterRoutes:
         self._door.allow(Operation.READ, access.group(name.group))
         only = RedriveFilter(body.reason, body.key, body.since_ms, body.until_ms)
         if body.dry_run:
-            return await self._count(name, only)
+            return await self._count(name, only, body.offsets)
         await self._allow_targets(name.topic, body.target)
-        outcome = await self._redrives.begin(name, target=body.target, only=only, rate=body.rate)
+        outcome = await self._redrives.begin(name, target=body.target, only=only, choices=body.offsets, rate=body.rate)
         if isinstance(outcome, TaskRunning):
             detail = f"{name.topic!r} is being redriven already, by {outcome.task.id}"
             raise ProblemError(HTTPStatus.CONFLICT, "Running already", detail)
@@ -94,9 +94,9 @@ class DeadLetterRoutes:
             raise _refusal(outcome)
         return json_response(task_reply(outcome), HTTPStatus.ACCEPTED)
 
-    async def _count(self, name: QueueName, only: RedriveFilter) -> Response:
+    async def _count(self, name: QueueName, only: RedriveFilter, choices: list[Choice] | None) -> Response:
         try:
-            found = await self._redrives.count(name, only)
+            found = await self._redrives.count(name, only, choices)
         except UnreadableQueueError as error:
             raise unavailable(str(error)) from error
         if isinstance(found, NoSuchLetters):

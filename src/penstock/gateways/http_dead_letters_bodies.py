@@ -16,7 +16,7 @@ from penstock.codec.http.dead_letters import (
 )
 from penstock.codec.http.fields import TOPIC_TEXT, Body, MomentMs, readable_headers, text_or_base64
 from penstock.domain.queue_values import HoldKind
-from penstock.domain.redrive import RATE_MAX, REDRIVE_GROUP, RedriveTask, death_of
+from penstock.domain.redrive import CHOICES_MAX, RATE_MAX, REDRIVE_GROUP, RedriveTask, death_of
 from penstock.domain.topic_rules import NAME_CHARACTERS_MAX
 
 # Reasons are single words; what is longer was not meant.
@@ -29,6 +29,10 @@ _STATES: Final[dict[HoldKind, DeadLetterState]] = {
 }
 
 
+PartitionNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+OffsetNumber = Annotated[int, Meta(ge=0, le=2**53)]
+
+
 class RedriveRequest(Body, frozen=True):
     # Left out: each message goes back to the topic it came from.
     target: Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=TOPIC_TEXT)] | None = None
@@ -37,6 +41,11 @@ class RedriveRequest(Body, frozen=True):
     # Of the last failure; until_ms itself is outside.
     since_ms: MomentMs | None = None
     until_ms: MomentMs | None = None
+    # Only these: partition, first and last offset of runs.
+    offsets: (
+        Annotated[list[tuple[PartitionNumber, OffsetNumber, OffsetNumber]], Meta(min_length=1, max_length=CHOICES_MAX)]
+        | None
+    ) = None
     # Messages in a second; 0: as fast as it goes.
     rate: Annotated[int, Meta(ge=0, le=RATE_MAX)] = 0
     # Only counts what would move.

@@ -180,7 +180,7 @@ OPERATIONS: Final = (
         (),
         {200: SettlementPage},
         _COMMON,
-        {"partition": _POSITION, "after": _POSITION},
+        {"partition": _POSITION, "after": {"type": "integer", "minimum": 0, "maximum": fields.NUMBER_MAX}},
     ),
     Operation("get", f"{_BASE}/stats", "stats", "What is where.", (), {200: QueueStats}, _COMMON),
     Operation("post", f"{_BASE}/pause", "pause", "Delivers nothing until resumed.", (), {204: None}, _COMMON),
@@ -259,7 +259,7 @@ OPERATIONS: Final = (
     ),
     Operation(
         "get",
-        "/v1/schedules/counts",
+        "/v1/schedule-counts",
         "countDelayed",
         "How many messages are delayed in which topic.",
         (),

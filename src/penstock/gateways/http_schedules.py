@@ -49,7 +49,7 @@ class ScheduleRoutes:
         one = "/v1/schedules/{message_id}"
         return [
             Route("/v1/schedules", endpoint(self._list), methods=["GET"]),
-            Route("/v1/schedules/counts", endpoint(self._count), methods=["GET"]),
+            Route("/v1/schedule-counts", endpoint(self._count), methods=["GET"]),
             Route(one, endpoint(self._show), methods=["GET"]),
             Route(one, endpoint(self._reschedule), methods=["PATCH"]),
             Route(one, endpoint(self._cancel), methods=["DELETE"]),

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.queue_settlements import read_settlements
+from penstock.codec.http.fields import NUMBER_MAX
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_definition import QueueName
@@ -50,6 +51,6 @@ def _number(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= NUMBER_MAX):
         raise bad_request(f"{name} is {text[:40]!r}, a number is meant")
     return int(text)

@@ -29,19 +29,32 @@ class Stage(Enum):
 
 _TAKEN: Final = {
     Stage.CHOOSING: frozenset({API_VERSIONS_KEY, SASL_HANDSHAKE_KEY}),
-    Stage.TALKING: frozenset({SASL_AUTHENTICATE_KEY}),
+    # A second handshake is answered, with an error.
+    Stage.TALKING: frozenset({SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY}),
     Stage.RAW: frozenset[int](),
     Stage.FAILED: frozenset[int](),
 }
 
 
 class Login:
-    __slots__ = ("began_ms", "exchange", "is_expired", "lifetime_ms", "mechanism", "principal", "stage", "wanted")
+    __slots__ = (
+        "began_ms",
+        "exchange",
+        "is_expired",
+        "lifetime_ms",
+        "mechanism",
+        "principal",
+        "renewed_ms",
+        "stage",
+        "wanted",
+    )
 
     def __init__(self, *, began_ms: int) -> None:
         self.stage = Stage.CHOOSING
         # When the last login began, by the monotonic clock.
         self.began_ms = began_ms
+        # When somebody who was in began to log in again.
+        self.renewed_ms: int | None = None
         # Of the login that succeeded last; None before the first.
         self.principal: Principal | None = None
         self.mechanism = ""
@@ -74,6 +87,8 @@ class Login:
     def choose(self, mechanism: str, exchange: Exchange, *, is_raw: bool, now_ms: int) -> None:
         self.wanted, self.exchange = mechanism, exchange
         self.began_ms = now_ms
+        if self.principal is not None:
+            self.renewed_ms = now_ms
         self.stage = Stage.RAW if is_raw else Stage.TALKING
 
     def succeed(self, principal: Principal, lifetime_ms: int) -> None:

@@ -85,8 +85,9 @@ class SaslHandler:
 
     def is_overdue(self, login: Login | None, login_ms_max: int) -> bool:
         """A login that takes so long is none."""
-        is_under_way = login is not None and login.stage is not Stage.IN
-        return is_under_way and self._clock.monotonic_ms() - login.began_ms > login_ms_max
+        if login is None or login.stage is Stage.IN:
+            return False
+        return self._clock.monotonic_ms() - login.began_ms > login_ms_max
 
     # SaslHandshake
 
@@ -94,6 +95,8 @@ class SaslHandler:
         login, mechanisms = _login_of(context), self._settings.mechanisms
         now_ms = self._clock.monotonic_ms()
         if login is None or not self._may_choose(login, now_ms):
+            if login is not None and login.stage is not Stage.IN:
+                login.fail()
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         if request.mechanism not in mechanisms:
             log.warning("login refused", peer=context.peer, mechanism=request.mechanism[:40], reason="not offered")
@@ -106,7 +109,8 @@ class SaslHandler:
     def _may_choose(self, login: Login, now_ms: int) -> bool:
         if login.stage is not Stage.IN:
             return login.stage is Stage.CHOOSING
-        return login.lifetime_ms > 0 and now_ms - login.began_ms >= AGAIN_MS_MIN
+        is_soon = login.renewed_ms is not None and now_ms - login.renewed_ms < AGAIN_MS_MIN
+        return login.lifetime_ms > 0 and not is_soon
 
     def _exchange(self, mechanism: str) -> Exchange:
         if mechanism == PLAIN:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from penstock.base.clock import Clock
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.node_queues import NodeQueues
@@ -49,10 +51,22 @@ class _Lane:
     # The delayed message that is due last, as far as it may still be pending.
     last_due_ms: int = 0
     last_origin: int = -1
+    # Of the request at hand: the last one that goes into the schedule with it.
+    later_due_ms: int = 0
 
     def note_delayed(self, origin: int, due_ms: int) -> None:
         if due_ms >= self.last_due_ms:
             self.last_due_ms, self.last_origin = due_ms, origin
+
+
+class _Later(msgspec.Struct, frozen=True):
+    """One that goes into the schedule."""
+
+    message: Outgoing
+    token: str
+    scope: str
+    # Among those of its request.
+    number: int
 
 
 class FifoGate:
@@ -73,7 +87,9 @@ class FifoGate:
         # waits for the disk outside; what is delayed waits here, because its place is known only then.
         async with self._locks.setdefault(topic.topic_id, asyncio.Lock()):
             lanes = await self._lanes_of(topic)
-            placed = [await self._send_one(topic, lanes, message, is_by_group=is_by_group) for message in messages]
+            for lane in lanes:
+                lane.later_due_ms = 0
+            placed = await self._write(topic, lanes, messages, is_by_group=is_by_group)
         outcomes = await self._publisher.settle(placed)
         if any(
             isinstance(outcome, NotPublished) and isinstance(each.outcome, Published)
@@ -83,33 +99,64 @@ class FifoGate:
             self._lanes.pop(topic.topic_id, None)
         return outcomes
 
-    async def _send_one(
-        self, topic: ServedTopic, lanes: Sequence[_Lane], message: Outgoing, *, is_by_group: bool
-    ) -> Placed:
-        record, now_ms = message.record, self._clock.now_ms()
-        token = _token(record)
-        scope = (record.key or b"").decode() if is_by_group else ""
-        partition = self._publisher.partition_of(topic, record, None)
-        lane, shell = lanes[partition], topic.partitions[partition]
-        before = lane.window.find(token, now_ms, scope=scope)
+    async def _write(
+        self, topic: ServedTopic, lanes: Sequence[_Lane], messages: Sequence[Outgoing], *, is_by_group: bool
+    ) -> list[Placed]:
+        placed: list[Placed | _Later] = []
+        # Those of this request that go into the schedule, by partition, scope and token: it may repeat itself.
+        later: dict[tuple[int, str, str], _Later] = {}
+        for message in messages:
+            token, key = _token(message.record), (message.record.key or b"").decode()
+            scope = key if is_by_group else ""
+            partition = self._publisher.partition_of(topic, message.record, None)
+            known = later.get((partition, scope, token))
+            if known is None:
+                sending = _Later(Outgoing(message.record, partition, message.due_ms), token, scope, len(later))
+                found = await self._place(topic, lanes[partition], sending)
+                if isinstance(found, _Later):
+                    later[partition, scope, token] = found
+                placed.append(found)
+            else:
+                placed.append(known)
+        outcomes = await self._schedule(topic, lanes, list(later.values())) if later else []
+        return [outcomes[each.number] if isinstance(each, _Later) else each for each in placed]
+
+    async def _place(self, topic: ServedTopic, lane: _Lane, sending: _Later) -> Placed | _Later:
+        """In the log, if it goes there, or when it is due."""
+        message, now_ms = sending.message, self._clock.now_ms()
+        assert message.partition is not None
+        shell = topic.partitions[message.partition]
+        before = lane.window.find(sending.token, now_ms, scope=sending.scope)
         if before is not None:
             return _repeated(topic, shell, before)
         if lane.window.is_full(now_ms):
             return Placed(NotPublished(Refusal.DISK_FULL, "too many messages within five minutes"))
         due_ms = await self._due_ms(lane, shell, message.due_ms, now_ms)
-        if due_ms is None:
-            (placed,) = self._publisher.place(topic, [Outgoing(record, partition)])
-            if isinstance(placed.outcome, Published):
-                lane.window.note(token, Sent(placed.outcome.offset, now_ms), scope=scope)
-            return placed
-        (outcome,) = await self._publisher.schedule(topic, [Outgoing(record, partition, due_ms)])
-        if isinstance(outcome, Delayed):
-            lane.note_delayed(outcome.origin, due_ms)
-            lane.window.note(token, Sent(outcome.origin, now_ms, is_delayed=True), scope=scope)
-        return Placed(outcome)
+        if due_ms is not None:
+            lane.later_due_ms = due_ms
+            return msgspec.structs.replace(sending, message=msgspec.structs.replace(message, due_ms=due_ms))
+        (placed,) = self._publisher.place(topic, [message])
+        if isinstance(placed.outcome, Published):
+            lane.window.note(sending.token, Sent(placed.outcome.offset, now_ms), scope=sending.scope)
+        return placed
+
+    async def _schedule(self, topic: ServedTopic, lanes: Sequence[_Lane], later: Sequence[_Later]) -> list[Placed]:
+        now_ms = self._clock.now_ms()
+        outcomes = await self._publisher.schedule(topic, [each.message for each in later])
+        if any(isinstance(outcome, NotPublished) and outcome.refusal is Refusal.OFFLINE for outcome in outcomes):
+            # Whether the disk has it is known when it is well again.
+            self._lanes.pop(topic.topic_id, None)
+        for each, outcome in zip(later, outcomes, strict=True):
+            if isinstance(outcome, Delayed):
+                lane = lanes[outcome.partition]
+                lane.note_delayed(outcome.origin, outcome.due_ms)
+                lane.window.note(each.token, Sent(outcome.origin, now_ms, is_delayed=True), scope=each.scope)
+        return [Placed(outcome) for outcome in outcomes]
 
     async def _due_ms(self, lane: _Lane, shell: PartitionShell, due_ms: int | None, now_ms: int) -> int | None:
         """Not before the last one that is delayed, also if the queue's own delay was made shorter since."""
+        if lane.later_due_ms:
+            return max(due_ms or 0, lane.later_due_ms)
         if lane.last_origin >= 0 and (due_ms or now_ms) <= lane.last_due_ms:
             return lane.last_due_ms
         if due_ms is not None or lane.last_origin < 0:

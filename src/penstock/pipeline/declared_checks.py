@@ -71,9 +71,10 @@ def _check_pipeline(name: str, pipeline: Pipeline, path: Path, problems: Problem
 
 
 def _check_sources(pipeline: Pipeline, path: Path, problems: Problems) -> None:
-    streams = [source for source in pipeline.sources.values() if isinstance(source, TopicSource)]
-    if not streams:
-        problems.add((*path, "sources"), "at least one must be a topic: a pipeline goes on as messages come")
+    sources = pipeline.sources.values()
+    if not any(isinstance(source, TopicSource) and not source.as_table for source in sources):
+        told = "at least one must be a topic, and not `as_table`: a pipeline goes on as messages come"
+        problems.add((*path, "sources"), told)
     seen: dict[str, str] = {}
     for name, source in pipeline.sources.items():
         here = (*path, "sources", name)
@@ -86,9 +87,10 @@ def _check_view_name(name: str, seen: dict[str, str], path: Path, problems: Prob
     """Spark does not tell apart `Orders` and `orders`."""
     if not _VIEW_NAME.fullmatch(name):
         problems.add(path, f"{name!r} is no name for SQL: letters, digits and '_', not first a digit")
-    other = seen.setdefault(name.lower(), name)
-    if other is not name:
+    other = seen.get(name.lower())
+    if other is not None:
         problems.add(path, f"{name!r} is taken" + (f" (by {other!r})" if other != name else ""))
+    seen[name.lower()] = name
 
 
 def _check_topic_source(source: TopicSource, path: Path, problems: Problems) -> None:
@@ -105,6 +107,18 @@ def _check_topic_source(source: TopicSource, path: Path, problems: Problems) -> 
         problems.add((*path, "starting"), told)
     if source.rows_per_batch_max is not None and source.rows_per_batch_max < 1:
         problems.add((*path, "rows_per_batch_max"), "must be at least 1")
+    if source.as_table:
+        _check_as_table(source, path, problems)
+
+
+def _check_as_table(source: TopicSource, path: Path, problems: Problems) -> None:
+    told = "a topic read `as_table` is read as a whole"
+    if source.watermark is not None:
+        problems.add((*path, "watermark"), f"{told}: nothing of it comes late")
+    if source.rows_per_batch_max is not None:
+        problems.add((*path, "rows_per_batch_max"), told)
+    if source.starting != EARLIEST:
+        problems.add((*path, "starting"), told)
 
 
 def _check_format(source: TopicSource, path: Path, problems: Problems) -> None:
@@ -191,7 +205,7 @@ def _check_dead_letters(name: str, pipeline: Pipeline, path: Path, problems: Pro
             problems.add(here, f"is for `on_bad_row: {OnBadRow.DEAD_LETTER}`, and `{pipeline.on_bad_row}` is given")
         return
     topic = dead_letter_topic(name, pipeline)
-    if told := check_name(topic):
+    if pipeline.dead_letter_topic is not None and (told := check_name(topic)):
         problems.add(here, told)
     if topic in _topics_of(pipeline):
         problems.add(here, f"the pipeline reads {topic!r}: it would read its own dead letters")

@@ -84,6 +84,8 @@ class TopicSource(msgspec.Struct, frozen=True, kw_only=True):
     # A column `_headers`.
     headers: bool = False
     watermark: Watermark | None = None
+    # Not a stream but a table: the last message of each key, read anew for every batch.
+    as_table: bool = False
     # `earliest`, `latest` or a moment (2026-11-15T10:00:00Z); counts at the first start only.
     starting: str = "earliest"
     rows_per_batch_max: int | None = None

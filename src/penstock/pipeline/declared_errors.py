@@ -21,6 +21,17 @@ _SENTENCE_CHARACTERS_MAX: Final = 400
 _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FAILED_EXECUTE_UDF", "TASK_WRITE_FAILED", "WRITING_JOB_ABORTED"})
 
 
+# What Spark says of a checkpoint that another query wrote.
+_OTHER_QUERY: Final = re.compile(
+    r"sources in the checkpoint offsets|STATE_STORE_\w*(?:SCHEMA|FORMAT)|STREAM_CHECKPOINT_\w*MISMATCH|"
+    r"stateful operators.{0,40}checkpoint|Provided schema doesn't match"
+)
+_BEGIN_ANEW: Final = (
+    "the pipeline was changed so that its checkpoint no longer fits; give it another name, or begin anew with "
+    "`penstock pipeline reset`"
+)
+
+
 class SqlComplaint(msgspec.Struct, frozen=True):
     text: str
     # Of the SQL, from 1.
@@ -47,10 +58,12 @@ def read_failure(text: str) -> str:
         return bad_row
     # Innermost last: the end of the last traceback is what happened, everything before is how it was told.
     head = text.partition("\n=== Streaming Query ===")[0]
+    if _OTHER_QUERY.search(head):
+        return f"{_BEGIN_ANEW} ({_cleaned(head)})"
     found = _PYTHON.findall(head)
     if found:
         kind, told = found[-1]
-        return _shortened(told if kind.startswith("penstock.") or kind.endswith("OptionError") else f"{kind}: {told}")
+        return _shortened(told if kind.startswith("penstock.") else f"{kind}: {told}")
     return _cleaned(head)
 
 

@@ -84,7 +84,8 @@ async def check_topics(client: ClusterClient, pipelines: Mapping[str, Pipeline],
                     problems.add(here, f"topic {topic!r} does not exist{suggestion(topic, shown)}")
         if isinstance(pipeline.sink, TopicSink) and pipeline.sink.topic not in known:
             told = f"topic {pipeline.sink.topic!r} does not exist yet and will be created"
-            told += suggestion(pipeline.sink.topic, shown)
+            # A new name is often like an old one, and only seldom meant to be it.
+            told += suggestion(pipeline.sink.topic, shown, likeness_min=0.85)
             problems.add(("pipelines", name, "sink", "topic"), told, is_warning=True)
 
 

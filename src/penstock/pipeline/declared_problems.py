@@ -77,7 +77,7 @@ def write_path(path: Path) -> str:
     return text
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str], *, likeness_min: float = _LIKENESS_MIN) -> str:
     """`; did you mean 'topic'?`, or nothing."""
-    likely = difflib.get_close_matches(name, sorted(known), n=1, cutoff=_LIKENESS_MIN)
+    likely = difflib.get_close_matches(name, sorted(known), n=1, cutoff=likeness_min)
     return f"; did you mean {likely[0]!r}?" if likely else ""

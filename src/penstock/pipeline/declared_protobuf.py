@@ -100,9 +100,12 @@ def _find(descriptor_set: bytes, name: str) -> Descriptor:
         for file in files.file:
             pool.Add(file)
         return pool.FindMessageTypeByName(name)
-    except (KeyError, TypeError) as error:
+    except TypeError as error:
+        told = " ".join(str(error).split())
+        raise SchemaError(f"the descriptor set is not whole (--include_imports?): {told}") from error
+    except KeyError as error:
         known = sorted(f"{file.package}.{each.name}".strip(".") for file in files.file for each in file.message_type)
-        told = ", ".join(known) or "none"
+        told = ", ".join(each for each in known if not each.startswith(_GOOGLE)) or "none"
         raise SchemaError(f"the descriptor set has no message {name!r}; it has {told}") from error
 
 

@@ -55,8 +55,9 @@ def read_document(text: str, environment: Mapping[str, str], problems: Problems)
 def _add_syntax(error: yaml.YAMLError, problems: Problems) -> None:
     mark = getattr(error, "problem_mark", None)
     text = getattr(error, "problem", None) or " ".join(str(error).split())
-    context = getattr(error, "context", None)
-    told = f"no YAML: {text}" + (f" ({context})" if context else "")
+    context, began = getattr(error, "context", None), getattr(error, "context_mark", None)
+    since = "" if began is None else f" from line {began.line + 1} on"
+    told = f"no YAML: {text}" + (f" ({context}{since})" if context else "")
     problems.add((), told, line=None if mark is None else mark.line + 1)
 
 

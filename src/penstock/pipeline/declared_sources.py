@@ -6,7 +6,7 @@
 
 A view has the fields of the message, and `_key`, `_topic`, `_partition`, `_offset`, `_timestamp` (`_headers`, if asked
 for). Formats text and binary have the one field `value`. A message without a value (a tombstone) is no row, but for
-text and binary, where it is a null.
+text and binary, where it is a null. Of a topic that is read `as_table` it deletes its key.
 
 A row is bad that cannot be parsed, that misses a field declared NOT NULL, or for which a condition is not true.
 """
@@ -96,6 +96,8 @@ def good_rows(spark: SparkSession, plan: TopicPlan, reading: Reading, on_bad_row
     """The view; bad rows are left out, or end the query."""
     from pyspark.sql import functions as sql
 
+    if plan.source.as_table:
+        reading = msgspec.structs.replace(reading, is_streaming=False)
     checked = _checked(spark, plan, reading)
     if on_bad_row is OnBadRow.FAIL:
         told = (
@@ -126,6 +128,8 @@ def _checked(spark: SparkSession, plan: TopicPlan, reading: Reading, *, with_hea
 
     source = plan.source
     raw = _raw(spark, source, reading, with_headers=with_headers or source.headers)
+    if source.as_table and not reading.is_streaming:
+        raw = _last_of_each_key(raw)
     parsed = _parsed(raw, plan)
     key = "key" if source.key_format is KeyFormat.BINARY else "string(key)"
     metadata = [f"{key} AS _key", "topic AS _topic", "partition AS _partition", "offset AS _offset"]
@@ -157,6 +161,15 @@ def _raw(spark: SparkSession, source: TopicSource, reading: Reading, *, with_hea
     if source.rows_per_batch_max is not None:
         options["maxOffsetsPerTrigger"] = str(source.rows_per_batch_max)
     return spark.readStream.format("penstock").options(**options).load()
+
+
+def _last_of_each_key(raw: DataFrame) -> DataFrame:
+    """A key stays in its partition, so that its largest offset is its last."""
+    from pyspark.sql import functions as sql
+
+    rest = [name for name in raw.columns if name != "key"]
+    last = raw.groupBy("key").agg(sql.max_by(sql.struct(*rest), sql.col("offset")).alias("last"))
+    return last.select("key", "last.*").filter("value IS NOT NULL").select(*raw.columns)
 
 
 def _parsed(raw: DataFrame, plan: TopicPlan) -> DataFrame:

@@ -6,6 +6,7 @@ is started. PENSTOCK_REFERENCE_BROKER=HOST:PORT names an Apache Kafka that runs 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,14 @@ from typing import Final
 import msgspec
 import pytest
 
-from conformance.differential.reference_broker import NEVER_MS, ReferenceBroker, find_jars, has_coordinators
+from conformance.differential.reference_broker import (
+    NEVER_MS,
+    REAUTHENTICATION_MS,
+    USERS,
+    ReferenceBroker,
+    find_jars,
+    has_coordinators,
+)
 from conformance.differential.talk import Served, served_by_both
 from support.node_process import NodeProcess
 from support.raw_kafka import HasAddress, RawConnection
@@ -25,6 +33,13 @@ NODE_SETTINGS: Final = {
     "PENSTOCK_GROUPS__INITIAL_REBALANCE_DELAY_MS": "0",
     "PENSTOCK_BROKER__CLEANER_CHECK_MS": "500",
     "PENSTOCK_BROKER__RETENTION_CHECK_MS": str(NEVER_MS),
+}
+
+
+LOGIN_SETTINGS: Final = {
+    "PENSTOCK_KAFKA__SASL_MECHANISMS": "PLAIN,SCRAM-SHA-256",
+    "PENSTOCK_KAFKA__USERS": json.dumps(USERS),
+    "PENSTOCK_KAFKA__REAUTHENTICATION_MS_MAX": str(REAUTHENTICATION_MS),
 }
 
 
@@ -43,6 +58,17 @@ class Pair(msgspec.Struct, frozen=True):
     kafka: HasAddress
     penstock: HasAddress
     served: Served
+
+
+@pytest.fixture(scope="session")
+def login_pair(kafka: HasAddress, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The same for doors that ask for a login."""
+    if not isinstance(kafka, ReferenceBroker):
+        pytest.skip("PENSTOCK_REFERENCE_BROKER names a broker's open door alone")
+    settings = {**NODE_SETTINGS, **LOGIN_SETTINGS}
+    with NodeProcess(tmp_path_factory.mktemp("penstock-login"), environment=settings) as node:
+        door = RunningBroker(kafka.login_address)
+        yield Pair(door, node, served_by_both(door, node))
 
 
 @pytest.fixture(scope="session")

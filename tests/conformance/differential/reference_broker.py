@@ -38,6 +38,9 @@ READY_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 30.0
 LOG_BYTES_SHOWN_MAX: Final = 6_000
 NEVER_MS: Final = 10**9
+# Who may log in, with which password, and for how long that holds: at both brokers.
+USERS: Final = {"alice": "in-wonderland", "bob": "builder"}
+REAUTHENTICATION_MS: Final = 60_000
 
 CACHE: Final = Path(__file__).parents[3] / "build" / "reference-broker" / KAFKA_VERSION
 
@@ -110,6 +113,8 @@ class ReferenceBroker:
 
     def __init__(self, jars: Path, directory: Path) -> None:
         self.address = ("127.0.0.1", 0)
+        # A second door, where one has to log in.
+        self.login_address = ("127.0.0.1", 0)
         self.ready_seconds = 0.0
         self._jars = jars
         self._directory = directory
@@ -119,10 +124,11 @@ class ReferenceBroker:
     def start(self) -> Self:
         began = time.monotonic()
         self._directory.mkdir(parents=True, exist_ok=True)
-        port, controller_port = free_ports(2)
+        port, controller_port, login_port = free_ports(3)
         self.address = ("127.0.0.1", port)
+        self.login_address = ("127.0.0.1", login_port)
         properties = self._directory / "server.properties"
-        properties.write_text(_properties(port, controller_port, self._directory / "data"))
+        properties.write_text(_properties(port, controller_port, login_port, self._directory / "data"))
         self._format(properties)
         with self._log_path.open("ab") as log_file:
             self._process = subprocess.Popen(
@@ -205,6 +211,11 @@ def _has_producer_ids(connection: RawConnection) -> bool:
     return connection.ask(request, InitProducerIdResponse, 4).error_code == wire.ErrorCode.NONE
 
 
+def _login_module(name: str, users: dict[str, str]) -> str:
+    known = "".join(f' user_{user}="{password}"' for user, password in users.items())
+    return f"org.apache.kafka.common.security.{name}LoginModule required{known};"
+
+
 def free_ports(count: int) -> list[int]:
     """Held all at once, so that they differ; another process may still take one before it is used."""
     sockets = [socket.socket() for _ in range(count)]
@@ -217,16 +228,24 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def _properties(port: int, controller_port: int, data: Path) -> str:
+def _properties(port: int, controller_port: int, login_port: int, data: Path) -> str:
     """Kafka's defaults but for what one small broker needs, and what would make an answer depend on the clock."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": NODE_ID,
         "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": ",".join(
+            f"{name}://127.0.0.1:{number}"
+            for name, number in (("PLAINTEXT", port), ("CONTROLLER", controller_port), ("LOGIN", login_port))
+        ),
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login_port}",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+        "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.login.plain.sasl.jaas.config": _login_module("plain.Plain", USERS),
+        "listener.name.login.scram-sha-256.sasl.jaas.config": _login_module("scram.Scram", {}),
+        "listener.name.login.plain.connections.max.reauth.ms": REAUTHENTICATION_MS,
+        "listener.name.login.scram-sha-256.connections.max.reauth.ms": REAUTHENTICATION_MS,
         "log.dirs": data,
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": INTERNAL_PARTITIONS,

@@ -32,6 +32,8 @@ PATIENCE_SECONDS: Final = 20.0
 # Nothing that is asked here takes a second, but for a JVM that starts.
 ANSWER_SECONDS_MAX: Final = 10.0
 MAIN: Final = "main"
+# The doors of a broker: one that asks nobody for a login, and one that asks everybody.
+OPEN, LOGIN = "open", "login"
 # Told from 0 on for the sake of librdkafka 2.0, but Kafka takes it from 3 on only.
 _LOWEST: Final = {wire.ProduceRequest.api_key: 3}
 
@@ -55,6 +57,8 @@ class Dialogue(msgspec.Struct, frozen=True):
     name: str
     apis: tuple[int, ...]
     script: Callable[[Talk], None]
+    # At which door it is held.
+    at: str = OPEN
 
     def missing(self, served: Served) -> list[str]:
         """APIs it is about that not both brokers serve."""
@@ -75,13 +79,13 @@ class Dialogue(msgspec.Struct, frozen=True):
 DIALOGUES: Final[dict[str, Dialogue]] = {}
 
 
-def dialogue(*about: type[Request]) -> Callable[[Callable[[Talk], None]], Callable[[Talk], None]]:
+def dialogue(*about: type[Request], at: str = OPEN) -> Callable[[Callable[[Talk], None]], Callable[[Talk], None]]:
     """A script, and the APIs whose versions it is run through."""
 
     def register(script: Callable[[Talk], None]) -> Callable[[Talk], None]:
         assert script.__name__ not in DIALOGUES, f"two dialogues are called {script.__name__}"
         apis = tuple(request.api_key for request in about)
-        DIALOGUES[script.__name__] = Dialogue(script.__name__, apis, script)
+        DIALOGUES[script.__name__] = Dialogue(script.__name__, apis, script, at)
         return script
 
     return register
@@ -224,6 +228,15 @@ class Talk:
             except TimeoutError:
                 answer = b"\0\0\0\0nothing"
         self.note(step, "closed" if answer is None else show(answer[4:]))
+
+    def bare(self, data: bytes, *, on: str = MAIN) -> bytes | None:
+        """Bytes without a request around them, and such an answer; nothing is written down. None: closed."""
+        connection = self._connection(on)
+        connection.send_bytes(len(data).to_bytes(4, "big") + data)
+        try:
+            return connection.receive_frame()
+        except (ConnectionError, TimeoutError):
+            return None
 
     def note(self, step: str, value: Any) -> None:
         """Something worked out from answers, compared like an answer."""

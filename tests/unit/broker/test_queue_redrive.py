@@ -335,3 +335,18 @@ async def test_only_the_latest_tasks_are_remembered(desk: RedriveDesk) -> None:
     kept = [task.id for task in desk.redrives.tasks_of(DEAD)]
     assert len(kept) <= 11
     assert kept[0] == begun[-1].id
+
+
+async def test_only_what_was_picked_by_place_moves_also_after_a_restart(desk: RedriveDesk) -> None:
+    await desk.dead_letters(*(str(number).encode() for number in range(10)))
+    choices = [(0, 1, 2), (0, 7, 7)]
+    assert await desk.redrives.count(DEAD, RedriveFilter(), choices) == RedriveCount(10, 3)
+    task = await desk.redrives.begin(DEAD, choices=choices, rate=1)
+    assert isinstance(task, RedriveTask)
+    await desk.stop()
+    await desk.start()
+    assert (await desk.over(task)).moved_count <= 3
+    await desk.until_stored("orders", 13)
+    moved = [record.value for record in (await desk.log_of("orders"))[10:]]
+    assert moved == [b"1", b"2", b"7"]
+    assert await desk.redrives.scan.pending_count(DEAD) == 7

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.domain.dead_letter import DeadLetter, Origin, headers_of
 from penstock.domain.queue_values import Cause, Failure
 from penstock.domain.redrive import (
+    Chosen,
     Death,
     Place,
     RedriveFilter,
@@ -92,3 +93,18 @@ def test_a_place_is_read_as_it_was_written(topic: str, partition: int) -> None:
 @pytest.mark.parametrize("text", ["", "orders", "/1", "orders/", "orders/x", "orders/-1"])
 def test_what_is_no_place_is_none(text: str) -> None:
     assert read_place(text) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 5)), max_size=8))
+def test_what_was_picked_by_place_is_held_and_nothing_else(runs: list[tuple[int, int, int]]) -> None:
+    taken: set[tuple[int, int]] = set()
+    choices = []
+    for partition, first, length in runs:
+        places = {(partition, offset) for offset in range(first, first + length + 1)}
+        if not places & taken:
+            taken |= places
+            choices.append((partition, first, first + length))
+    chosen = Chosen(choices)
+    for partition in range(4):
+        for offset in range(60):
+            assert chosen.holds(partition, offset) == ((partition, offset) in taken)

@@ -143,16 +143,20 @@ def test_second_message_with_one_thing_wrong_is_refused(final: bytes) -> None:
     assert outcome.told == REFUSAL
 
 
-def test_nonce_that_an_old_librdkafka_repeats_is_taken() -> None:
+@pytest.mark.parametrize(("front", "is_taken"), [("abc", True), ("", False), ("abcabc", False), ("abd", False)])
+def test_nonce_that_an_old_librdkafka_repeats_is_taken_and_nothing_else(front: str, is_taken: bool) -> None:
     exchange = rfc_exchange()
     first = scram_messages.write_client_first("user", "abc")
     challenge = exchange.step(f"{first.gs2_header}{first.bare}".encode(), now_ms=0)
     assert isinstance(challenge, Challenge)
-    without_proof = scram_messages.write_client_final(first, f"abcabc{RFC_SERVER_NONCE}")
+    without_proof = scram_messages.write_client_final(
+        first, f"{front}abc{RFC_SERVER_NONCE}" if front else RFC_SERVER_NONCE
+    )
     message = scram_messages.auth_message(first, challenge.token.decode(), without_proof)
     salted = salt_password(Mechanism.SCRAM_SHA_256, "pencil", salt=RFC_SALT, iterations=4096)
     proof = scram_messages.make_proof(Mechanism.SCRAM_SHA_256, salted, message)
-    assert isinstance(exchange.step(scram_messages.with_proof(without_proof, proof), now_ms=0), Accepted)
+    outcome = exchange.step(scram_messages.with_proof(without_proof, proof), now_ms=0)
+    assert isinstance(outcome, Accepted if is_taken else Refused)
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=2))

@@ -177,7 +177,7 @@ async def test_the_list_is_in_the_order_of_due_times_over_all_partitions_and_pag
             break
         cursor = {"cursor": page["cursor"]}
     assert found == [str(delay) for delay in sorted(delays)]
-    counts = (await http.get("/v1/schedules/counts")).json()
+    counts = (await http.get("/v1/schedule-counts")).json()
     assert counts == {"pending_count": 20, "topics": [{"topic": "orders", "pending_count": 20}]}
 
 
