@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-sync bench-rebalance chaos conformance conformance-clients \
+.PHONY: help setup demo test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance chaos conformance conformance-clients \
 	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
@@ -73,7 +73,7 @@ conformance-list: $(READY)  ## write docs/conformance/librdkafka.md from the lis
 	PYTHONPATH=tests $(BIN)/python -m conformance.librdkafka --write-list
 
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
-	PENSTOCK_KILL_CYCLES=200 PENSTOCK_QUEUE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
+	PENSTOCK_KILL_CYCLES=200 PENSTOCK_QUEUE_KILL_CYCLES=100 PENSTOCK_SCHEDULE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
 
 bench: $(READY)  ## Penstock's share of what a broker that does nothing achieves
 	$(BIN)/python -m bench.run
@@ -89,6 +89,12 @@ bench-offsets: $(READY)  ## a start after kill -9 with a million positions of gr
 
 bench-queue-start: $(READY)  ## a start after kill -9 with a thousand queues and ten million records in their journals
 	$(BIN)/python -m bench.queue_start
+
+bench-schedule: $(READY)  ## ten million delayed messages: memory, start, and how late they are at 10,000 a second
+	$(BIN)/python -m bench.schedule
+
+bench-trace: $(READY)  ## the journey of one of a hundred million messages, with ten million records about them
+	$(PYTHON) -m bench.trace_journeys
 
 bench-sync: $(READY)  ## fdatasync of each file against one syncfs, alone and beside a noisy neighbour
 	$(BIN)/python -m bench.sync_ways

@@ -121,9 +121,9 @@ class Builder:
         return begin_ms + offset * 19 * 3_600_000 // self._plan.messages
 
     async def _write_messages(self, partition: PartitionShell, begin_ms: int) -> None:
-        for first in range(0, self._plan.messages, DATA_BATCH):
-            at_ms = self._at_ms(begin_ms, first)
-            _append(partition, build_batch([Record(b"%09d" % 7, timestamp_ms=at_ms)] * DATA_BATCH))
+        batch = build_batch([Record(b"%09d" % 7, timestamp_ms=begin_ms)] * DATA_BATCH)
+        for _first in range(0, self._plan.messages, DATA_BATCH):
+            _append(partition, bytearray(batch))
             await asyncio.sleep(0)
 
     async def _write_journal(self, companion: PartitionShell, begin_ms: int) -> None:

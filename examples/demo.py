@@ -1,8 +1,8 @@
 """`make demo`: a node in a temporary directory, and stock clients that know nothing about it.
 
 As a log: creates a topic, produces a million messages, consumes them back and compares, then sends single messages one
-after the other to see how long an acknowledged, synced write takes. Every way: see `demo_every_way`. Ends by itself;
-nothing is left behind.
+after the other to see how long an acknowledged, synced write takes. Every way: see `demo_every_way`. As a table, in
+Spark: see `demo_pipeline`; with `--core` it is left out. Ends by itself; nothing but the report is left behind.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def show(produce_seconds: float, consume_seconds: float, waits_ms: list[float]) 
     console.print(table)
 
 
-def main() -> None:
+def main(*, has_pipeline: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory, running_node(directory) as doors:
         bootstrap = doors.kafka
         create_topic(bootstrap)
@@ -138,8 +138,13 @@ def main() -> None:
         console.print(f"[bold]latency[/bold]  {LATENCY_MESSAGES:,} messages, one at a time")
         show(produce_seconds, consume_seconds, latencies_ms(bootstrap))
         show_every_way(doors.kafka, doors.http, console)
+        if has_pipeline:
+            # Spark is not loaded where it is not wanted.
+            from demo_pipeline import show_pipeline
+
+            show_pipeline(doors.kafka, doors.http, directory, console)
     console.print("the node has ended and its directory is gone; `make serve` runs one that stays")
 
 
 if __name__ == "__main__":
-    main()
+    main(has_pipeline="--core" not in sys.argv)

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from rich.console import Console
 from rich.table import Table
 
-TOPIC: Final = "orders"
+TOPIC: Final = "parcels"
 ORDERS: Final = 500
 # Every hundredth order cannot be delivered: the queues find out, and their dead letters say why.
 BAD_EVERY: Final = 100
@@ -27,7 +27,7 @@ Reader = Callable[[dict[str, int]], None]
 
 
 def show_every_way(kafka: str, http: str, console: Console) -> None:
-    console.print(f"[bold]every way[/bold]  {ORDERS} orders in one topic, read by four kinds of clients at once")
+    console.print(f"[bold]every way[/bold]  {ORDERS} parcels in one topic, read by four kinds of clients at once")
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_topics([NewTopic(TOPIC, 2)])[TOPIC].result(SECONDS_MAX)
     # By default a share group begins at the end, with Kafka as with us.

@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.base.log_events import LogFormat, LogLevel
 from penstock.broker.broker_config import BrokerConfig
+from penstock.broker.otel_config import OtelConfig
 from penstock.domain.acl import AccessSettings
 from penstock.domain.group_values import GroupConfig
 from penstock.domain.share_group import ShareGroupConfig
@@ -61,6 +62,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transactions: TransactionSettings = TransactionSettings()
     storage: StorageConfig = StorageConfig()
     log: LogEventsConfig = LogEventsConfig()
+    otel: OtelConfig = OtelConfig()
 
 
 Settings = dict[str, dict[str, Any]]

@@ -33,6 +33,7 @@ from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.node_schedules import NodeSchedules
+from penstock.broker.otel_parts import OtelMissingError, with_spans
 from penstock.broker.parts import Parts
 from penstock.broker.publisher import Publisher
 from penstock.broker.queue_delivery import QueueDelivery
@@ -113,6 +114,7 @@ class Node:
         cluster_id = await ensure_cluster_id(metadata, keys, lambda: uuid.uuid4().bytes)
         self._address = msgspec.structs.replace(self._address, cluster_id=cluster_id)
         parts = await self._open_parts(store, metadata, keys)
+        parts = self._with_spans(parts)
         await self._open_http_door(parts)
         await self._open_kafka_door(parts)
         await self._register(NodeRegistry(metadata, keys))
@@ -121,6 +123,7 @@ class Node:
         catalog = TopicCatalog(metadata, keys, clock=self._clock, new_topic_id=lambda: uuid.uuid4().bytes)
         broker = self._make_broker(catalog, store)
         groups = GroupCoordinator(broker, catalog, self._config.groups, clock=self._clock, tasks=self._tasks)
+        broker.follow_archives(groups.committed_offset)
         producer_ids = ProducerIds(metadata, keys)
         readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
         self._undo.callback(readers.shutdown, wait=False)
@@ -204,6 +207,16 @@ class Node:
         schedules = NodeSchedules(broker, catalog, producer_ids, readers=readers, clock=self._clock, tasks=self._tasks)
         self._registry.register(ScheduleCollector(schedules))
         return schedules
+
+    def _with_spans(self, parts: Parts) -> Parts:
+        if not self._config.otel.enabled:
+            return parts
+        try:
+            parts, shut_down = with_spans(parts, self._config.otel, node_id=self._config.node.id)
+        except OtelMissingError as error:
+            raise ConfigError(f"configuration: {error}") from error
+        self._undo.push_async_callback(asyncio.to_thread, shut_down)
+        return parts
 
     def _open_trace(
         self,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import boto3
+import httpx
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -84,8 +86,7 @@ def now_ms() -> int:
 def test_a_delayed_message_comes_when_it_is_due_under_the_id_that_its_sender_got(sqs: Any) -> None:
     url = new_queue(sqs)
     before_ms = now_ms()
-    attributes = {"city": {"DataType": "String", "StringValue": "Köln"}}
-    sent = sqs.send_message(QueueUrl=url, MessageBody="later", DelaySeconds=1, MessageAttributes=attributes)
+    sent = sqs.send_message(QueueUrl=url, MessageBody="later", DelaySeconds=1)
     after_ms = now_ms()
     assert receive(sqs, url) == []
     assert delayed_count(sqs, url) == "1"
@@ -94,7 +95,30 @@ def test_a_delayed_message_comes_when_it_is_due_under_the_id_that_its_sender_got
     assert (message["Body"], message["MessageId"]) == ("later", sent["MessageId"])
     assert before_ms <= int(message["Attributes"]["SentTimestamp"]) <= after_ms
     assert delayed_count(sqs, url) == "0"
-    assert message.get("MessageAttributes") is None
+
+
+def test_attributes_are_after_the_delay_what_they_were_before(sqs: Any) -> None:
+    url = new_queue(sqs)
+    attributes = {
+        "city": {"DataType": "String", "StringValue": "Köln"},
+        "count": {"DataType": "Number.int", "StringValue": "7"},
+        "raw": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
+    }
+    sent = sqs.send_message(QueueUrl=url, MessageBody="x", DelaySeconds=1, MessageAttributes=attributes)
+    found = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10, MessageAttributeNames=["All"])["Messages"]
+    assert found[0]["MessageAttributes"] == attributes
+    assert found[0]["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
+
+
+def test_the_query_protocol_delays_too(node: NodeProcess, sqs: Any) -> None:
+    url = new_queue(sqs)
+    form = {"Action": "SendMessage", "MessageBody": "x", "DelaySeconds": "600"}
+    reply = httpx.post(f"http://{node.http}/000000000000/{url.rpartition('/')[2]}", data=form)
+    assert reply.status_code == 200, reply.text
+    assert delayed_count(sqs, url) == "1"
+    form["DelaySeconds"] = "901"
+    reply = httpx.post(f"http://{node.http}/000000000000/{url.rpartition('/')[2]}", data=form)
+    assert (reply.status_code, "InvalidParameterValue" in reply.text) == (400, True)
 
 
 def test_a_batch_has_delays_of_its_own(sqs: Any) -> None:
@@ -185,6 +209,17 @@ def test_a_fifo_queue_delays_all_in_order_and_counts_each_once(sqs: Any) -> None
     assert [message["Body"] for message in receive(sqs, url, 10)] == ["6"]
 
 
+def test_the_same_message_sent_by_many_at_once_is_delayed_once(node: NodeProcess, sqs: Any) -> None:
+    url = new_fifo_queue(sqs, DelaySeconds="1")
+    clients = [client_for(node) for _ in range(6)]
+    with ThreadPoolExecutor(len(clients)) as pool:
+        sent = list(
+            pool.map(lambda each: each.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g"), clients)
+        )
+    assert len({reply["MessageId"] for reply in sent}) == 1
+    assert delayed_count(sqs, url) == "1"
+
+
 def test_nothing_overtakes_in_a_fifo_queue_whose_delay_becomes_shorter(sqs: Any) -> None:
     url = new_fifo_queue(sqs, DelaySeconds="2")
     sqs.send_message(QueueUrl=url, MessageBody="slow", MessageGroupId="g")
@@ -199,10 +234,10 @@ def test_nothing_overtakes_in_a_fifo_queue_whose_delay_becomes_shorter(sqs: Any)
 def test_delays_and_deduplication_survive_kill_nine(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "node", has_http=True) as node:
         sqs = client_for(node)
-        url = new_fifo_queue(sqs, DelaySeconds="3")
+        url = new_fifo_queue(sqs, DelaySeconds="2")
         sent = sqs.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g")
         plain = new_queue(sqs)
-        later = sqs.send_message(QueueUrl=plain, MessageBody="b", DelaySeconds=3)
+        later = sqs.send_message(QueueUrl=plain, MessageBody="b", DelaySeconds=2)
         node.kill()
         node.start()
         sqs = client_for(node)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from support.node_process import NodeProcess
@@ -41,6 +42,12 @@ app.conf.update(
 def write(name, text):
     with open(os.path.join(os.environ["RESULTS"], name), "a") as file:
         file.write(text + "\\n")
+
+
+@app.task
+def note_time(name):
+    with open(os.path.join(os.environ["RESULTS"], name), "a") as file:
+        file.write(str(time.time()) + "\\n")
 
 
 @app.task(bind=True, max_retries=3, default_retry_delay=0)
@@ -115,7 +122,7 @@ def wait_for(path: Path, lines: int, directory: Path) -> list[str]:
     )
 
 
-def test_workers_run_tasks_retry_those_that_fail_and_those_whose_worker_died(
+def test_workers_run_tasks_in_time_retry_those_that_fail_and_those_whose_worker_died(
     place: tuple[Path, dict[str, str]],
 ) -> None:
     directory, environment = place
@@ -123,6 +130,14 @@ def test_workers_run_tasks_retry_those_that_fail_and_those_whose_worker_died(
     send(place, "for n in range(20): tasks.write.delay('numbers', str(n))\ntasks.fail_once.delay('failed')")
     assert sorted(wait_for(results / "numbers", 20, directory), key=int) == [str(number) for number in range(20)]
     assert wait_for(results / "failed", 1, directory) == ["done"]
+    # Celery waits for a countdown itself; what says DelaySeconds waits here.
+    began = time.time()
+    send(place, "tasks.note_time.apply_async(args=['counted'], countdown=1)")
+    send(place, "tasks.note_time.apply_async(args=['delayed'], DelaySeconds=3)")
+    stats = httpx.get(f"http://{environment['SQS_ADDRESS']}/v1/queues/celery-tasks/sqs/stats").json()
+    assert stats["delayed_count"] == 1
+    assert float(wait_for(results / "counted", 1, directory)[0]) >= began + 1
+    assert float(wait_for(results / "delayed", 1, directory)[0]) >= began + 3
     # Its process is killed in the middle: the lease runs out, and another one gets it.
     send(place, "tasks.die_once.delay('killed')")
     assert wait_for(results / "killed", 1, directory) == ["done"]

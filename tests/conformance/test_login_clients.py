@@ -27,15 +27,24 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from conformance.differential.reference_broker import find_jars, find_java
 from support.kcat_program import Kcat
 from support.node_process import NodeProcess
 
 ADMIN: Final = ("admin", "opens everything")
 BOB: Final = ("bob, the =builder", "cän we fix it")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+# One in every run, the others in `make conformance`: they cost seconds each, and share their code.
+MOST_SLOW: Final = (
+    "SCRAM-SHA-256",
+    pytest.param("SCRAM-SHA-512", marks=pytest.mark.slow),
+    pytest.param("PLAIN", marks=pytest.mark.slow),
+)
 WAIT_SECONDS_MAX: Final = 20.0
 # Each client logs in several times while a test runs.
 EXPIRY_MS: Final = 2_000
+JAVA_PROGRAM: Final = Path(__file__).with_name("JavaLogin.java")
+JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
 KAFKAJS: Final = Path(__file__).parents[2] / "build" / "kafkajs" / "node_modules"
 
 
@@ -46,6 +55,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         "PENSTOCK_KAFKA__USERS": json.dumps(dict([ADMIN])),
         "PENSTOCK_KAFKA__REAUTHENTICATION_MS_MAX": str(EXPIRY_MS),
         "PENSTOCK_ACCESS__SUPER_USERS": f"User:{ADMIN[0]}",
+        "PENSTOCK_GROUPS__INITIAL_REBALANCE_DELAY_MS": "0",
     }
     with NodeProcess(tmp_path_factory.mktemp("login"), environment=wishes) as running:
         admin = AdminClient(login(running))
@@ -129,7 +139,7 @@ def test_librdkafka_is_told_that_a_password_is_wrong(node: NodeProcess, mechanis
     assert "the user or the password is wrong" in errors[0].str()
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", MOST_SLOW)
 def test_messages_flow_through_logins_that_expire(node: NodeProcess, mechanism: str) -> None:
     logins = f'penstock_kafka_logins_total{{mechanism="{mechanism}",outcome="accepted"}}'
     before = metric(node, logins)
@@ -174,7 +184,7 @@ def test_who_does_not_log_in_gets_nothing(node: NodeProcess) -> None:
 # Others
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", MOST_SLOW)
 def test_kafka_python_logs_in(node: NodeProcess, mechanism: str) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
@@ -193,7 +203,7 @@ def test_kafka_python_logs_in(node: NodeProcess, mechanism: str) -> None:
     consumer.close()
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", MOST_SLOW)
 def test_aiokafka_logs_in(node: NodeProcess, mechanism: str) -> None:
     from aiokafka import AIOKafkaProducer
 
@@ -240,7 +250,7 @@ const producer = kafka.producer();
 """
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", MOST_SLOW)
 def test_kafkajs_logs_in_and_again_when_it_expires(node: NodeProcess, mechanism: str) -> None:
     program = shutil.which("node")
     if program is None or not (KAFKAJS / "kafkajs").is_dir():
@@ -263,10 +273,25 @@ def test_kcat_logs_in(node: NodeProcess, kcat: Kcat, mechanism: str) -> None:
     assert b"topic" in kcat.run("-b", node.kafka, "-L", *settings)
 
 
+@pytest.mark.slow
+def test_kafkas_own_client_logs_in_and_again_when_it_expires(node: NodeProcess) -> None:
+    jars = find_jars()
+    if isinstance(jars, str):
+        pytest.skip(jars)
+    begin = [find_java() or "java", *JAVA_OPTIONS, "-cp", f"{jars}/*", str(JAVA_PROGRAM), node.kafka]
+
+    def run(password: str, milliseconds: int) -> list[str]:
+        words = [*begin, ADMIN[0], password, str(milliseconds), *MECHANISMS]
+        return subprocess.run(words, capture_output=True, text=True, timeout=120).stdout.splitlines()
+
+    assert run(ADMIN[1], 2 * EXPIRY_MS) == [f"{mechanism} sent" for mechanism in MECHANISMS]
+    assert run("wrong", 0) == [f"{mechanism} SaslAuthenticationException" for mechanism in MECHANISMS]
+
+
 # Ours
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", MOST_SLOW)
 def test_command_line_logs_in_and_manages_users(node: NodeProcess, tmp_path: Path, mechanism: str) -> None:
     def run(*words: str, who: tuple[str, str], stdin: str = "") -> subprocess.CompletedProcess[str]:
         password = tmp_path / "password"

@@ -29,6 +29,8 @@ FULL: Final = """
 "path.group" = "workers"
 "path.name" = "nightly"
 "path.message_id" = "{delayed}"
+"path.partition" = 0
+"path.offset" = 0
 """
 ANYTHING: Final = ""
 # As it expects by itself, and 422: what is right by the document may still be wrong for a topic, such as a message

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from support.declared_scene import PipelineScene, send
 from support.node_process import NodeProcess
 from support.spark_topics import create, group_offsets, read_all, read_settled
 
-Named = Callable[[str], str]
-
+TEN = "2026-11-15T10:00:00Z"
 ORDERS = "order_id STRING NOT NULL, customer STRING, amount DOUBLE, at TIMESTAMP"
 
 

@@ -23,7 +23,7 @@ SWITCH = "spark.sql.python.filterPushdown.enabled"
 def topic(spark_node: NodeProcess) -> str:
     """A thousand rows to a second, and one that is older than its neighbours."""
     name = "filtered"
-    create(spark_node.kafka, name, PARTITIONS)
+    create(spark_node.kafka, name, PARTITIONS, retention_ms="-1")
     producer = Producer({"bootstrap.servers": spark_node.kafka, "batch.num.messages": 100})
     for number in range(ROWS):
         producer.produce(name, PAD, b"k", number % PARTITIONS, timestamp=TIME_MS + (5 if number == 3_998 else number))

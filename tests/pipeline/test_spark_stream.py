@@ -131,7 +131,7 @@ def test_a_topic_that_is_gone_is_told(node: NodeProcess, readers: list[StreamRea
 
 
 def test_the_beginning_may_be_a_moment(node: NodeProcess, readers: list[StreamReader]) -> None:
-    create(node.kafka, "moments", 2)
+    create(node.kafka, "moments", 2, retention_ms="-1")
     for timestamp in (1_000, 2_000, 3_000):
         fill_one(node.kafka, "moments", 1, timestamp=timestamp)
     fill_one(node.kafka, "moments", 1, partition=1, timestamp=1_500)

@@ -86,11 +86,11 @@ class PipelineScene:
         return [problem.sentence("") for problem in loaded.problems.in_order()]
 
 
-def send(kafka: str, topic: str, values: Sequence[Any], *, key: str | None = None, partition: int = -1) -> None:
+def send(kafka: str, topic: str, values: Sequence[Any], *, key: str | None = None) -> None:
     """Bytes and texts as they are, anything else as JSON; `key` names the field that is the key."""
     producer = Producer({"bootstrap.servers": kafka})
     for value in values:
         content = value if isinstance(value, bytes | str | None) else json.dumps(value)
         name = None if key is None else str(value[key])
-        producer.produce(topic, content, name, **({"partition": partition} if partition >= 0 else {}))
+        producer.produce(topic, content, name)
     assert producer.flush(30) == 0

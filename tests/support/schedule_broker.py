@@ -96,8 +96,8 @@ class ScheduleBroker(QueueBroker):
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not is_so():
-                await asyncio.sleep(0.001)  # noqa: ASYNC110  what it waits for has no event
+            while not is_so():  # noqa: ASYNC110  what it waits for has no event
+                await asyncio.sleep(0.001)
 
     async def settled(self, partition: int = 0) -> None:
         """When everything that is due is released."""

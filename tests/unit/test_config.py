@@ -58,3 +58,25 @@ def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> No
 def test_what_is_not_an_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         split_address(address, "kafka")
+
+
+def test_environment_writes_lists_with_commas_and_tables_as_json() -> None:
+    environment = {
+        "PENSTOCK_KAFKA__SASL_MECHANISMS": "PLAIN, SCRAM-SHA-256",
+        "PENSTOCK_KAFKA__USERS": '{"admin": "a, b=c"}',
+        "PENSTOCK_ACCESS__SUPER_USERS": "User:admin",
+        "PENSTOCK_ACCESS__ALLOW_WITHOUT_RULE": "false",
+    }
+    config = load_config(None, environment, {})
+    assert config.kafka.sasl_mechanisms == ("PLAIN", "SCRAM-SHA-256")
+    assert config.kafka.users == {"admin": "a, b=c"}
+    assert (config.access.super_users, config.access.allow_without_rule) == (("User:admin",), False)
+
+
+@pytest.mark.parametrize("text", ["admin=secret", '["secret"]', '{"admin": 1234567}'])
+def test_table_that_cannot_be_read_is_refused_without_showing_it(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, {"PENSTOCK_KAFKA__USERS": text}, {})
+    assert "PENSTOCK_KAFKA__USERS" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "1234567" not in str(caught.value)

@@ -25,7 +25,7 @@ from penstock.broker.companion import CompanionKind, companion_id, open_companio
 from penstock.broker.partition_config import log_config
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.served_topic import ServedTopic
-from penstock.broker.upkeep import Upkeep
+from penstock.broker.upkeep import CommittedOffset, Upkeep
 from penstock.broker.waiting import WaitingRoom
 from penstock.cluster.topic_catalog import CreateResult, TopicCatalog
 from penstock.cluster.topic_image import (
@@ -90,6 +90,10 @@ class Broker:
         self.stopping = WaitingRoom()
 
     # Life
+
+    def follow_archives(self, committed_offset: CommittedOffset) -> None:
+        """How retention learns what is archived: from the positions of groups, which come later than the broker."""
+        self._upkeep.committed_offset = committed_offset
 
     async def start(self) -> None:
         self._catalog.on_change(self._on_change)

@@ -22,7 +22,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cleaner_check_ms: int = 15_000
     free_space_check_ms: int = 1_000
     # For how long it can be told of every message what happened to it: compaction of `__consumer_offsets` leaves
-    # younger records alone.
+    # younger records alone, and journals of queues are kept for so long, but none of them longer than so much.
     trace_horizon_ms: int = 24 * 3_600_000
+    trace_bytes_max: int = 1024 * 1024 * 1024
     # How often a partition that a failed sync took offline is read again.
     recovery_retry_ms: int = 5_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ class BrokerCollector(Collector):
             "Offsets that readers of committed records must wait for: a transaction is open below them.",
             labels=["topic"],
         )
+        held = GaugeMetricFamily(
+            "penstock_retention_held_bytes",
+            "Bytes that retention would have removed, if the topic's archive had them.",
+            labels=["topic"],
+        )
+        ignored = CounterMetricFamily(
+            "penstock_delivery_headers_ignored",
+            "Batches with delivery headers for a topic with penstock.delivery.headers=false; not all are looked at.",
+            labels=["topic"],
+        )
         offline = 0
         damaged = 0
         for topic in self._broker.topics():
@@ -41,12 +51,19 @@ class BrokerCollector(Collector):
             written.add_metric([topic.name], sum(shell.log.log_end for shell in topic.partitions))
             held_back = sum(shell.readable_end - shell.last_stable_offset for shell in topic.partitions)
             unstable.add_metric([topic.name], held_back)
+            if topic.config.retention_after_archive:
+                held.add_metric([topic.name], sum(shell.log.held_bytes for shell in topic.partitions))
+            ignored_count = sum(search.ignored_count for shell in topic.partitions if (search := shell.delivery_search))
+            if ignored_count:
+                ignored.add_metric([topic.name], ignored_count)
             offline += sum(shell.is_offline for shell in topic.partitions)
             damaged += sum(shell.log.damage is not None for shell in topic.partitions)
         yield size
         yield count
         yield written
         yield unstable
+        yield ignored
+        yield held
         yield _gauge("penstock_offline_partitions", "Partitions that a failed disk took offline.", offline)
         yield _gauge("penstock_damaged_partitions", "Partitions that refuse to serve past damage.", damaged)
 

@@ -72,8 +72,6 @@ class DelayedBatches:
         self._under_way: dict[_Key, int] = {}
         self._idle: dict[_Key, asyncio.Event] = {}
         self._ending: dict[_Key, int] = {}
-        # Records that were put into a schedule, or found there.
-        self.delayed_count = 0
 
     async def append(
         self, shell: PartitionShell, records: memoryview, *, guard: int = NO_GUARD
@@ -135,7 +133,6 @@ class DelayedBatches:
         )
         if isinstance(outcome, NotScheduled):
             return AppendRefused(outcome.refusal, outcome.reason)
-        self.delayed_count += len(delayed)
         numbers = [candidate.number for candidate in delayed]
         is_small = len(found.opened.payload) <= LOOP_BYTES_MAX
         holed = await _aside(leave_out, is_small, found.opened, numbers)

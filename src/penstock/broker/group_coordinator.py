@@ -272,6 +272,10 @@ class GroupCoordinator:
             return []
         return [found for shell in self._shells for found in await shell.positions_in(topic, partition)]
 
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        """At once, for retention: None also while groups are not available."""
+        return self._shell_of(group_id).committed_offset(group_id, topic, partition) if self._shells else None
+
     def has_any(self) -> bool:
         """False: no group was ever asked for. Looking must not create the internal topic."""
         return self._broker.topic(CONSUMER_OFFSETS) is not None
@@ -312,7 +316,15 @@ class GroupCoordinator:
 
     async def _expire(self) -> None:
         for shell in self._shells:
-            await shell.sweep(ExpireOffsets())
+            await shell.sweep(ExpireOffsets(), self._archive_sweeps())
+
+    def _archive_sweeps(self) -> dict[str, ExpireOffsets]:
+        """For the groups by which topics know how far they are archived."""
+        kept: dict[str, set[str]] = {}
+        for topic in self._broker.topics():
+            if topic.config.retention_after_archive:
+                kept.setdefault(topic.config.retention_archive_group, set()).add(topic.name)
+        return {group_id: ExpireOffsets(frozenset(names)) for group_id, names in kept.items()}
 
     def _on_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved):

@@ -14,7 +14,7 @@ that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
@@ -210,6 +210,12 @@ class GroupShell:
     def group_ids(self) -> list[str]:
         return list(self._table)
 
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        """None also while it is not known: the shell is being loaded."""
+        group = self._table.get(group_id) if self.is_loaded else None
+        stored = None if group is None else group.offsets.get(topic, partition)
+        return None if stored is None else stored.offset
+
     async def positions_in(self, topic: str, partition: int) -> list[tuple[str, OffsetStored, GroupDescription]]:
         """Groups with a position in a partition, and how they are; others get their turn meanwhile."""
         found: list[tuple[str, OffsetStored, GroupDescription]] = []
@@ -236,11 +242,14 @@ class GroupShell:
         for group_id in self.group_ids():
             self._submit_alone(group_id, command)
 
-    async def sweep(self, command: GroupCommand) -> None:
-        """The same in no hurry: others get their turn while thousands of groups are looked at."""
+    async def sweep(self, command: GroupCommand, exceptions: Mapping[str, GroupCommand] | None = None) -> None:
+        """The same in no hurry: others get their turn while thousands of groups are looked at. Some get another
+        command.
+        """
+        others = exceptions or {}
         began_ms = self._clock.monotonic_ms()
         for group_id in self.group_ids():
-            self._submit_alone(group_id, command)
+            self._submit_alone(group_id, others.get(group_id, command))
             if self._clock.monotonic_ms() - began_ms >= SWEEP_MS_MAX:
                 await asyncio.sleep(0)
                 began_ms = self._clock.monotonic_ms()

@@ -23,6 +23,7 @@ from penstock.broker.partition_read import ReadProblem
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_ages import QueueAges
 from penstock.broker.queue_batch import BatchCache
+from penstock.broker.queue_journal_file import Kept
 from penstock.broker.queue_lanes import LaneIndex, LaneScans
 from penstock.broker.queue_mover import QueueMover
 from penstock.broker.queue_reader import QueueReader
@@ -236,6 +237,7 @@ class NodeQueues:
                 config_of=lambda group: self._config_of(QueueName(partition.topic, group)),
                 mover=self._mover.wake,
                 chance=self._chance,
+                kept=Kept(self.broker.config.trace_horizon_ms, self.broker.config.trace_bytes_max),
             )
             lanes.on_progress = shell.wake_all
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -33,6 +34,7 @@ from penstock.broker.schedule_values import (
     NotScheduled,
     PendingMessage,
     PendingPage,
+    Scheduled,
 )
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.topic_catalog import TopicCatalog
@@ -53,6 +55,10 @@ CLOCK_CHECK_MS: Final = 1_000
 # Further than this the wall clock and the monotonic one go apart only if somebody puts one of them.
 CLOCK_STEP_MS: Final = 100
 LOADING_AT_ONCE: Final = 4
+# Messages of one request that are written before others may use the loop: some milliseconds.
+SCHEDULED_AT_ONCE: Final = 500
+# Not because of the disk: others may be taken.
+_OF_ONE_MESSAGE: Final = frozenset({Refusal.TOO_LARGE, Refusal.INVALID})
 
 _NOT_PENDING: Final = Refused(ScheduleProblem.NOT_PENDING)
 _NO_SUCH_CRON: Final = Refused(ScheduleProblem.NO_SUCH_CRON)
@@ -202,21 +208,35 @@ class NodeSchedules:
         self, topic: ServedTopic, messages: Sequence[DelayedMessage], partitions: Sequence[int]
     ) -> list[Delayed | NotScheduled]:
         """Messages of a door, each with the partition that it goes to; one outcome for each, durable."""
-        outcomes = await asyncio.gather(
+        places: dict[int, list[int]] = {}
+        for place, index in enumerate(partitions):
+            places.setdefault(index, []).append(place)
+        found = await asyncio.gather(
             *(
-                self._schedule(topic.partitions[index], message)
-                for index, message in zip(partitions, messages, strict=True)
+                self._schedule(topic.partitions[index], [messages[place] for place in own])
+                for index, own in places.items()
             )
         )
-        return list(outcomes)
+        by_place = dict(zip(chain.from_iterable(places.values()), chain.from_iterable(found), strict=True))
+        return [by_place[place] for place in range(len(messages))]
 
-    async def _schedule(self, partition: PartitionShell, message: DelayedMessage) -> Delayed | NotScheduled:
-        # One by one: one that its topic does not take must not keep the others out. They share the write all the same.
+    async def _schedule(
+        self, partition: PartitionShell, messages: Sequence[DelayedMessage]
+    ) -> list[Delayed | NotScheduled]:
         shell = await self.shell_of(partition)
-        if isinstance(shell, NotScheduled):
-            return shell
-        outcome = await shell.schedule([message])
-        return outcome if isinstance(outcome, NotScheduled) else Delayed(outcome.message_ids[0], partition.index)
+        outcomes: list[Delayed | NotScheduled] = []
+        for first in range(0, len(messages), SCHEDULED_AT_ONCE):
+            some = messages[first : first + SCHEDULED_AT_ONCE]
+            outcome = shell if isinstance(shell, NotScheduled) else await shell.schedule(some)
+            if isinstance(outcome, Scheduled):
+                outcomes += [Delayed(name, partition.index) for name in outcome.message_ids]
+            elif len(some) > 1 and outcome.refusal in _OF_ONE_MESSAGE:
+                # One that its topic does not take must not keep the others out.
+                single = await asyncio.gather(*(self._schedule(partition, [one]) for one in some))
+                outcomes += chain.from_iterable(single)
+            else:
+                outcomes += [outcome] * len(some)
+        return outcomes
 
     async def end_transaction(
         self, partition: PartitionShell, *, producer_id: int, producer_epoch: int, is_commit: bool
@@ -293,12 +313,14 @@ class NodeSchedules:
             if shell is not None
         )
 
-    async def purge_marker(self, topic: ServedTopic) -> tuple[int, ...]:
+    async def purge_marker(self, topic: ServedTopic) -> tuple[int, ...] | NotScheduled:
         """By partition: a queue that is purged now does not see released messages whose origins are below."""
         marker: list[int] = []
         for partition in topic.partitions:
             shell = await self.existing_shell(partition)
-            marker.append(shell.journal.next_position if isinstance(shell, ScheduleShell) else 0)
+            if isinstance(shell, NotScheduled):
+                return shell
+            marker.append(0 if shell is None else shell.journal.next_position)
         return tuple(marker)
 
     # Named schedules

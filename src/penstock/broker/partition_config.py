@@ -16,6 +16,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
         durability=Durability(config.durability),
+        archive_group=config.retention_archive_group if config.retention_after_archive else None,
     )
     if config.is_compacted:
         return _compacted(common, config)

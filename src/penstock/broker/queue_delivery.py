@@ -11,14 +11,21 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.partition_read import ReadProblem
 from penstock.broker.queue_hidden import Delays, marks_after, visible
+from penstock.broker.queue_messages import (
+    Caller,
+    Message,
+    PeekedMessage,
+    QueueTotals,
+    ReceivedMessages,
+    Source,
+)
 from penstock.broker.queue_settling import NoSuchQueue, ReceiptSettlement, settle_by_receipts
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
-from penstock.broker.waiting import Waiter, WaitingRoom
+from penstock.broker.schedule_values import NotScheduled
+from penstock.broker.waiting import Waiter
 from penstock.codec.records import StoredRecord
 from penstock.domain.lanes import DEFAULT_LANE, PRIORITY_HEADER, lane_of
 from penstock.domain.queue import QueueStats
@@ -36,8 +43,7 @@ from penstock.domain.queue_commands import (
     Settlement,
 )
 from penstock.domain.queue_definition import QueueDefinition, QueueName
-from penstock.domain.queue_receipt import Receipt
-from penstock.domain.queue_values import HoldKind, Limit, Ordering
+from penstock.domain.queue_values import Limit, Ordering
 
 __all__ = [
     "Caller",
@@ -57,87 +63,6 @@ LOOKS_MAX: Final = 20
 LOOK_COUNT_MAX: Final = 10_000
 # Of one receive, about: ten thousand messages of a megabyte each would be more than a node has.
 RECEIVE_BYTES_MAX: Final = 64 * 1024 * 1024
-
-
-class Source(msgspec.Struct, frozen=True):
-    """What the messages of one delivery share."""
-
-    group: str
-    topic_id: bytes
-    partition: int
-    number: int
-    until_ms: int
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message, delivered."""
-
-    source: Source
-    record: StoredRecord
-    # With this one.
-    delivery_count: int
-    lane: int
-    # About: of a message that has failed before it is when it first did.
-    first_delivery_ms: int
-
-    @property
-    def receipt(self) -> Receipt:
-        source = self.source
-        return Receipt(source.group, source.topic_id, source.partition, self.record.offset, source.number)
-
-    @property
-    def until_ms(self) -> int:
-        return self.source.until_ms
-
-
-class Caller:
-    """Who asked for messages. Whoever is gone must not be given any: they would be with nobody until their lease
-    ends."""
-
-    __slots__ = ("is_gone", "room")
-
-    def __init__(self) -> None:
-        self.is_gone = False
-        self.room = WaitingRoom()
-
-    def leave(self) -> None:
-        self.is_gone = True
-        self.room.wake_all()
-
-
-class PeekedMessage(msgspec.Struct, frozen=True):
-    """One message that somebody has looked at."""
-
-    partition: int
-    record: StoredRecord
-    # None: never delivered.
-    state: HoldKind | None
-    delivery_count: int = 0
-    consumer: str = ""
-    until_ms: int = 0
-
-
-class ReceivedMessages(msgspec.Struct, frozen=True):
-    messages: tuple[Message, ...] = ()
-    # Why there are not more.
-    limit: Limit = Limit.NONE
-    # The log goes on behind what was looked at, and nothing of it was for anybody so far.
-    has_more: bool = False
-
-
-class QueueTotals(msgspec.Struct, frozen=True):
-    """A queue over all its partitions."""
-
-    partitions: tuple[tuple[int, QueueStats], ...]
-    # Not looked at yet. Holes of compaction and transactions count too: nobody has looked.
-    backlog_count: int
-    leased_count: int
-    waiting_count: int
-    blocked_count: int
-    dying_count: int
-    is_paused: bool
-    # Of the topic, for this queue, and not in it before they are due.
-    delayed_count: int = 0
 
 
 class QueueDelivery:
@@ -366,7 +291,7 @@ class QueueDelivery:
                     return QueueUnavailable(f"the partition's log is {batch.value}")
                 if batch is None:
                     break
-                records = batch.between(offset, batch.next_offset - 1)
+                records = list(batch.between(offset, batch.next_offset - 1))
                 for record in visible(records, definition, shell.partition.index):
                     if len(seen) >= count_max:
                         break
@@ -421,6 +346,8 @@ class QueueDelivery:
             return NoSuchQueue(name)
         if self._delays is not None:
             marks = await self._delays.purge_marker(topic)
+            if isinstance(marks, NotScheduled):
+                return QueueUnavailable(marks.reason)
             if any(marks):
                 await self._queues.hide(name, marks_after(definition.hidden_below, marks))
         for shell in await self._queues.shells(name):

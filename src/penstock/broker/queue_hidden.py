@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from penstock.broker.schedule_values import NotScheduled
 from penstock.broker.served_topic import ServedTopic
 from penstock.codec.records import StoredRecord
 from penstock.domain.queue_definition import QueueDefinition
@@ -23,7 +24,7 @@ class Delays(Protocol):
     def pending_count(self, topic: ServedTopic, since: Sequence[int] = ()) -> int:
         """`since`, by partition: only those from these places on."""
 
-    async def purge_marker(self, topic: ServedTopic) -> tuple[int, ...]:
+    async def purge_marker(self, topic: ServedTopic) -> tuple[int, ...] | NotScheduled:
         """By partition: the ends of the schedules' logs."""
 
 

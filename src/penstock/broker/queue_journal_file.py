@@ -9,14 +9,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+import msgspec
+
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.small_file import read_small_file, write_small_file
 
 FILE_NAME: Final = "queues.start"
 _MAGIC: Final = b"PSQSTRT1"
-# What is not needed to rebuild the queues tells what became of messages: for so long, and not more than so much.
-KEPT_MS: Final = 24 * 3_600_000
-KEPT_BYTES_MAX: Final = 1024 * 1024 * 1024
 _OFFSET: Final = struct.Struct("<q")
 
 
@@ -42,12 +41,20 @@ def write_start(log: PartitionLog, offset: int) -> bool:
     return True
 
 
-def removable_below(log: PartitionLog, *, start: int, now_ms: int) -> int:
+class Kept(msgspec.Struct, frozen=True):
+    """What is not needed to rebuild the queues tells what became of messages: for so long, and not more than so much.
+    The node's settings are `[broker] trace_horizon_ms` and `trace_bytes_max`."""
+
+    horizon_ms: int = 24 * 3_600_000
+    bytes_max: int = 1024 * 1024 * 1024
+
+
+def removable_below(log: PartitionLog, *, start: int, now_ms: int, kept: Kept) -> int:
     """Everything below is of no use any more: neither to a start, which reads from `start` on, nor to a trace."""
     below, left_bytes = log.log_start, log.size_bytes
     for segment in log.segments[:-1]:
         newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.begun_ms
-        is_kept = newest_ms >= now_ms - KEPT_MS and left_bytes <= KEPT_BYTES_MAX
+        is_kept = newest_ms >= now_ms - kept.horizon_ms and left_bytes <= kept.bytes_max
         if segment.next_offset > start or is_kept:
             break
         below = segment.next_offset

@@ -21,7 +21,7 @@ from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.journal import Journal, JournalLostError
 from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.queue_journal_file import read_start, removable_below, write_start
+from penstock.broker.queue_journal_file import Kept, read_start, removable_below, write_start
 from penstock.broker.queue_reader import QueueReader
 from penstock.broker.waiting import WaitingRoom
 from penstock.codec.columns import VECTORED_ROWS_MIN, read_columns
@@ -83,6 +83,7 @@ class QueueShell:
         config_of: Callable[[str], QueueConfig],
         mover: Callable[[QueueShell, str], None],
         chance: Callable[[], float],
+        kept: Kept | None = None,
     ) -> None:
         self.partition = partition
         self.reader = reader
@@ -91,6 +92,7 @@ class QueueShell:
         self._config_of = config_of
         self._mover = mover
         self._chance = chance
+        self._kept = kept or Kept()
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, Queue] = {}
         self._rooms: dict[str, WaitingRoom] = {}
@@ -315,7 +317,7 @@ class QueueShell:
         is_due = start - self._saved_start >= SAVED_BEHIND_MAX and await self.is_durable()
         if is_due and await asyncio.to_thread(write_start, self._companion.log, start):
             self._saved_start = start
-        below = removable_below(self._companion.log, start=self._saved_start, now_ms=self.now_ms())
+        below = removable_below(self._companion.log, start=self._saved_start, now_ms=self.now_ms(), kept=self._kept)
         if below > self._companion.log_start:
             await self._companion.delete_before(below)
 

@@ -37,7 +37,7 @@ class CommitHistory:
         for index in self._opened():
             search = CommitSearch(commit_key(place.topic, place.partition), place.offset)
             zones = await index.find(lambda entries, search=search: _news_in(entries, search))  # type: ignore[misc]
-            commits = await index.rows(zones, lambda row: _commit_of(row, place))
+            commits = await index.rows(zones, lambda row: _commit_of(row, place), holding=place.topic.encode())
             events += commit_events(place, topic_id, commits)
         # A group lives in one partition, so each group's events are in order; those of several are put in order here.
         events.sort(key=lambda event: event.at_ms or 0)

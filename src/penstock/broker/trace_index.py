@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -23,13 +23,14 @@ from penstock.base.log_events import get_logger
 from penstock.broker.partition_shell import PartitionShell
 from penstock.codec.columns import VECTORED_ROWS_MIN, read_columns
 from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
-from penstock.codec.records import StoredRecord, read_records
+from penstock.codec.record_walk import parse_some, record_starts
+from penstock.codec.records import StoredRecord, parse_records, read_payload, read_records
 from penstock.domain.trace_zones import Row, ZoneEntry
 from penstock.storage.lane_file import SegmentFacts, facts_of
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.segment import Segment
 from penstock.storage.storage_errors import Damage
-from penstock.storage.zone_file import ZoneEntries, read_zone_file, write_zone_file
+from penstock.storage.zone_file import ZoneEntries, ZonesRead, read_zone_file, write_zone_file
 
 _log = get_logger("trace")
 
@@ -39,8 +40,14 @@ ZONE_BYTES: Final = 32 * 1024
 SLICE_BYTES: Final = 512 * 1024
 # After so long it rests for so much of it: the node has other things to do.
 REST_SHARE: Final = 1.0
-# Of an active segment this much may be unknown until somebody asks: a tenth of a second of a thread.
-BEHIND_BYTES_MAX: Final = 4 * 1024 * 1024
+# Of an active segment this much may be unknown until somebody asks: some ten milliseconds of a thread.
+BEHIND_BYTES_MAX: Final = 512 * 1024
+# What is known of an active segment is written down after so much: that, and no more, a start has to read again. Where
+# much is known of few bytes it is done less often, or the side files would be written more than the log.
+SAVED_BYTES: Final = 1024 * 1024
+SAVED_SHARE: Final = 4
+# What is known of all active segments together may take so much memory before nothing is done in advance any more.
+GROWING_BYTES_MAX: Final = 64 * 1024 * 1024
 # Entries of sealed segments that are kept in memory, all logs together.
 MEMORY_BYTES_MAX: Final = 32 * 1024 * 1024
 
@@ -69,6 +76,8 @@ class TraceScans:
         self._memory_bytes_max = memory_bytes_max
         self._memory: OrderedDict[SegmentFacts, ZoneEntries] = OrderedDict()
         self._memory_bytes = 0
+        # Of active segments, all logs together.
+        self.growing_bytes = 0
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
@@ -91,16 +100,50 @@ class TraceScans:
 class _Growing:
     """What is known of a segment that is being looked through: from its beginning up to `upto`."""
 
-    __slots__ = ("entries", "last_batch_bytes", "maker", "segment", "upto", "zone_bytes")
+    __slots__ = (
+        "entries",
+        "is_whole",
+        "last_batch_bytes",
+        "maker",
+        "record_count",
+        "saved_bytes",
+        "segment",
+        "size_bytes",
+        "upto",
+        "zone_bytes",
+    )
 
     def __init__(self, segment: Segment, start: int, maker: ZoneMaker) -> None:
         self.segment = segment
         self.upto = start
+        # Only what begins with the segment can be written down.
+        self.is_whole = start == segment.base_offset
         self.maker = maker
         self.entries = ZoneEntries(segment.base_offset)
         # Of the zone that was begun last.
         self.zone_bytes = ZONE_BYTES
         self.last_batch_bytes = 0
+        self.record_count = 0
+        self.size_bytes = 0
+        self.saved_bytes = 0
+
+    def adopt(self, read: ZonesRead) -> None:
+        """Goes on from what a side file says."""
+        self.entries = read.entries
+        self.entries.is_sorted = False
+        self.upto = read.next_offset
+        self.is_whole = True
+        self.record_count, self.last_batch_bytes = read.record_count, read.last_batch_bytes
+        self.size_bytes = self.saved_bytes = read.size_bytes
+
+    @property
+    def is_save_due(self) -> bool:
+        unsaved_bytes = self.size_bytes - self.saved_bytes
+        return self.is_whole and unsaved_bytes >= max(SAVED_BYTES, SAVED_SHARE * self.entries.size_bytes)
+
+    def facts(self) -> SegmentFacts:
+        whole = facts_of(self.segment)
+        return SegmentFacts(whole.directory, whole.base_offset, self.upto, self.size_bytes, self.record_count)
 
 
 class TraceIndex:
@@ -139,23 +182,26 @@ class TraceIndex:
         return found
 
     async def _load(self, facts: SegmentFacts) -> ZoneEntries | None:
-        entries = await self._scans.in_thread(partial(_read, self.shell, facts))
-        if entries is None:
+        read = await self._scans.in_thread(partial(_read, self.shell, facts))
+        if read is None or read.next_offset != facts.next_offset:
             # Retention or compaction was here meanwhile; or the file is bad, and is made again the next time.
             self._known.pop(facts.base_offset, None)
-        else:
-            self._scans.remember(facts, entries)
-        return entries
+            return None
+        self._scans.remember(facts, read.entries)
+        return read.entries
 
-    async def rows(self, zones: Sequence[Zone], keep: Callable[[StoredRecord], Result | None]) -> list[Result]:
-        """What `keep` makes of the records of zones; it is called in a thread. Zones that are gone are left out."""
+    async def rows(
+        self, zones: Sequence[Zone], keep: Callable[[StoredRecord], Result | None], *, holding: bytes = b""
+    ) -> list[Result]:
+        """What `keep` makes of the records of zones; it is called in a thread. Zones that are gone are left out, and so
+        are records without the bytes `holding`, which is much quicker than to look at them."""
         kept: list[Result] = []
         for zone in zones:
             log = self.shell.log
             start = max(zone.start, log.log_start)
             plan = log.plan_read(start, bytes_max=_ZONE_BYTES_MAX, up_to=zone.end) if start < zone.end else None
             if isinstance(plan, ReadPlan):
-                kept += await self._scans.in_thread(partial(_keep, plan, keep))
+                kept += await self._scans.in_thread(partial(_keep, plan, keep, holding))
         return kept
 
     # Covering
@@ -166,7 +212,8 @@ class TraceIndex:
         upto = self._growing.upto if self._growing is not None else -1
         is_known = all(segment.base_offset in self._known for segment in log.segments[:-1])
         behind = 0 if not log.segments else log.segments[-1].size
-        if is_known and (behind <= BEHIND_BYTES_MAX or upto >= log.readable_end):
+        is_full = self._scans.growing_bytes > GROWING_BYTES_MAX
+        if is_known and (is_full or behind <= BEHIND_BYTES_MAX or upto >= log.readable_end):
             return
         async with self._lock:
             await self._cover(is_hurried=False, behind_bytes_max=BEHIND_BYTES_MAX)
@@ -176,7 +223,7 @@ class TraceIndex:
         if self._generation != log.generation:
             self._generation = log.generation
             self._known.clear()
-            self._growing = None
+            self._grow_on(None)
         present = {segment.base_offset for segment in log.segments}
         for gone in [base_offset for base_offset in self._known if base_offset not in present]:
             del self._known[gone]
@@ -192,38 +239,57 @@ class TraceIndex:
         self._known.pop(segment.base_offset, None)
         if segment.record_count == 0:
             return
-        entries = await self._scans.in_thread(partial(_read, self.shell, facts))
-        if entries is None:
+        read = await self._scans.in_thread(partial(_read, self.shell, facts))
+        if read is not None and read.next_offset == facts.next_offset:
+            entries = read.entries
+        else:
             if not await self._grow(segment, is_hurried=is_hurried, behind_bytes_max=0):
                 return
-            growing, self._growing = self._growing, None
+            growing = self._growing
             assert growing is not None
-            entries = await self._scans.in_thread(partial(_finish, self.shell, facts, growing))
+            self._grow_on(None)
+            entries = await self._scans.in_thread(partial(_save, self.shell, growing))
         if self._holds(segment):
             self._known[segment.base_offset] = facts
             self._scans.remember(facts, entries)
 
+    def _grow_on(self, growing: _Growing | None) -> None:
+        scans = self._scans
+        scans.growing_bytes -= 0 if self._growing is None else self._growing.entries.size_bytes
+        self._growing = growing
+        scans.growing_bytes += 0 if growing is None else growing.entries.size_bytes
+
+    async def _begin(self, segment: Segment) -> _Growing:
+        log = self.shell.log
+        growing = _Growing(segment, max(segment.base_offset, log.log_start), self._make_zones())
+        read = await self._scans.in_thread(partial(_read, self.shell, facts_of(segment)))
+        if read is not None and read.next_offset <= log.readable_end:
+            growing.adopt(read)
+        self._grow_on(growing)
+        return growing
+
     async def _grow(self, segment: Segment, *, is_hurried: bool, behind_bytes_max: int) -> bool:
         """Reads a segment on; whether it is known to its end, or to what may be read of it."""
-        log = self.shell.log
-        growing = self._growing
+        log, growing = self.shell.log, self._growing
         if growing is None or growing.segment is not segment:
-            growing = self._growing = _Growing(segment, max(segment.base_offset, log.log_start), self._make_zones())
-        is_new = growing.upto <= segment.base_offset
+            if segment.size <= behind_bytes_max:
+                return False
+            growing = await self._begin(segment)
         end = min(segment.next_offset, log.readable_end)
-        if is_new and segment.size <= behind_bytes_max:
-            return False
         while growing.upto < end and log.generation == self._generation and self._holds(segment):
             plan = log.plan_read(growing.upto, bytes_max=SLICE_BYTES, up_to=end)
             if not isinstance(plan, ReadPlan):
                 return False
             async with self._scans.turn:
-                began = time.monotonic()
+                began, before_bytes = time.monotonic(), growing.entries.size_bytes
                 size = await self._scans.in_thread(partial(_take, plan, growing))
                 spent = time.monotonic() - began
             self._scans.read_bytes += size
+            self._scans.growing_bytes += growing.entries.size_bytes - before_bytes
             if not size:
                 return False
+            if segment.is_active and growing.is_save_due:
+                await self._scans.in_thread(partial(_save, self.shell, growing))
             if not is_hurried:
                 await asyncio.sleep(spent * REST_SHARE)
         return growing.upto >= end
@@ -243,19 +309,20 @@ def _pick(entries: ZoneEntries, look: Callable[[ZoneEntries], Iterable[int]]) ->
     return sorted(set(look(entries)))
 
 
-def _read(shell: PartitionShell, facts: SegmentFacts) -> ZoneEntries | None:
+def _read(shell: PartitionShell, facts: SegmentFacts) -> ZonesRead | None:
     try:
         return read_zone_file(shell.log.context.files, facts)
     except OSError:
         return None
 
 
-def _finish(shell: PartitionShell, facts: SegmentFacts, growing: _Growing) -> ZoneEntries:
-    entries = growing.entries.sorted()
-    context = shell.log.context
+def _save(shell: PartitionShell, growing: _Growing) -> ZoneEntries:
+    """Written down, if it can be; in order, in any case."""
+    entries, facts, context = growing.entries.sorted(), growing.facts(), shell.log.context
     try:
-        if not context.is_full:
+        if growing.is_whole and not context.is_full:
             write_zone_file(context.files, facts, entries, last_batch_bytes=growing.last_batch_bytes)
+            growing.saved_bytes = growing.size_bytes
     except OSError as error:
         _log.warning("side file not written", directory=facts.directory, base=facts.base_offset, error=str(error))
     return entries
@@ -282,6 +349,8 @@ def _take(plan: ReadPlan, growing: _Growing) -> int:
         # A thread that computes would otherwise keep the loop waiting for 5 ms.
         time.sleep(0)
     growing.last_batch_bytes = headers[-1][1].size_bytes
+    growing.size_bytes += len(loaded)
+    growing.record_count += sum(header.record_count for _, header in headers)
     growing.upto = headers[-1][1].next_offset
     return len(loaded)
 
@@ -312,13 +381,33 @@ def _rows(loaded: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> Ite
             yield from ((record.offset, record.key, record.value) for record in records)
 
 
-def _keep(plan: ReadPlan, keep: Callable[[StoredRecord], Result | None]) -> list[Result]:
+def _keep(plan: ReadPlan, keep: Callable[[StoredRecord], Result | None], holding: bytes) -> list[Result]:
     loaded = plan.load()
     if isinstance(loaded, Damage):
         return []
     found: list[Result] = []
     for position, header in walk_headers(loaded):
-        records = read_records(loaded, position) if header.record_count and not header.is_control else ()
-        if not isinstance(records, BatchProblem):
+        if header.record_count and not header.is_control:
+            records = _records_holding(loaded, position, header, holding)
             found += [kept for record in records if (kept := keep(record)) is not None]
     return found
+
+
+def _records_holding(loaded: memoryview, position: int, header: BatchHeader, holding: bytes) -> Iterable[StoredRecord]:
+    payload = read_payload(loaded, position, header)
+    if isinstance(payload, BatchProblem):
+        return ()
+    plain = bytes(payload)
+    starts = record_starts(header, plain) if holding else None
+    if starts is None:
+        records = parse_records(header, plain)
+        return () if isinstance(records, BatchProblem) else records
+    some: list[StoredRecord] = []
+    place = 0
+    while (at := plain.find(holding, starts[place])) >= 0:
+        # The record in which it begins; the next search goes on behind that.
+        number = bisect_right(starts, at) - 1
+        parsed = parse_some(header, plain, starts, number, number)
+        some += () if isinstance(parsed, BatchProblem) else parsed
+        place = number + 1
+    return some

@@ -120,6 +120,8 @@ class NodeTrace:
         topic = self.broker.topic_by_id(found.topic_id)
         if topic is None:
             return NoSuchMessage("the topic of that message was deleted, and with it all that was known of it")
+        if found.offset < 0:
+            return NoSuchMessage(f"{message_id!r} names no place that there can be")
         return Place(topic.name, found.partition, found.offset, is_schedule)
 
     def find(self, place: Place) -> tuple[ServedTopic, PartitionShell] | NoSuchMessage:

@@ -24,6 +24,15 @@ log = get_logger("upkeep")
 
 # Some microseconds each: requests are let in between, or 10,000 partitions would hold the loop for 50 ms.
 SHELLS_AT_ONCE: Final = 100
+# An archive that stands still is told of when retention first waits for it, and then so often.
+HELD_WARNING_MS: Final = 3_600_000
+
+# Group, topic and partition: how far the group says that it has read; None: it has said nothing.
+CommittedOffset = Callable[[str, str, int], int | None]
+
+
+def nothing_committed(_group: str, _topic: str, _partition: int) -> int | None:
+    return None
 
 
 class Upkeep:
@@ -41,6 +50,9 @@ class Upkeep:
         self._clock = clock
         self._tasks = tasks
         self._config = config
+        # Groups come after the broker: until then nothing is known to be archived, and nothing that waits goes.
+        self.committed_offset: CommittedOffset = nothing_committed
+        self._warned_ms: dict[str, int] = {}
         # Numbers that nobody outside can know: keys are told apart by hashes made with them.
         self._cleaner = LogCleaner(store, clock, seeds=(secrets.randbits(64), secrets.randbits(64)))
 
@@ -56,17 +68,41 @@ class Upkeep:
     async def apply_retention(self) -> None:
         now_ms = self._clock.now_ms()
         expiration_ms = self._store.context.config.producer_expiration_ms
+        held: dict[str, list[PartitionShell]] = {}
         for count, shell in enumerate(list(self._shells())):
             if count % SHELLS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             shell.log.expire_producers(now_ms, expiration_ms=expiration_ms)
-            removal = shell.log.apply_retention(now_ms)
+            removal = shell.log.apply_retention(now_ms, self._archived_end(shell))
+            if shell.log.held_bytes:
+                held.setdefault(shell.topic, []).append(shell)
             if removal is None:
                 continue
             try:
                 await asyncio.to_thread(removal.run)
             except StorageError as error:
                 log.error("retention failed", topic=shell.topic, partition=shell.index, error=str(error))
+
+        self._warn_of_held(held, now_ms)
+
+    def _archived_end(self, shell: PartitionShell) -> int | None:
+        """None: the topic does not wait for an archive."""
+        group = shell.log.config.archive_group
+        return None if group is None else self.committed_offset(group, shell.topic, shell.index) or 0
+
+    def _warn_of_held(self, held: dict[str, list[PartitionShell]], now_ms: int) -> None:
+        self._warned_ms = {topic: told_ms for topic, told_ms in self._warned_ms.items() if topic in held}
+        for topic, shells in sorted(held.items()):
+            if now_ms - self._warned_ms.get(topic, -HELD_WARNING_MS) < HELD_WARNING_MS:
+                continue
+            self._warned_ms[topic] = now_ms
+            log.warning(
+                "retention waits for the archive",
+                topic=topic,
+                group=shells[0].log.config.archive_group,
+                partitions=len(shells),
+                bytes=sum(shell.log.held_bytes for shell in shells),
+            )
 
     async def clean_logs(self) -> None:
         """One log after another, as long as one needs it."""

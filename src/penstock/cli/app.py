@@ -25,6 +25,7 @@ from penstock.cli import (
     produce_command,
     query_commands,
     queue_commands,
+    replay_commands,
     report_command,
     schedule_commands,
     topic_commands,
@@ -108,6 +109,7 @@ app.add_typer(pipeline_commands.app, name="pipeline")
 app.add_typer(user_commands.app, name="user")
 app.add_typer(archive_commands.app, name="archive")
 app.command("query")(query_commands.query)
+app.command("replay")(replay_commands.replay)
 app.add_typer(bench_commands.app, name="bench")
 
 

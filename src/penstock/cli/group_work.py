@@ -10,6 +10,7 @@ import typer
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.group_lag import records_behind
 from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, NotUnderstood, Start, parse_start
 from penstock.cli.output import print_json, print_table, run_async, say
 from penstock.client import groups
@@ -21,6 +22,8 @@ from penstock.client.offsets import OffsetRange, list_offsets, offset_ranges
 from penstock.client.share_groups import describe_share_group, share_starts
 from penstock.codec.wire import ErrorCode
 
+# Partitions that are looked into one after the other, a millisecond each.
+COUNTED_MAX: Final = 200
 PARTITION_COLUMNS: Final = ("topic", "partition", "committed", "end", "lag", "member", "host")
 MEMBER_COLUMNS: Final = ("member", "instance", "client", "host", "partitions", "lag")
 
@@ -111,7 +114,22 @@ async def _describe(bootstrap: str, group: str) -> tuple[GroupInfo, list[Partiti
         owners = {place: member for member in info.members for place in member.assigned}
         places = sorted(committed.keys() | owners.keys())
         ends = await _ends(client, places)
-    return info, [_partition_lag(place, committed.get(place), ends.get(place), owners.get(place)) for place in places]
+        lags = [_partition_lag(place, committed.get(place), ends.get(place), owners.get(place)) for place in places]
+        return info, await _count_records(client, lags)
+
+
+async def _count_records(client: ClusterClient, lags: list[PartitionLag]) -> list[PartitionLag]:
+    """Messages instead of offsets, where that can be had."""
+    if sum(bool(row.lag) for row in lags) > COUNTED_MAX:
+        return lags
+    return [
+        msgspec.structs.replace(
+            row, lag=await records_behind(client, row.topic, row.partition, committed=row.committed, end=row.end)
+        )
+        if row.lag and row.committed is not None and row.end is not None
+        else row
+        for row in lags
+    ]
 
 
 async def _share_lags(client: ClusterClient, info: GroupInfo) -> list[PartitionLag]:

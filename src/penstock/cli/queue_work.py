@@ -15,6 +15,7 @@ from penstock.cli.output import print_json, print_table, say
 from penstock.client import http_queues as queues
 from penstock.client.http_client import HttpClient, RefusedError
 from penstock.client.http_queues import QueueInfo, QueueMessage
+from penstock.codec.http.fields import MOMENT_MS_MAX
 from penstock.codec.http.queues import PartitionStats, QueueStats, SettledReceipt
 
 # A cell of a table: more than this of a value is seen by --json.
@@ -196,6 +197,8 @@ def duration_ms(text: str, option: str) -> int:
 
 
 def moment(at_ms: int | None) -> str | None:
+    if at_ms is not None and at_ms > MOMENT_MS_MAX:
+        return f"{at_ms:,} ms after 1970"
     return None if not at_ms else datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "milliseconds")
 
 

@@ -96,6 +96,30 @@ def decompress(codec: Codec, data: Data, *, bytes_max: int) -> bytes:
             return _decompress_stream(cramjam.zstd.decompress_into, data, _zstd_claim(data), bytes_max)
 
 
+def decompress_into(codec: Codec, data: Data, output: bytearray) -> int:
+    """The same into a buffer that is there already, whose size is the most that may come out: how many bytes did. For
+    who looks at many and keeps none."""
+    if codec is Codec.NONE or (codec is Codec.SNAPPY and data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC):
+        plain = decompress(codec, data, bytes_max=len(output))
+        output[: len(plain)] = plain
+        return len(plain)
+    if codec is Codec.SNAPPY and not len(data):
+        raise CompressionError("snappy block is empty")
+    try:
+        written: int = _INTO[codec](data, output)
+    except cramjam.DecompressionError as error:
+        raise CompressionError(f"{len(data)} compressed bytes: {error}") from error
+    return written
+
+
+_INTO: Final[dict[Codec, Callable[[Data, bytearray], int]]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.SNAPPY: cramjam.snappy.decompress_raw_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
 def _decompress_stream(
     decompress_into: Callable[[Data, bytearray], int], data: Data, claim: int | None, bytes_max: int
 ) -> bytes:

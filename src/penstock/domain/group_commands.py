@@ -156,6 +156,9 @@ class ForgetTopics(msgspec.Struct, frozen=True):
 class ExpireOffsets(msgspec.Struct, frozen=True):
     """A sweep, made now and then: offsets that outlived their retention go, then groups that hold nothing."""
 
+    # Whose offsets of this group stay: it is their archive's.
+    kept_topics: frozenset[str] = frozenset()
+
 
 class Tick(msgspec.Struct, frozen=True):
     """The time that `next_deadline_ms` named has come."""

@@ -180,8 +180,8 @@ class Group:
             case ForgetTopics(topics):
                 self.offsets.decide_forget(topics, out)
                 return DONE
-            case ExpireOffsets():
-                nothing_left = decide_expiry(self, self._config, self._topics, now_ms, out)
+            case ExpireOffsets(kept_topics):
+                nothing_left = decide_expiry(self, self._config, self._topics, kept_topics, now_ms, out)
                 if nothing_left and self.is_empty and not self.classic.pending:
                     self._member_tombstones(out)
                 return DONE

@@ -134,10 +134,18 @@ def decide_delete(group: GroupWithOffsets, command: DeleteOffsets, topics: Topic
     return OffsetsWritten(tuple(outcomes))
 
 
-def decide_expiry(group: GroupWithOffsets, config: GroupConfig, topics: TopicFacts, now_ms: int, out: Outbox) -> bool:
+def decide_expiry(
+    group: GroupWithOffsets,
+    config: GroupConfig,
+    topics: TopicFacts,
+    kept_topics: frozenset[str],
+    now_ms: int,
+    out: Outbox,
+) -> bool:
     """True if no offset is left. Offsets of topics that a member reads never expire, nor, if it is not known what a
     group reads, any (KIP-211). Nor do those of the stage: they say what a query has committed, and one that is started
-    again after months must still find it, or it writes its last rows twice.
+    again after months must still find it, or it writes its last rows twice. Nor those by which a broker knows what is
+    archived (`kept_topics`).
     """
     read = read_topics(group, topics)
     if read is None:
@@ -145,7 +153,7 @@ def decide_expiry(group: GroupWithOffsets, config: GroupConfig, topics: TopicFac
     return group.offsets.decide_expiry(
         retention_ms=config.offsets_retention_ms,
         quiet_since_ms=_quiet_since_ms(group),
-        is_read=lambda topic: topic == SPARK_STAGE or topic in read,
+        is_read=lambda topic: topic == SPARK_STAGE or topic in read or topic in kept_topics,
         now_ms=now_ms,
         out=out,
     )

@@ -4,7 +4,8 @@ Rules, as Kafka's users know them:
 - by time: a segment goes when its newest record is older than `retention_ms`;
 - by size: the oldest go while what is left without them still holds at least `retention_bytes`;
 - only whole segments, only from the head, and only what every reader may have seen (below `readable_end`);
-- the last segment is written to, so it goes only by time: the log rolls first, then it is one of the others.
+- the last segment is written to, so it goes only by time: the log rolls first, then it is one of the others;
+- a topic may ask that only what its archive has goes (below `archived_end`): what would go otherwise is held.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Retirement(msgspec.Struct, frozen=True):
 
     by_time: int
     by_size: int
+    # So many more would go, if the archive had them.
+    held: int = 0
 
     @property
     def count(self) -> int:
@@ -52,8 +55,19 @@ def segments_to_retire(
     retention_bytes: int,
     now_ms: int,
     readable_end: int,
+    archived_end: int | None = None,
 ) -> Retirement:
-    """The last of `segments` is the one being written to."""
+    """The last of `segments` is the one being written to. `archived_end` None: nobody waits for an archive."""
+    free = _due(segments, retention_ms, retention_bytes, now_ms, readable_end)
+    if archived_end is None or free.count == 0:
+        return free
+    allowed = _due(segments, retention_ms, retention_bytes, now_ms, min(readable_end, archived_end))
+    return Retirement(allowed.by_time, allowed.by_size, free.count - allowed.count)
+
+
+def _due(
+    segments: Sequence[SegmentFacts], retention_ms: int, retention_bytes: int, now_ms: int, readable_end: int
+) -> Retirement:
     by_time = 0
     if retention_ms != UNLIMITED:
         horizon = now_ms - retention_ms

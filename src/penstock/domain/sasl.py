@@ -115,8 +115,8 @@ class ScramExchange:
         final = scram_messages.parse_client_final(token)
         if isinstance(final, str):
             return Refused(final, first.user)
-        # Old versions of librdkafka (kcat has 2.0) put their own nonce in front once more. Nothing else is taken in front
-        # of it, as Kafka did before 3.9 (CVE-2024-56128).
+        # librdkafka before 2.6.1 puts its own nonce in front once more. Kafka 3 takes anything there, Kafka 4 nothing;
+        # this one form is as bound to this exchange as the right one is.
         nonce = first.nonce + self._server_nonce
         if final.gs2_header != first.gs2_header or final.nonce not in (nonce, first.nonce + nonce):
             return Refused("the second message does not belong to the first", first.user)

@@ -176,6 +176,17 @@ _DEFINITION_LIST: Final = (
         node_name="queue.delete.acked",
     ),
     _define(
+        "retention.after.archive", ConfigType.BOOLEAN, "false",
+        "Whether retention removes only what the topic's archive has, which it hears from the positions of the group "
+        "retention.archive.group.",
+        node_name="log.retention.after.archive",
+    ),
+    _define(
+        "retention.archive.group", ConfigType.STRING, "penstock-archive",
+        "The group whose positions say how far the topic is archived; they do not expire.",
+        node_name="log.retention.archive.group",
+    ),
+    _define(
         "retention.bytes", ConfigType.LONG, "-1",
         "How large a partition may grow before its oldest segments are retired; -1 for no limit.",
         lowest=-1, node_name="log.retention.bytes",
@@ -240,6 +251,8 @@ class TopicConfig(msgspec.Struct, frozen=True):
     min_insync_replicas: int
     penstock_delivery_headers: bool
     queue_delete_acked: bool
+    retention_after_archive: bool
+    retention_archive_group: str
     retention_bytes: int
     retention_ms: int
     segment_bytes: int

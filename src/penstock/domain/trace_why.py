@@ -354,9 +354,13 @@ def group_reason(situation: GroupSituation) -> Reason:
         held_up = (
             f"; members that read committed messages wait for the transaction of producer {producer_id} at {first}"
         )
-    owner = f"{situation.owner} has the partition" if situation.owner else f"{situation.member_count} members are there"
+    owner = f"{situation.owner} has the partition" if situation.owner else _members(situation.member_count)
     sentence = f"{before}; {owner}, and what it has read counts when it commits{held_up}"
     return _of_group(situation, Standing.NOT_THERE_YET, sentence)
+
+
+def _members(count: int) -> str:
+    return "one member is there" if count == 1 else f"{count} members are there"
 
 
 def _of_group(situation: GroupSituation, standing: Standing, sentence: str, *, is_over: bool = False) -> Reason:

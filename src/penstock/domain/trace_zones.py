@@ -75,6 +75,14 @@ class QueueZones:
                 record = read_record(value)
             except msgspec.DecodeError:
                 continue  # told by whoever replays it
+            # Nearly all of them, without another call.
+            if type(record) is Finished:
+                ranges += record.ranges
+                continue
+            if type(record) is Leased and not record.again:
+                for take in record.takes:
+                    ranges += _taken(take)
+                continue
             if isinstance(record, MoveIntended):
                 self._moves[key] = record.move
             elif isinstance(record, MoveDone | MoveDropped):

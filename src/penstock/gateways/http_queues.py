@@ -33,6 +33,7 @@ from penstock.domain.queue_commands import Act, Outcome
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, check_group, check_options
 from penstock.domain.queue_receipt import ReceiptReader, ReceiptWriter
 from penstock.domain.queue_values import HoldKind
+from penstock.domain.schedule_headers import MESSAGE_ID_HEADER
 from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_door import HttpDoor, endpoint, json_response
 from penstock.gateways.http_messages import (
@@ -51,7 +52,6 @@ from penstock.gateways.http_queue_settings import QueueSettings
 
 PEEK_COUNT: Final = 10
 _RECEIPT: Final = re.compile(RECEIPT_TEXT)
-MESSAGE_ID_HEADER: Final = "penstock-message-id"
 _OUTCOMES: Final[dict[Outcome, SettledText]] = {
     Outcome.DONE: "done",
     Outcome.NOT_HELD: "not-held",

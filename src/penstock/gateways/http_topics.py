@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,6 +16,7 @@ from penstock.broker.served_topic import ServedTopic
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_receipt import MessageId, write_message_id
+from penstock.domain.trace_context import context_of, with_context
 from penstock.gateways.http_door import JSON, HttpDoor, endpoint, json_response, not_taken, whole_numbers
 from penstock.gateways.http_messages import (
     NewMessage,
@@ -48,6 +50,9 @@ class TopicRoutes:
                 raise not_found(f"partition {message.partition} of {name!r}, which has {count} of them")
         now_ms = self._door.broker.clock.now_ms()
         has_headers = topic.config.penstock_delivery_headers
+        context = context_of(request.headers)
+        if context:
+            messages = [structs.replace(each, headers=with_context(each.headers, context)) for each in messages]
         outgoing = [outgoing_of(message, now_ms, has_delivery_headers=has_headers) for message in messages]
         return self._answer(topic, await self._publisher.publish(topic, outgoing))
 

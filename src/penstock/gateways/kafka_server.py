@@ -34,7 +34,15 @@ from penstock.codec.wire import (
 )
 from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
 from penstock.domain.sasl import OAUTHBEARER
-from penstock.gateways.kafka_connection import Destination, KafkaConnection, ReplyParts, ReplySlot, Route
+from penstock.gateways.kafka_connection import (
+    LENGTH_BYTES,
+    RECEIVE_BYTES,
+    Destination,
+    KafkaConnection,
+    ReplyParts,
+    ReplySlot,
+    Route,
+)
 from penstock.gateways.kafka_context import (
     HANG_UP,
     NO_REPLY,
@@ -57,8 +65,9 @@ log = get_logger("kafka")
 PARKED_KEYS: Final = (1, 78)
 API_VERSIONS_KEY: Final = 18
 SWEEP_MS: Final = 5_000
-# As Kafka's sasl.server.max.receive.size: what a stranger may send in one piece.
-LOGIN_FRAME_BYTES_MAX: Final = 512 * 1024
+# What a stranger may send in one piece: what fits a connection's own buffer, so that strangers cannot take the memory
+# for large requests away from everybody else. Kafka takes 512 KiB, which no token needs.
+LOGIN_FRAME_BYTES_MAX: Final = RECEIVE_BYTES - LENGTH_BYTES
 _LENGTH = struct.Struct(">i")
 
 

@@ -51,6 +51,11 @@ def read_complaint(error: BaseException, views: tuple[str, ...] = ()) -> SqlComp
     return SqlComplaint(_cleaned(full), line)
 
 
+def is_transient(text: str) -> bool:
+    """A machine with too much to do, not a pipeline with a mistake: it is started again whatever it declares."""
+    return "Python worker failed to connect back" in text or "waiting for the Python worker to connect back" in text
+
+
 def read_failure(text: str) -> str:
     """Why a query ended, in one sentence."""
     bad_row = _bad_row(text)

@@ -26,10 +26,9 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.pipeline.declared_build import Built, Site
 from penstock.pipeline.declared_document import ConsoleSink, Restart, TopicSink, TopicSource
-from penstock.pipeline.declared_errors import read_failure
+from penstock.pipeline.declared_errors import is_transient, read_failure
 from penstock.pipeline.declared_progress import BatchDone, Position, QueryEvent, make_listener
 from penstock.pipeline.declared_queries import DEAD_LETTERS, start_queries
-from penstock.pipeline.declared_report import Reporter
 from penstock.pipeline.declared_state import PipelineState
 from penstock.pipeline.declared_status import (
     ALIVE,
@@ -45,8 +44,20 @@ from penstock.pipeline.declared_status import (
 POLL_SECONDS: Final = 0.2
 # A batch that takes longer is broken off: it will be done again, and written once all the same.
 STOP_MS_MAX: Final = 60_000
+# Each query starts Python processes, and Spark gives them ten seconds: with all queries of a file at once, a small
+# machine would not make it.
+SOURCES_MS_MAX: Final = 30_000
+TRANSIENT_MAX: Final = 3
 RESTART_MS_FIRST: Final = 1_000
 RESTART_MS_MAX: Final = 60_000
+
+
+class Reports(Protocol):
+    def report(
+        self, statuses: list[Status], positions: Mapping[str, Mapping[str, Position]], *, is_last: bool = False
+    ) -> dict[str, int]:
+        """By pipeline how far it is behind."""
+        ...
 
 
 class View(Protocol):
@@ -82,15 +93,17 @@ class Runner:
         file: Path,
         master: str,
         view: View,
-        reporter: Reporter,
+        reporter: Reports,
         clock: Clock,
         is_once: bool,
+        start: Callable[..., dict[str, Any]] = start_queries,
     ) -> None:
         self._site = site
         self._view = view
         self._reporter = reporter
         self._clock = clock
         self._is_once = is_once
+        self._start_queries = start
         self._events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
         self._stop_count = 0
         self._all = {
@@ -151,29 +164,45 @@ class Runner:
     # -- a pipeline's life
 
     def _start(self, running: _Running) -> None:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         name = running.built.name
         running.restart_at_ms = None
         try:
-            running.queries = start_queries(
+            running.queries = self._start_queries(
                 running.built, running.state, self._site, show=self._show_rows(name), is_once=self._is_once
             )
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             self._fail(running, str(error))
             return
         query_id = str(running.queries[name].id)
         self._change(running, state=RUNNING, query_id=query_id)
         self._view.event("pipeline started", pipeline=name, query_id=query_id, checkpoint=running.state.checkpoint)
+        self._await_sources(running)
+
+    def _await_sources(self, running: _Running) -> None:
+        deadline_ms = self._clock.monotonic_ms() + SOURCES_MS_MAX
+        for query in running.queries.values():
+            while (
+                query.isActive
+                and query.status["message"] == "Initializing sources"
+                and self._clock.monotonic_ms() < deadline_ms
+                and not self._stop_count
+            ):
+                with contextlib.suppress(queue.Empty):
+                    self._apply(self._events.get(timeout=POLL_SECONDS))
 
     def _look(self, running: _Running) -> None:
         """Spark ends a query without asking us."""
-        failed = [query for query in running.queries.values() if not query.isActive and query.exception() is not None]
+        # Asked once: one that fails between two questions must not pass for one that came to its end.
+        ended = [query for query in running.queries.values() if not query.isActive]
+        failed = [query for query in ended if query.exception() is not None]
         if failed:
             error = failed[0].exception()
             self._stop_queries(running, is_patient=False)
             self._fail(running, f"{error}\n\n{getattr(error, '_stackTrace', '') or ''}")
-        elif not any(query.isActive for query in running.queries.values()):
+        elif len(ended) == len(running.queries):
             running.queries = {}
             self._change(running, state=FINISHED)
             self._view.event("pipeline finished", pipeline=running.built.name, rows_in=running.status.rows_in)
@@ -183,7 +212,10 @@ class Runner:
         log_file = running.state.write_failure(text)
         self._change(running, last_error=sentence, last_error_ms=self._clock.now_ms(), log_file=str(log_file))
         running.queries = {}
-        can_restart = pipeline.restart is Restart.ON_FAILURE and running.restarts_in_a_row < pipeline.restarts_max
+        restarts_max = pipeline.restarts_max if pipeline.restart is Restart.ON_FAILURE else 0
+        if is_transient(text):
+            restarts_max = max(restarts_max, TRANSIENT_MAX)
+        can_restart = running.restarts_in_a_row < restarts_max
         fields = {"pipeline": running.built.name, "error": sentence, "details": str(log_file)}
         if not can_restart or self._stop_count:
             self._change(running, state=FAILED)

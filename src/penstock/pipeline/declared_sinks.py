@@ -144,9 +144,7 @@ def start_query(
     if isinstance(sink, TopicSink):
         writer = _to_topic(writer, sink, bootstrap)
     elif isinstance(sink, DeltaSink):
-        from penstock.pipeline import table_writer
-
-        table_writer.register(built.spark)
+        _register_tables(built)
         writer = writer.format(TABLE_FORMAT).option("path", locate(sink.delta, directory))
         if sink.partition_by:
             writer = writer.option("partitionBy", ",".join(sink.partition_by))
@@ -157,6 +155,24 @@ def start_query(
         writer = _to_console(writer, sink, show)
     query: StreamingQuery = writer.start()
     return query
+
+
+def _register_tables(built: Built) -> None:
+    """In the thread's session as well: by that one Spark looks the name up, and by ours it finds what it is."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from penstock.pipeline import table_writer
+
+    for session in (built.spark, SparkSession.getActiveSession()):
+        if session is None:
+            continue
+        try:
+            table_writer.register(session)
+        except PySparkException as error:
+            # Another pipeline was first.
+            if "already exists" not in str(error):
+                raise
 
 
 def observed(rows: DataFrame) -> DataFrame:

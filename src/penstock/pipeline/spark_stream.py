@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,6 +24,9 @@ from penstock.pipeline.source_options import SourceOptions
 from penstock.pipeline.source_ranges import Position, cut, from_json, limited, lost, spans_between, to_json
 from penstock.pipeline.spark_spans import SpanPartition, read_span
 
+# A query with short triggers need not tell its group of each.
+REPORT_SECONDS_MIN: Final = 1.0
+
 _logger = logging.getLogger(__name__)
 
 
@@ -32,7 +35,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     group was told last.
 
     Spark says `commit` of a batch when it plans the one after it, so never of the last one. It does ask for what comes
-    next when a batch is done, from that batch's end: the group is told then.
+    next when a batch is done, from that batch's end: the group is told then, and when nothing more is there at the
+    latest; of short triggers in a row, not of each.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -41,6 +45,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None
         self._last_trigger = time.monotonic()
         self._reported: Position | None = None
+        self._last_report = -REPORT_SECONDS_MIN
+        self._last_latest: Position | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         return to_json(self._line.ask(self._initial))
@@ -58,12 +64,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         async def ask(client: ClusterClient) -> Position:
             return await source_positions.latest_position(client, self._options)
 
-        return self._line.ask(ask)
+        self._last_latest = self._line.ask(ask)
+        return self._last_latest
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
         known = from_json(start)
-        self._report(known)
         latest = self._target if self._target is not None else self._latest()
+        if latest == known or time.monotonic() - self._last_report >= REPORT_SECONDS_MIN:
+            self._report(known)
         self._check_loss(known, latest)
         if self._target is None and self._must_wait(known, latest):
             return start
@@ -94,7 +102,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        return to_json(self._latest())
+        """For Spark's own figures, and asked for right after `latestOffset`: that answer is young enough."""
+        return to_json(self._last_latest if self._last_latest is not None else self._latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         spans = cut(
@@ -110,7 +119,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from read_span(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._report(from_json(end))
+        if time.monotonic() - self._last_report >= REPORT_SECONDS_MIN:
+            self._report(from_json(end))
 
     def _report(self, position: Position) -> None:
         group = self._options.group
@@ -125,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ClientError as error:
             # The lag is for people. The query's own position is in its checkpoint, and a query goes on without.
             _logger.warning("the lag of group %r is not shown: %s", group, error)
-        self._reported = position
+        self._reported, self._last_report = position, time.monotonic()
 
     def stop(self) -> None:
         self._line.close()

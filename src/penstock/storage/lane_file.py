@@ -36,7 +36,6 @@ LANES_MAGIC: Final = b"pslanes1"
 # Base offset, next offset, size, records, bytes of the last batch, checksums of the first and the last header.
 _IDENTITY = struct.Struct("<qqqqIII")
 IDENTITY_BYTES: Final = _IDENTITY.size
-LAST_BATCH_BYTES_AT: Final = 32
 _COUNTS = struct.Struct(f"<{LANE_MAX + 1}I")
 # Base offset, length, attributes: all that has to be known of a batch to go on to the next.
 _PEEK = struct.Struct(">qi9xh")

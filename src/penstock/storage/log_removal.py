@@ -80,13 +80,14 @@ class LogRemoval:
             )
 
 
-def retirement_of(log: PartitionLog, now_ms: int) -> Retirement:
+def retirement_of(log: PartitionLog, now_ms: int, archived_end: int | None) -> Retirement:
     return segments_to_retire(
         [_facts_of(segment) for segment in log.segments],
         retention_ms=log.config.retention_ms,
         retention_bytes=log.config.retention_bytes,
         now_ms=now_ms,
         readable_end=log.readable_end,
+        archived_end=archived_end,
     )
 
 

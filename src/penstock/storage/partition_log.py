@@ -69,6 +69,8 @@ class PartitionLog:
         # producers know it, so a retry of a removed batch is still seen to be one after a crash.
         self.saved_end = 0
         self.is_save_wanted = False
+        # What retention would have removed, had the topic's archive had it.
+        self.held_bytes = 0
         # Compaction: below `clean_end` each key is there once; swaps of segments since the last checkpoint.
         self.clean_end = 0
         self.swaps: list[SegmentSwap] = []
@@ -304,8 +306,10 @@ class PartitionLog:
         assert self.log_start <= offset <= self.readable_end, (self.log_start, offset, self.readable_end)
         return self._take_head(self._count_below(offset), offset, "deleted")
 
-    def apply_retention(self, now_ms: int) -> LogRemoval | None:
-        """Rolls a segment that is old enough, and lets go of those that the topic's retention no longer keeps."""
+    def apply_retention(self, now_ms: int, archived_end: int | None = None) -> LogRemoval | None:
+        """Rolls a segment that is old enough, and lets go of those that the topic's retention no longer keeps; if there
+        is an `archived_end`, of what lies below it only.
+        """
         active = self._active
         if active is None or self.failure is not None or self.damage is not None:
             return None
@@ -314,7 +318,9 @@ class PartitionLog:
             self._try_to_roll()
         if active.size == 0:
             active.begun_ms = now_ms
-        retirement = retirement_of(self, now_ms)
+        retirement = retirement_of(self, now_ms, archived_end)
+        held = self.segments[retirement.count : retirement.count + retirement.held]
+        self.held_bytes = sum(segment.size for segment in held)
         log_start = self.log_start
         if retirement.count:
             log_start = max(log_start, self.segments[retirement.count - 1].next_offset)

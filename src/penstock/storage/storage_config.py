@@ -39,6 +39,8 @@ class LogConfig(msgspec.Struct, frozen=True):
     durability: Durability = Durability.FSYNC
     # None: its records are not compacted.
     compaction: CompactionRules | None = None
+    # The group whose positions say what is archived: retention removes nothing else. None: it does not wait.
+    archive_group: str | None = None
 
 
 class StorageConfig(msgspec.Struct, frozen=True):

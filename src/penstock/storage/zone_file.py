@@ -6,8 +6,8 @@ A zone is a stretch of whole batches of some ten kilobytes. An entry says: this 
 from `low` to `high`. What keys and numbers are is the business of who made the entries (`domain/trace_zones`); they are
 hints, which may name too many zones, never too few.
 
-The file is made in the background of a segment that does not grow any more, and never by an append. Nothing is
-synced: a crash costs another look at the segment. It counts only for the very segment that it was made of.
+The file is made in the background, never by an append, of a segment or of its first batches. Nothing is synced: a
+crash costs another look at the segment. It counts only for the very batches that it was made of.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from penstock.storage.file_protocols import Files
-from penstock.storage.lane_file import IDENTITY_BYTES, LAST_BATCH_BYTES_AT, SegmentFacts, segment_identity
+from penstock.storage.lane_file import IDENTITY_BYTES, SegmentFacts, segment_identity
 from penstock.storage.side_files import ZONES_SUFFIX
 from penstock.storage.small_file import TEMPORARY_SUFFIX, read_small_file, write_temporary
 
 ZONES_MAGIC: Final = b"pszones1"
 _COUNTS = struct.Struct("<II")
+# The beginning of an identity: base offset, next offset, size, records, bytes of the last batch.
+_IDENTITY = struct.Struct("<qqqqI")
 _ENTRY_BYTES: Final = 28
 # Above this Python's own sort would keep the interpreter for longer than others should wait.
 _SORTED_HERE_MAX: Final = 5_000
@@ -128,12 +132,23 @@ class ZoneEntries:
         return entries
 
 
+class ZonesRead(msgspec.Struct, frozen=True):
+    """What a side file says of a segment, from its beginning up to, without, `next_offset`."""
+
+    entries: ZoneEntries
+    next_offset: int
+    size_bytes: int
+    record_count: int
+    last_batch_bytes: int
+
+
 def _name(facts: SegmentFacts) -> str:
     return f"{facts.base_offset:020}{ZONES_SUFFIX}"
 
 
 def write_zone_file(files: Files, facts: SegmentFacts, entries: ZoneEntries, *, last_batch_bytes: int) -> None:
-    """Blocking; OSError: there is none, or a bad one, and the next reader makes it again."""
+    """Blocking; OSError: there is none, or a bad one, and the next reader makes it again. `facts` may be those of the
+    first batches of a segment that still grows."""
     identity = segment_identity(files, facts, last_batch_bytes)
     assert identity is not None, "a batch was read from it"
     write_temporary(files, facts.directory, _name(facts), ZONES_MAGIC, identity + entries.to_bytes())
@@ -141,15 +156,19 @@ def write_zone_file(files: Files, facts: SegmentFacts, entries: ZoneEntries, *, 
     files.rename(path + TEMPORARY_SUFFIX, path)
 
 
-def read_zone_file(files: Files, facts: SegmentFacts) -> ZoneEntries | None:
+def read_zone_file(files: Files, facts: SegmentFacts) -> ZonesRead | None:
     """Blocking. None: there is none, it is torn, or it was made of another segment of this name."""
     payload = read_small_file(files, facts.directory, _name(facts), ZONES_MAGIC)
     if payload is None or len(payload) < IDENTITY_BYTES + _COUNTS.size:
         return None
-    (last_batch_bytes,) = struct.unpack_from("<I", payload, LAST_BATCH_BYTES_AT)
-    if payload[:IDENTITY_BYTES] != segment_identity(files, facts, last_batch_bytes):
+    base_offset, next_offset, size_bytes, record_count, last_batch_bytes = _IDENTITY.unpack_from(payload)
+    if base_offset != facts.base_offset or size_bytes > facts.size_bytes or next_offset > facts.next_offset:
         return None
-    return ZoneEntries.from_bytes(facts.base_offset, payload[IDENTITY_BYTES:])
+    known = SegmentFacts(facts.directory, base_offset, next_offset, size_bytes, record_count)
+    if payload[:IDENTITY_BYTES] != segment_identity(files, known, last_batch_bytes):
+        return None
+    entries = ZoneEntries.from_bytes(base_offset, payload[IDENTITY_BYTES:])
+    return None if entries is None else ZonesRead(entries, next_offset, size_bytes, record_count, last_batch_bytes)
 
 
 assert (array("I").itemsize, array("Q").itemsize) == (4, 8), "numbers in the file are of these sizes"

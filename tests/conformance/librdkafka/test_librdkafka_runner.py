@@ -17,6 +17,7 @@ from conformance.librdkafka.outcomes import (
     judge,
     last_words,
     load_expected,
+    merge,
     parse_report,
 )
 from conformance.librdkafka.suite_catalogue import (
@@ -26,6 +27,8 @@ from conformance.librdkafka.suite_catalogue import (
     plan_errands,
 )
 from conformance.librdkafka.suite_report import LIST, MARK, as_document, render_list, write_list
+
+WITHOUT_BROKER = ("0102_static_group_rebalance_mock", "0176_share_consumer_commit_sync_local")
 
 TABLE = """
 struct test tests[] = {
@@ -189,3 +192,31 @@ def test_written_list_says_what_the_runner_expects() -> None:
     assert written == {f"| {name} | {listed.reason} |" for name, listed in expected.items()}, (
         "run `make conformance-list`"
     )
+
+
+def test_test_that_runs_by_several_mechanisms_passes_when_it_has_by_all() -> None:
+    first = [Outcome("a", State.PASSED, 1.0), Outcome("b", State.PASSED, 1.0), Outcome("c", State.PASSED, 1.0)]
+    second = [
+        Outcome("a", State.PASSED, 2.0),
+        Outcome("b", State.FAILED, 2.0, "why"),
+        Outcome("c", State.SKIPPED, 2.0, "no reason"),
+    ]
+    assert merge([first, second]) == [
+        Outcome("a", State.PASSED, 3.0),
+        Outcome("b", State.FAILED, 3.0, "why"),
+        Outcome("c", State.SKIPPED, 3.0, "no reason"),
+    ]
+
+
+def test_only_tests_about_logins_run_by_mechanisms() -> None:
+    tests = [SuiteTest("0001_plain"), SuiteTest("0135_sasl_credentials")]
+    plain, about_logins = plan_errands(tests)
+    assert plain.mechanisms == ()
+    assert "PLAIN" in about_logins.mechanisms
+
+
+def test_list_holds_only_what_needs_a_kafka_installation_or_several_nodes() -> None:
+    """Beside tests that bring no broker of ours, or that fit only one of the two group protocols."""
+    listed = load_expected(Path(__file__).with_name("expected.toml"))
+    reasons = {found.need for name, found in listed.items() if not found.group_protocol and name not in WITHOUT_BROKER}
+    assert reasons == {Need.KAFKA_INSTALLATION, Need.SEVERAL_NODES}

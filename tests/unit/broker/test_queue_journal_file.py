@@ -6,12 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.broker.queue_delivery import ReceiptSettlement
-from penstock.broker.queue_journal_file import KEPT_BYTES_MAX, KEPT_MS, read_start, removable_below, write_start
+from penstock.broker.queue_journal_file import Kept, read_start, removable_below, write_start
 from penstock.broker.queue_shell import SAVED_BEHIND_MAX
 from penstock.domain.queue_commands import Act
 from support.queue_broker import QueueBroker
 
-NOW_MS = 10 * KEPT_MS
+KEPT = Kept()
+NOW_MS = 10 * KEPT.horizon_ms
 
 
 def log_of(*segments: tuple[int, int, int]) -> Any:
@@ -21,23 +22,23 @@ def log_of(*segments: tuple[int, int, int]) -> Any:
 
 
 def test_what_is_old_and_not_needed_can_go() -> None:
-    log = log_of((10, 0, 1), (20, NOW_MS - KEPT_MS - 1, 1), (30, NOW_MS, 1), (40, NOW_MS, 1))
-    assert removable_below(log, start=35, now_ms=NOW_MS) == 20
+    log = log_of((10, 0, 1), (20, NOW_MS - KEPT.horizon_ms - 1, 1), (30, NOW_MS, 1), (40, NOW_MS, 1))
+    assert removable_below(log, start=35, now_ms=NOW_MS, kept=KEPT) == 20
 
 
 def test_what_a_start_reads_stays_however_old_it_is() -> None:
     log = log_of((10, 0, 1), (20, 0, 1), (30, 0, 1))
-    assert removable_below(log, start=15, now_ms=NOW_MS) == 10
-    assert removable_below(log, start=5, now_ms=NOW_MS) == 0
+    assert removable_below(log, start=15, now_ms=NOW_MS, kept=KEPT) == 10
+    assert removable_below(log, start=5, now_ms=NOW_MS, kept=KEPT) == 0
 
 
 def test_more_than_enough_goes_however_young_it_is() -> None:
-    log = log_of((10, NOW_MS, 2), (20, NOW_MS, KEPT_BYTES_MAX - 1), (30, NOW_MS, 1))
-    assert removable_below(log, start=30, now_ms=NOW_MS) == 10
+    log = log_of((10, NOW_MS, 2), (20, NOW_MS, KEPT.bytes_max - 1), (30, NOW_MS, 1))
+    assert removable_below(log, start=30, now_ms=NOW_MS, kept=KEPT) == 10
 
 
 def test_the_last_segment_stays() -> None:
-    assert removable_below(log_of((10, 0, 1)), start=10, now_ms=NOW_MS) == 0
+    assert removable_below(log_of((10, 0, 1)), start=10, now_ms=NOW_MS, kept=KEPT) == 0
 
 
 async def test_a_start_reads_from_where_it_was_told_and_knows_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Lists in the order of due times, named schedules, what a node tells of its schedules, and compaction of their logs."""
+"""Lists in the order of due times, named schedules, what a node tells of them all, and compaction of their logs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import snappy
 import zstandard
 from kafka.codec import snappy_decode, snappy_encode
 
-from penstock.codec.compression import Codec, CompressionError, compress, decompress
+from penstock.codec.compression import Codec, CompressionError, compress, decompress, decompress_into
 
 MIB = 1024 * 1024
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
@@ -161,3 +161,55 @@ def test_random_damage_gives_bytes_or_an_error_and_nothing_else(codec: Codec) ->
         del damaged[random.choice((len(damaged), random.randrange(len(damaged)))) :]
         with contextlib.suppress(CompressionError):
             assert len(decompress(codec, damaged, bytes_max=10_000)) <= 10_000
+
+
+# Into a buffer that is there already
+
+
+def forms(codec: Codec, plain: bytes) -> list[bytes]:
+    """As we and as others write it."""
+    others = {
+        Codec.GZIP: [gzip.compress(plain[:100]) + gzip.compress(plain[100:])],
+        Codec.SNAPPY: [snappy.compress(plain)],
+        Codec.ZSTD: [zstandard.ZstdCompressor(write_content_size=False).compress(plain)],
+        Codec.LZ4: [lz4.frame.compress(plain)],
+    }
+    return [compress(codec, plain), *others.get(codec, [])]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_buffer_that_is_there_already_gets_the_same(codec: Codec, plain: bytes) -> None:
+    for compressed in forms(codec, plain):
+        for spare in (0, 1000):
+            output = bytearray(b"!" * (len(plain) + spare))
+            size_bytes = decompress_into(codec, memoryview(bytearray(compressed)), output)
+            assert (size_bytes, output[:size_bytes]) == (len(plain), plain)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_buffer_that_is_too_small_is_an_error(codec: Codec) -> None:
+    for compressed in forms(codec, b"abcdefgh" * 10_000):
+        for size_bytes in (79_999, 100, 1, 0):
+            output = bytearray(size_bytes)
+            with pytest.raises(CompressionError):
+                decompress_into(codec, memoryview(compressed), output)
+            assert len(output) == size_bytes
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_random_damage_is_the_same_for_both_ways(codec: Codec) -> None:
+    random = Random(codec)
+    output = bytearray(10_000)
+    for compressed in forms(codec, SAMPLES["text"][:3000] + random.randbytes(500)):
+        for _ in range(700):
+            damaged = bytearray(compressed)
+            for _ in range(random.randint(1, 6)):
+                damaged[random.randrange(min(len(damaged), random.choice((24, 10_000))))] = random.randrange(256)
+            del damaged[random.choice((len(damaged), random.randrange(len(damaged)))) :]
+            try:
+                expected = decompress(codec, damaged, bytes_max=10_000)
+            except CompressionError:
+                with pytest.raises(CompressionError):
+                    decompress_into(codec, damaged, output)
+            else:
+                assert output[: decompress_into(codec, damaged, output)] == expected

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec.record_batch import HEADER_BYTES, BatchHeader, read_header
-from penstock.codec.record_walk import parse_some, record_starts
-from penstock.codec.records import Record, build_batch, parse_records
+from penstock.codec.record_batch import HEADER_BYTES, BatchHeader, BatchProblem, read_header
+from penstock.codec.record_walk import parse_some, record_at, record_starts
+from penstock.codec.records import Record, build_batch, parse_records, read_records
 
 SIZES = st.sampled_from([0, 1, 50, 60, 100, 8_000, 9_000, 20_000])
 
@@ -44,3 +44,29 @@ def test_records_that_do_not_fill_the_payload_are_not_found() -> None:
     assert record_starts(header, payload) is not None
     assert record_starts(header, payload + b"\x00") is None
     assert record_starts(header, payload[:-1]) is None
+
+
+@given(st.lists(SIZES, min_size=1, max_size=20), st.data())
+def test_record_at_an_offset_is_that_of_all(sizes: list[int], data: st.DataObject) -> None:
+    deltas = sorted(data.draw(st.sets(st.integers(0, 60), min_size=len(sizes), max_size=len(sizes))))
+    records = [
+        Record(value=b"v" * size, key=b"%d" % size, timestamp_ms=5, offset_delta=delta)
+        for size, delta in zip(sizes, deltas, strict=True)
+    ]
+    batch = build_batch(records, base_offset=7)
+    header = read_header(batch)
+    assert isinstance(header, BatchHeader)
+    everything = read_records(batch)
+    assert isinstance(everything, list)
+    by_offset = {record.offset: record for record in everything}
+    for offset in range(7, 7 + header.last_offset_delta + 1):
+        assert record_at(batch, header, offset) == by_offset.get(offset)
+
+
+def test_record_at_an_offset_of_nonsense_is_a_problem() -> None:
+    batch = build_batch([Record(value=b"v" * 20, timestamp_ms=5)] * 3)
+    batch[HEADER_BYTES:] = b"\x80" * (len(batch) - HEADER_BYTES)
+    header = read_header(batch)
+    assert isinstance(header, BatchHeader)
+    for offset in range(3):
+        assert isinstance(record_at(batch, header, offset), BatchProblem)

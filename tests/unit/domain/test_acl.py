@@ -9,6 +9,7 @@ from penstock.domain import access
 from penstock.domain.access import ANONYMOUS, CLUSTER, Operation, Principal, ResourceType
 from penstock.domain.acl import (
     ANSWERS_MAX,
+    AccessSettings,
     AclAuthorizer,
     AclBinding,
     AclFilter,
@@ -176,3 +177,24 @@ def test_filter_with_an_unknown_part_is_refused() -> None:
     for part in ("resource_type", "pattern_type", "operation", "permission"):
         kind = type(getattr(ANYTHING, part))
         assert check_filter(msgspec.structs.replace(ANYTHING, **{part: kind(0)}))
+
+
+def test_super_user_may_do_what_a_rule_denies_to_all() -> None:
+    denied = AclBinding(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "*", Operation.ALL, Permission.DENY)
+    authorizer = AclAuthorizer(AccessSettings(super_users=("User:root",)))
+    authorizer.replace([denied])
+    asked = (Operation.WRITE, access.topic("t"))
+    assert authorizer.authorize(Principal("User", "root"), *asked)
+    assert not authorizer.authorize(Principal("User", "roo"), *asked)
+    assert not authorizer.authorize(Principal("Group", "root"), *asked)
+
+
+def test_where_rules_are_needed_what_none_names_is_closed() -> None:
+    authorizer = AclAuthorizer(AccessSettings(super_users=("User:root",), allow_without_rule=False))
+    alice, root = Principal("User", "alice"), Principal("User", "root")
+    assert not authorizer.authorize(alice, Operation.READ, access.topic("t"))
+    assert authorizer.authorize(root, Operation.READ, access.topic("t"))
+    rule = AclBinding(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    authorizer.replace([rule])
+    assert authorizer.authorize(alice, Operation.READ, access.topic("t"))
+    assert not authorizer.authorize(alice, Operation.READ, access.topic("u"))

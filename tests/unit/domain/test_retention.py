@@ -79,3 +79,19 @@ def test_roll_is_due_by_age_and_only_with_something_in_it() -> None:
     assert not roll_is_due(begun_ms=0, size_bytes=1, segment_ms=100, now_ms=99)
     assert not roll_is_due(begun_ms=0, size_bytes=0, segment_ms=100, now_ms=500)
     assert not roll_is_due(begun_ms=0, size_bytes=1, segment_ms=UNLIMITED, now_ms=10**15)
+
+
+def test_only_what_is_archived_goes_and_the_rest_is_held() -> None:
+    def due(archived_end: int | None, **limits: int) -> Retirement:
+        return segments_to_retire(
+            SEGMENTS, **({"retention_ms": UNLIMITED, "retention_bytes": UNLIMITED} | limits),
+            now_ms=10_000, readable_end=30, archived_end=archived_end,
+        )  # fmt: skip
+
+    assert due(None, retention_ms=7_999) == Retirement(2, 0)
+    assert due(0, retention_ms=7_999) == Retirement(0, 0, held=2)
+    assert due(19, retention_ms=7_999) == Retirement(1, 0, held=1)
+    assert due(20, retention_ms=7_999) == Retirement(2, 0)
+    assert due(10, retention_bytes=100) == Retirement(0, 1, held=1)
+    # What may stay is not held.
+    assert due(0, retention_bytes=300) == Retirement(0, 0)

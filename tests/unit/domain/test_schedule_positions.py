@@ -48,3 +48,12 @@ def test_map_of_places_is_a_map() -> None:
     again = PositionMap(places.store())
     assert len(again) == len(kept)
     assert all(again.get(place, -1) == kept.get(place, -1) for place in range(50_000))
+
+
+def test_a_set_counts_what_is_from_a_place_on() -> None:
+    places = [0, 1, 7, 8, 9, 8_191, 8_192, 8_193, 20_000, 20_001]
+    found = PositionSet()
+    for place in places:
+        found.add(place)
+    for since in (0, 1, 2, 8, 10, 8_191, 8_192, 8_194, 15_000, 20_001, 20_002, 90_000):
+        assert found.count_since(since) == sum(place >= since for place in places)

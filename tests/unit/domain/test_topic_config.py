@@ -85,6 +85,8 @@ def test_defaults_are_kafkas_apart_from_the_segment_size() -> None:
         min_insync_replicas=1,
         penstock_delivery_headers=True,
         queue_delete_acked=False,
+        retention_after_archive=False,
+        retention_archive_group="penstock-archive",
         retention_bytes=-1,
         retention_ms=604_800_000,
         segment_bytes=64 * 1024 * 1024,

@@ -208,6 +208,7 @@ def test_the_document_describes_every_route_and_no_other() -> None:
     from penstock.gateways.http_dead_letters import DeadLetterRoutes
     from penstock.gateways.http_queues import QueueRoutes
     from penstock.gateways.http_schedules import ScheduleRoutes
+    from penstock.gateways.http_settlements import SettlementRoutes
     from penstock.gateways.http_topics import TopicRoutes
     from penstock.gateways.http_trace import TraceRoutes
 
@@ -217,6 +218,7 @@ def test_the_document_describes_every_route_and_no_other() -> None:
         *DeadLetterRoutes(None, None).routes(),  # type: ignore[arg-type]
         *ScheduleRoutes(None, None).routes(),  # type: ignore[arg-type]
         *CronRoutes(None, None).routes(),  # type: ignore[arg-type]
+        *SettlementRoutes(None, None, None).routes(),  # type: ignore[arg-type]
         *TraceRoutes(None, None).routes(),  # type: ignore[arg-type]
     ]
     served = {(method.lower(), route.path) for route in routes for method in route.methods or () if method != "HEAD"}

@@ -1,0 +1,155 @@
+"""The work of `penstock replay`: Spark chooses and orders the messages, this process sends them."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.cli.archive_show_work import moment
+from penstock.cli.bench_progress import BenchProgress
+from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.output import print_json, print_table, say
+from penstock.cli.query_work import moment_ms
+from penstock.pipeline.replay_pace import BadPace, Pace, parse_pace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.pipeline.archive_frame import TopicRange
+    from penstock.pipeline.replay_rows import PartitionCount
+
+COUNT_COLUMNS: Final = ("partition", "messages", "first offset", "last offset", "oldest", "youngest")
+
+
+class ReplayWish(msgspec.Struct, frozen=True):
+    bootstrap: str
+    topic: str
+    target: str
+    archive: str | None = None
+    since: str | None = None
+    until: str | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    partitions: tuple[int, ...] | None = None
+    rate: str | None = None
+    speed: str | None = None
+    where: str | None = None
+    key: str | None = None
+    keeps_partition: bool = False
+    # None: a new one, which nobody goes on with.
+    name: str | None = None
+    is_dry_run: bool = False
+    fails_on_data_loss: bool = True
+    master: str | None = None
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    name: str
+    topic: str
+    target: str
+    replayed_count: int
+
+
+def replay(wanted: ReplayWish, *, as_json: bool) -> None:
+    pace = parse_pace(rate=wanted.rate, speed=wanted.speed)
+    if isinstance(pace, BadPace):
+        raise CommandError(pace.reason, exit_code=EXIT_USAGE)
+    moment_ms(wanted.since, "--since")
+    from penstock.pipeline.archive_query import SETTINGS, QueryError, python_error
+    from penstock.pipeline.spark_session import open_session
+
+    spark = open_session("penstock replay", master=wanted.master, conf=SETTINGS)
+    from pyspark.errors import PySparkException
+
+    try:
+        if wanted.is_dry_run:
+            show_counts(dry_run(spark, wanted), as_json=as_json)
+        else:
+            done = run(spark, wanted, pace)
+            if as_json:
+                print_json(done)
+            say(f"{done.replayed_count:,} messages of {done.topic} replayed into {done.target}")
+    except QueryError as error:
+        raise CommandError(str(error), exit_code=EXIT_USAGE) from error
+    except PySparkException as error:
+        raise CommandError(python_error(str(error))) from error
+    finally:
+        spark.stop()
+
+
+def dry_run(spark: SparkSession, wanted: ReplayWish) -> list[PartitionCount]:
+    from penstock.pipeline.replay_rows import chosen_rows, count_rows
+
+    return count_rows(chosen_rows(spark, _range(wanted), where=wanted.where, key=wanted.key, done=_done(wanted)))
+
+
+def run(spark: SparkSession, wanted: ReplayWish, pace: Pace) -> Replayed:
+    from penstock.pipeline.replay_rows import chosen_rows, lay_down, rows_in
+    from penstock.pipeline.replay_send import ReplayTarget, send_rows
+
+    name = wanted.name or uuid.uuid4().hex[:12]
+    frame = chosen_rows(spark, _range(wanted), where=wanted.where, key=wanted.key, done=_done(wanted))
+    with tempfile.TemporaryDirectory(prefix="penstock-replay-") as directory:
+        count = lay_down(frame, Path(directory))
+        target = ReplayTarget(wanted.bootstrap, wanted.target, name, pace, wanted.keeps_partition)
+        with BenchProgress(f"replay {wanted.topic}", float(count)) as progress:
+            sent = asyncio.run(
+                send_rows(
+                    target,
+                    rows_in(Path(directory)),
+                    lambda done: progress.update(done, f"{done:,} of {count:,} messages"),
+                )
+            )
+    return Replayed(name, wanted.topic, wanted.target, sent)
+
+
+def _done(wanted: ReplayWish) -> dict[int, int]:
+    from penstock.pipeline.replay_send import replayed_below
+
+    if wanted.name is None:
+        return {}
+    return asyncio.run(replayed_below(wanted.bootstrap, wanted.name, wanted.topic))
+
+
+def _range(wanted: ReplayWish) -> TopicRange:
+    from penstock.pipeline.archive_frame import TopicRange
+
+    return TopicRange(
+        topic=wanted.topic,
+        bootstrap=wanted.bootstrap,
+        archive=wanted.archive,
+        timestamp_ms_min=moment_ms(wanted.since, "--since"),
+        timestamp_ms_end=moment_ms(wanted.until, "--until"),
+        offset_min=wanted.from_offset,
+        offset_end=wanted.to_offset,
+        partitions=wanted.partitions,
+        fails_on_data_loss=wanted.fails_on_data_loss,
+    )
+
+
+def show_counts(counts: list[PartitionCount], *, as_json: bool) -> None:
+    total = sum(counted.count for counted in counts)
+    if as_json:
+        print_json({"count": total, "partitions": [msgspec.structs.asdict(counted) for counted in counts]})
+        return
+    if counts:
+        print_table(
+            COUNT_COLUMNS,
+            [
+                (
+                    counted.partition,
+                    counted.count,
+                    counted.first_offset,
+                    counted.last_offset,
+                    moment(counted.timestamp_ms_first),
+                    moment(counted.timestamp_ms_last),
+                )
+                for counted in counts
+            ],
+        )
+    say(f"{total:,} messages would be replayed, none was")

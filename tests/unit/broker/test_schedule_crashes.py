@@ -1,0 +1,78 @@
+"""A node that dies at any moment of a schedule's life: nothing early, nothing twice, nothing lost, and who cancels has
+won or was told that it is too late.
+
+Bugs planted into the shells must show.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from support.faulty_files import CrashMode
+from support.planted_bugs import Bug, planted
+from support.schedule_lives import die_after
+
+STEPS_MAX = 360
+MODES = [CrashMode.KILL, CrashMode.LOST, CrashMode.SCATTERED]
+
+BUGS = [
+    Bug(
+        "a reply does not wait for the disk",
+        "penstock.broker.schedule_shell",
+        "        if not await self.journal.until_durable():\n            return _LOST\n        origins",
+        "        origins",
+        "lost",
+    ),
+    Bug(
+        "the mover does not wait for its intent",
+        "penstock.broker.schedule_mover",
+        "await asyncio.gather(shell.reader.rows(sources), shell.journal.until_durable())",
+        "(await shell.reader.rows(sources), True)",
+        "twice",
+    ),
+    Bug(
+        "the mover does not look what is there already",
+        "penstock.broker.schedule_mover",
+        "skipped = 0 if state is None else _written_count(state, move) - first",
+        "skipped = 0",
+        "twice",
+    ),
+    Bug(
+        "the schedule forgets before the topic has it",
+        "penstock.broker.schedule_mover",
+        "return partition.log not in await partition.join_turn().wait()",
+        "return True",
+        "lost",
+    ),
+    Bug(
+        "rows behind the checkpoint are not read",
+        "penstock.broker.schedule_shell",
+        "start = max(start, stored.next_position)",
+        "start = companion.log.log_end",
+        "lost",
+    ),
+]
+
+
+@pytest.mark.parametrize("durability", ["fsync", "interval"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_death_at_any_moment_loses_doubles_and_hastens_nothing(mode: CrashMode, durability: str) -> None:
+    busy = [await die_after(steps, mode, durability) for steps in range(1, STEPS_MAX, 17)]
+    assert sum(busy) > len(busy) // 3, "the door was done too early for this to prove anything"
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+async def test_planted_bug_is_caught(bug: Bug) -> None:
+    caught: list[str] = []
+    anew = ("penstock.broker", "support.schedule_", "support.queue_")
+    with planted(bug, world="support.schedule_lives", anew=anew) as world:
+        for steps, mode, durability in product(range(7, STEPS_MAX, 7), MODES[1:], ("interval", "fsync")):
+            try:
+                await world.die_after(steps, mode, durability)
+            except AssertionError as broken:
+                caught.append(str(broken).splitlines()[0])
+                if bug.invariant in caught[-1]:
+                    return
+    pytest.fail(f"{bug.invariant!r} did not catch it; caught: {set(caught)}")

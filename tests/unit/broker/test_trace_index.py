@@ -1,0 +1,182 @@
+"""Zones of an internal log: found again after a restart, without reading what was read before."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.broker import trace_index
+from penstock.broker.append_outcome import Appended
+from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.trace_index import TraceIndex, TraceScans, Zone
+from penstock.codec.records import Record, StoredRecord, build_batch
+from penstock.domain.schedule_records import entry_key
+from penstock.domain.trace_zones import BUCKET_BITS, NARROW, ScheduleZones
+from penstock.storage.zone_file import ZoneEntries
+from support.queue_broker import QueueBroker
+
+SEGMENT_BYTES = 64 * 1024
+PADDING = b"x" * 200
+
+
+class IndexDesk:
+    """A log whose records are rows of a schedule: each speaks of one number."""
+
+    def __init__(self, broker: QueueBroker) -> None:
+        self.broker = broker
+
+    @property
+    def shell(self) -> PartitionShell:
+        topic = self.broker.broker.topic("internal")
+        assert topic is not None
+        return topic.partitions[0]
+
+    async def write(self, *numbers: int) -> None:
+        records = [Record(value=PADDING, key=entry_key(number)) for number in numbers]
+        outcome = self.shell.append(memoryview(build_batch(records)))
+        assert isinstance(outcome, Appended), outcome
+        if outcome.turn is not None:
+            await outcome.turn.wait()
+
+    def index(self, scans: TraceScans | None = None) -> TraceIndex:
+        return TraceIndex(self.shell, ScheduleZones, scans or TraceScans(self.broker.readers))
+
+    def side_files(self) -> list[str]:
+        names = self.broker.files.list_directory(self.shell.log.home.directory)
+        return [name for name in names if name.endswith(".zones")]
+
+
+@pytest.fixture
+async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[IndexDesk]:
+    monkeypatch.setattr(trace_index, "ZONE_BYTES", 2_000)
+    monkeypatch.setattr(trace_index, "SLICE_BYTES", 10_000)
+    monkeypatch.setattr(trace_index, "SAVED_BYTES", 20_000)
+    broker = QueueBroker()
+    await broker.start()
+    await broker.topic("internal", segment_bytes=str(SEGMENT_BYTES), durability="interval")
+    yield IndexDesk(broker)
+    await broker.stop()
+
+
+def speaking_of(number: int) -> object:
+    bucket = number >> BUCKET_BITS
+
+    def look(entries: ZoneEntries) -> list[int]:
+        return [zone for _, low, high, zone in entries.find(NARROW, NARROW, low_max=bucket) if high >= bucket]
+
+    return look
+
+
+async def offsets_of(index: TraceIndex, number: int) -> list[int]:
+    """Of the records about a number, found by the index."""
+
+    def keep(record: StoredRecord) -> int | None:
+        return record.offset if record.key == entry_key(number) else None
+
+    return await index.rows(await index.find(speaking_of(number)), keep)  # type: ignore[arg-type]
+
+
+async def fill(desk: IndexDesk, count: int) -> dict[int, list[int]]:
+    """Batches of some rows; every number is spoken of twice, once long after."""
+    told: dict[int, list[int]] = {}
+    for first in range(0, count, 10):
+        numbers = [number * 64 for number in range(first, first + 9)]
+        numbers.append(max(first - 300, 0) * 64)
+        base = desk.shell.log.log_end
+        await desk.write(*numbers)
+        for place, number in enumerate(numbers):
+            told.setdefault(number, []).append(base + place)
+    return told
+
+
+async def test_records_are_found_in_sealed_segments_and_in_the_active_one(desk: IndexDesk) -> None:
+    told = await fill(desk, 1_000)
+    assert len(desk.shell.log.segments) > 3
+    index = desk.index()
+    for number in (0, 64 * 11, 64 * 500, 64 * 998):
+        assert await offsets_of(index, number) == told[number]
+    assert len(desk.side_files()) >= len(desk.shell.log.segments) - 1
+    # What comes later is found as well, and nothing is read twice for it.
+    read_before = index._scans.read_bytes
+    await desk.write(64 * 500)
+    assert await offsets_of(index, 64 * 500) == [*told[64 * 500], desk.shell.log.log_end - 1]
+    assert index._scans.read_bytes - read_before < 1_000
+
+
+async def test_only_a_few_zones_are_read(desk: IndexDesk) -> None:
+    await fill(desk, 2_000)
+    index = desk.index()
+    zones: list[Zone] = await index.find(speaking_of(64 * 701))  # type: ignore[arg-type]
+    assert 1 <= len(zones) <= 4
+    whole: list[Zone] = await index.find(lambda entries: range(len(entries.starts)))
+    assert len(whole) > 100
+
+
+async def test_a_restart_reads_side_files_and_the_rest_of_the_active_segment(desk: IndexDesk) -> None:
+    told = await fill(desk, 1_000)
+    await desk.index().find(lambda _: ())
+    await desk.broker.restart()
+    scans = TraceScans(desk.broker.readers)
+    index = desk.index(scans)
+    assert await offsets_of(index, 64 * 500) == told[64 * 500]
+    assert await offsets_of(index, 64 * 998) == told[64 * 998]
+    assert scans.read_bytes <= 20_000 + 10_000
+
+
+async def test_a_damaged_side_file_is_made_again(desk: IndexDesk) -> None:
+    told = await fill(desk, 1_000)
+    await desk.index().find(lambda _: ())
+    for name in desk.side_files():
+        file = desk.broker.files.open(f"{desk.shell.log.home.directory}/{name}")
+        file.write_at(b"\x00" * 40, 60)
+    scans = TraceScans(desk.broker.readers)
+    assert await offsets_of(desk.index(scans), 64 * 500) == told[64 * 500]
+    assert scans.read_bytes > SEGMENT_BYTES
+
+
+async def test_side_files_go_with_their_segments(desk: IndexDesk) -> None:
+    told = await fill(desk, 1_000)
+    index = desk.index()
+    await index.find(lambda _: ())
+    # Nothing goes that the last checkpoint does not know: a restart makes one.
+    await desk.broker.restart()
+    index = desk.index()
+    below = desk.shell.log.segments[2].base_offset
+    await desk.shell.delete_before(below)
+    assert min(desk.side_files()) >= f"{below:020}"
+    number = 64 * 2
+    assert [offset for offset in told[number] if offset >= below] == await offsets_of(index, number)
+
+
+async def test_memory_is_bounded_and_what_is_pushed_out_is_read_from_its_file(desk: IndexDesk) -> None:
+    told = await fill(desk, 1_000)
+    scans = TraceScans(desk.broker.readers, memory_bytes_max=1)
+    index = desk.index(scans)
+    for number in (64 * 11, 64 * 500):
+        assert await offsets_of(index, number) == told[number]
+    assert len(scans._memory) == 1
+
+
+async def test_in_the_background_a_sealed_segment_gets_its_file_and_a_small_log_is_left_alone(desk: IndexDesk) -> None:
+    await desk.write(1)
+    index = desk.index()
+    await index.tend()
+    assert desk.side_files() == []
+    assert index._scans.read_bytes == 0
+    await fill(desk, 1_000)
+    await index.tend()
+    assert len(desk.side_files()) == len(desk.shell.log.segments) - 1
+
+
+async def test_records_without_the_wanted_bytes_are_not_looked_at(desk: IndexDesk) -> None:
+    await desk.write(1, 2, 3)
+    index = desk.index()
+    zones = await index.find(lambda entries: range(len(entries.starts)))
+    seen: list[int] = []
+
+    def keep(record: StoredRecord) -> None:
+        seen.append(record.offset)
+
+    await index.rows(zones, keep, holding=entry_key(2))
+    assert seen == [1]
