@@ -94,7 +94,7 @@ bench-schedule: $(READY)  ## ten million delayed messages: memory, start, and ho
 	$(BIN)/python -m bench.schedule
 
 bench-trace: $(READY)  ## the journey of one of a hundred million messages, with ten million records about them
-	$(PYTHON) -m bench.trace_journeys
+	$(BIN)/python -m bench.trace_journeys
 
 bench-sync: $(READY)  ## fdatasync of each file against one syncfs, alone and beside a noisy neighbour
 	$(BIN)/python -m bench.sync_ways

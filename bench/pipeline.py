@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench import machine, pipeline_load, quiet, report, result_files
+from bench import machine, pipeline_archive, pipeline_load, quiet, report, result_files
 from bench.pipeline_load import VALUE_BYTES, timed
 from bench.targets import Target, penstock
 
@@ -63,6 +63,7 @@ class Run:
         self._partitions()
         self._sink()
         self._micro_batch()
+        self._archive()
 
     def _turns(self, cases: dict[str, Callable[[], None]]) -> dict[str, list[dict[str, float]]]:
         """One round unmeasured, then in turn, so that what slows the machine down slows all of them."""
@@ -146,6 +147,13 @@ class Run:
             "milliseconds": medians["ours"],
             "milliseconds_synthetic": medians["synthetic"],
         }
+
+    def _archive(self) -> None:
+        def work() -> None:
+            assert pipeline_archive.archive(spark, node.bootstrap, "some", directory) == self._rows
+
+        spark, node, directory = self._spark, self._node, self._directory / "archive"
+        self._note("archive", self._turns({"archive": work})["archive"])
 
     def _note(self, name: str, measured: list[dict[str, float]]) -> None:
         self.figures[name] = {

@@ -206,13 +206,13 @@ def read_messages(bootstrap: str, partitions: int, count: int, results: Connecti
 
 
 def measure_release(node: Target, plan: Plan) -> dict[str, Any]:
-    receiving, sending = multiprocessing.Pipe(duplex=False)
-    reader = multiprocessing.Process(
-        target=read_messages, args=(node.bootstrap, plan.partitions, plan.measured_count, sending)
-    )
-    reader.start()
     wait_seconds = plan.start_ms / 1000 - time.time()
     assert wait_seconds > 0, f"the first message was due {-wait_seconds:.0f} s ago: more time is needed (--lead)"
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    reader = multiprocessing.Process(
+        target=read_messages, args=(node.bootstrap, plan.partitions, plan.measured_count, sending), daemon=True
+    )
+    reader.start()
     print(f"  the first message is due in {wait_seconds:.0f} s", flush=True)
     time.sleep(wait_seconds)
     cpu_before = node.cpu_seconds()

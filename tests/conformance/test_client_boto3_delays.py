@@ -231,6 +231,15 @@ def test_nothing_overtakes_in_a_fifo_queue_whose_delay_becomes_shorter(sqs: Any)
     assert [message["Body"] for message in receive(sqs, url)] == ["at once"]
 
 
+def test_nobody_waits_for_what_was_purged(sqs: Any) -> None:
+    url = new_fifo_queue(sqs, DelaySeconds="900")
+    sqs.send_message(QueueUrl=url, MessageBody="slow", MessageGroupId="g")
+    sqs.purge_queue(QueueUrl=url)
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "0"})
+    sqs.send_message(QueueUrl=url, MessageBody="at once", MessageGroupId="g")
+    assert [message["Body"] for message in receive(sqs, url)] == ["at once"]
+
+
 def test_delays_and_deduplication_survive_kill_nine(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "node", has_http=True) as node:
         sqs = client_for(node)

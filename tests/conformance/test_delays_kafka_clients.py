@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import statistics
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,21 +156,67 @@ def test_no_client_spins_or_stalls_on_holes(node: NodeProcess, topic: str, kafka
             reader.stop()
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_delayed_record_arrives_after_its_time_and_not_before(node: NodeProcess, topic: str, codec: str) -> None:
+def test_tasks_of_spark_read_what_is_there_whatever_span_they_are_given(node: NodeProcess, topic: str) -> None:
+    pytest.importorskip("pyarrow")
+    from penstock.pipeline.row_batches import SpanReader
+    from penstock.pipeline.source_filters import Narrowing
+    from penstock.pipeline.source_ranges import OffsetSpan
+
+    expected = fill_with_holes(node, topic)
+    cuts = [0, 1, 40, 41, 43, 60, 100, 124, 125, 166, 167, 169, 200, 250, 287]
+    values: list[str] = []
+    for start, end in pairwise(cuts):
+        reader = SpanReader(
+            node.kafka,
+            OffsetSpan(topic, 0, start, end),
+            includes_headers=False,
+            is_read_committed=True,
+            fails_on_loss=True,
+            narrowing=Narrowing(),
+        )
+        values += [value.decode() for batch in reader.batches() for value in batch.column("value").to_pylist()]
+    assert values == expected
+
+
+def test_command_line_ends_at_the_end_though_it_is_a_hole(node: NodeProcess, topic: str) -> None:
+    expected = fill_with_holes(node, topic)
+    words = [sys.executable, "-m", "penstock.main", "consume", topic, "-b", node.kafka, "--read-committed"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split() == expected
+
+
+def test_group_that_has_read_everything_is_not_behind(node: NodeProcess, topic: str) -> None:
+    expected = fill_with_holes(node, topic)
+    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": topic, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    for behind in (len(expected) - 1, 0):
+        message = consumer.consume(len(expected) if behind == 0 else 1, 10)[-1]
+        consumer.commit(message, asynchronous=False)
+        words = [sys.executable, "-m", "penstock.main", "group", "describe", topic, "-b", node.kafka, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
+        assert json.loads(done.stdout)["lag"] == behind
+        consumer.seek(TopicPartition(topic, 0, 0))
+    consumer.close()
+
+
+def test_delayed_record_arrives_after_its_time_and_not_before(node: NodeProcess, topic: str) -> None:
     reader = ConfluentReader(node.kafka, topic, "read_committed")
     reader.start()
     try:
-        sender = Sender(node, topic, compression_type=codec)
-        sender.send("now")
-        assert wait_until(lambda: reader.values == ["now"])
-        due_ms = [int(time.time() * 1000) + 300 + 40 * number for number in range(10)]
-        for number, due in enumerate(due_ms):
-            sender.add(f"later {number}", [("penstock-deliver-at", str(due))])
-        sender.producer.flush()
-        wait_until(lambda: len(reader.values) == 11)
-        assert reader.values == ["now", *(f"later {number}" for number in range(10))]
-        late_ms = [came - due for came, due in zip(reader.came_ms[1:], due_ms, strict=True)]
+        senders = {codec: Sender(node, topic, compression_type=codec) for codec in CODECS}
+        for sender in senders.values():
+            sender.send("now")
+        assert wait_until(lambda: len(reader.values) == len(CODECS))
+        begin_ms = int(time.time() * 1000) + 500
+        due_ms = {f"{codec} {number}": begin_ms + 40 * number for number in range(5) for codec in CODECS}
+        for value, due in due_ms.items():
+            senders[value.split()[0]].add(value, [("penstock-deliver-at", str(due))])
+        for sender in senders.values():
+            sender.producer.flush()
+        wait_until(lambda: len(reader.values) == len(CODECS) + len(due_ms))
+        later = reader.values[len(CODECS) :]
+        assert sorted(later) == sorted(due_ms)
+        late_ms = [came - due_ms[value] for came, value in zip(reader.came_ms[len(CODECS) :], later, strict=True)]
         assert min(late_ms) >= 0
         # Of most of them: a busy machine may hold up any one.
         assert statistics.median(late_ms) <= LATE_MS_MAX

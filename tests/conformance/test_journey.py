@@ -199,3 +199,59 @@ def test_a_groups_commits_tell_when_it_passed_a_message(node: NodeProcess, door:
     assert journey["places"][0]["transaction"] == "committed"
     (reason,) = get(door, "/v1/why/ledger/0/4")["reasons"]
     assert (reason["standing"], reason["is_over"]) == ("passed", True)
+
+
+def test_the_empty_slot_of_a_delayed_message_leads_to_it(node: NodeProcess, door: Door) -> None:
+    places: list[int] = []
+    producer = Producer(
+        {"bootstrap.servers": node.kafka, "enable.idempotence": True, "compression.type": "zstd", "linger.ms": 200}
+    )
+    delays = {1: b"100", 3: b"3600000", 4: b"200"}
+    for number in range(5):
+        producer.produce(
+            "slots",
+            str(number),
+            key=str(number),
+            partition=0,
+            headers=[("penstock-delay-ms", delays[number])] if number in delays else [],
+            on_delivery=lambda _error, message: places.append(int(message.offset() or 0)),
+        )
+    assert producer.flush(10) == 0
+
+    def told(number: int) -> Any:
+        return get(door, f"/v1/trace/slots/0/{sorted(places)[number]}")
+
+    until(lambda: "appended" in kinds(told(4)))
+    assert [kinds(told(number)) for number in (1, 3, 4)] == [
+        ["scheduled", "released", "appended"],
+        ["scheduled"],
+        ["scheduled", "released", "appended"],
+    ]
+    assert [told(number)["places"][0]["key"] for number in range(5)] == ["0", "1", "2", "3", "4"]
+    assert "empty slot" in told(1)["notes"][0]
+
+
+def test_a_message_delayed_with_boto3_is_traced_from_its_schedule_on(node: NodeProcess, door: Door) -> None:
+    client = boto3.client(
+        "sqs",
+        endpoint_url=f"http://{node.http}",
+        region_name="eu-central-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+    )
+    url = client.create_queue(QueueName="alarms")["QueueUrl"]
+    sent = client.send_message(QueueUrl=url, MessageBody="ring", DelaySeconds=1)["MessageId"]
+    (reason,) = get(door, f"/v1/why/{sent}")["reasons"]
+    assert reason["standing"] == "delayed"
+    (received,) = client.receive_message(QueueUrl=url, WaitTimeSeconds=10)["Messages"]
+    assert received["MessageId"] == sent
+    client.delete_message(QueueUrl=url, ReceiptHandle=received["ReceiptHandle"])
+    assert kinds(get(door, f"/v1/trace/{sent}")) == ["scheduled", "released", "appended", "leased", "acked"]
+
+
+def test_a_cancelled_message_is_told_to_be_cancelled(door: Door) -> None:
+    (published,) = door.post("/v1/topics/notes/messages", {"value": "v", "delay_ms": 3_600_000})["messages"]
+    assert door.post(f"/v1/schedules/{published['id']}", {}, method="DELETE") is not None
+    assert kinds(get(door, f"/v1/trace/{published['id']}")) == ["scheduled", "cancelled"]
+    (reason,) = get(door, f"/v1/why/{published['id']}")["reasons"]
+    assert (reason["standing"], reason["is_over"]) == ("cancelled", True)

@@ -72,7 +72,7 @@ def receive(door: Door, topic: str, count: int = 1) -> Any:
     return reply["messages"]
 
 
-def read_by_kafka(node: NodeProcess, topic: str) -> dict[str, bytes]:
+def read_by_kafka(node: NodeProcess, topic: str) -> dict[str, Any]:
     consumer = Consumer(
         {"bootstrap.servers": node.kafka, "group.id": f"readers-of-{topic}", "auto.offset.reset": "earliest"}
     )
@@ -81,7 +81,8 @@ def read_by_kafka(node: NodeProcess, topic: str) -> dict[str, bytes]:
     consumer.close()
     assert message is not None
     assert message.error() is None
-    return dict(message.headers() or ())
+    headers: Any = message.headers() or ()
+    return dict(headers)
 
 
 def read_by_sqs(sqs: Any, topic: str) -> Any:

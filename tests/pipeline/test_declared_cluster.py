@@ -131,7 +131,8 @@ def test_a_pipeline_that_fails_says_one_sentence_and_where_the_rest_is(
     assert "Traceback" not in answer.stderr
     assert "\tat " not in answer.stderr
     assert log_file.exists()
-    assert penstock(spark_node, tmp_path, "list").stdout.count(f" {topic} ") == 1
+    listed = json.loads(penstock(spark_node, tmp_path, "list", "--json").stdout)["pipelines"]
+    assert [found["state"] for found in listed if found["name"] == topic] == ["failed"]
     answer = penstock(spark_node, tmp_path, "validate", str(tmp_path / "orders.yaml"), "--syntax", "--name", "nobody")
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert "there is no pipeline 'nobody' in the file" in answer.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,15 @@ def test_the_source_reads_the_archive_below_its_end_and_the_log_above(
     spark: Any, spark_node: NodeProcess, archive: str
 ) -> None:
     assert read(spark, spark_node, archive) == places(0, WRITTEN)
+    # As it was a moment ago, while the archive goes on.
+    grown = shutil.copytree(archive, f"{archive}-grown")
+    run = start_archive(
+        spark, ArchiveRequest(spark_node.kafka, (TOPIC,), grown, is_once=True, value_schema="id bigint")
+    )
+    assert run.query.awaitTermination(SECONDS_MAX)
+    run.stop()
+    assert read(spark, spark_node, grown, archiveVersion="0") == places(0, WRITTEN)
+    assert read(spark, spark_node, grown) == places(0, WRITTEN)
     offsets = {"startingOffsets": json.dumps({TOPIC: {"0": 100, "1": 350}})}
     assert read(spark, spark_node, archive, **offsets) == [(0, n) for n in range(100, 500)] + [
         (1, n) for n in range(350, 500)

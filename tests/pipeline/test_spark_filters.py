@@ -77,7 +77,7 @@ def test_a_condition_spares_reading_and_loses_no_row(
             found = frame.select("partition", "offset", "timestamp").collect()
             return sorted(found), sent_bytes(spark_node) - before
         finally:
-            spark.conf.set(SWITCH, "true")
+            spark.conf.set(SWITCH, "false")
 
     wanted, all_bytes = rows(False)
     found, fetched_bytes = rows(True)

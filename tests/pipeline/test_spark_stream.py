@@ -96,8 +96,9 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(node: NodeProcess,
     fill_one(node.kafka, "wider", 3, partition=1)
     end = reader.latestOffset(start, ALL)
     assert end == {"wider": {"0": 5, "1": 3}}
-    spans = [partition.span for partition in reader.partitions(start, end) if isinstance(partition, SpanPartition)]
-    assert [(span.partition, span.start, span.end) for span in spans] == [(0, 0, 5), (1, 0, 3)]
+    (task,) = reader.partitions(start, end)
+    assert isinstance(task, SpanPartition)
+    assert [(span.partition, span.start, span.end) for span in task.spans] == [(0, 0, 5), (1, 0, 3)]
 
 
 def test_a_topic_that_was_made_anew_is_told_or_read_on(node: NodeProcess, readers: list[StreamReader]) -> None:

@@ -56,7 +56,7 @@ class MortalSchedules(ScheduleBroker):
     async def start(self) -> None:
         schedule_files._in_thread = _in_a_turn
         # The loop's clock is not ours.
-        schedule_mover.INTENT_MS_MIN = 0  # type: ignore[misc]
+        schedule_mover.INTENT_MS_MAX = 0  # type: ignore[misc]
         await super().start()
         self.schedules._readers = OnTheLoop()
 

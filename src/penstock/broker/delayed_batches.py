@@ -40,6 +40,9 @@ from penstock.domain.transaction_verification import NO_GUARD
 # More is opened and put together in a thread: the loop has others to serve.
 LOOP_BYTES_MAX: Final = 64 * 1024
 
+# In threads. Each may take a hundred megabytes for as long as it lasts, and cores are few.
+OPENED_AT_ONCE_MAX: Final = 2
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -72,6 +75,7 @@ class DelayedBatches:
         self._under_way: dict[_Key, int] = {}
         self._idle: dict[_Key, asyncio.Event] = {}
         self._ending: dict[_Key, int] = {}
+        self._opening = asyncio.Semaphore(OPENED_AT_ONCE_MAX)
 
     async def append(
         self, shell: PartitionShell, records: memoryview, *, guard: int = NO_GUARD
@@ -81,7 +85,7 @@ class DelayedBatches:
         header = header_of(records)
         # What is compressed may be a thousand times as large as it looks.
         is_small = len(records) <= LOOP_BYTES_MAX and not header.codec
-        found = await _aside(_look_inside, is_small, records, header)
+        found = await self._aside(_look_inside, is_small, records, header)
         if isinstance(found, BatchProblem):
             return AppendRefused(Refusal.INVALID, found.reason)
         records_found = [] if found is None else [(number, record.headers) for number, record in found.records]
@@ -135,8 +139,14 @@ class DelayedBatches:
             return AppendRefused(outcome.refusal, outcome.reason)
         numbers = [candidate.number for candidate in delayed]
         is_small = len(found.opened.payload) <= LOOP_BYTES_MAX
-        holed = await _aside(leave_out, is_small, found.opened, numbers)
+        holed = await self._aside(leave_out, is_small, found.opened, numbers)
         return shell.append_checked(memoryview(holed), guard=guard)
+
+    async def _aside(self, work: Callable[P, T], is_small: bool, *args: P.args, **kwargs: P.kwargs) -> T:
+        if is_small:
+            return work(*args, **kwargs)
+        async with self._opening:
+            return await asyncio.to_thread(work, *args, **kwargs)
 
     def _leave(self, key: _Key) -> None:
         self._under_way[key] -= 1
@@ -188,7 +198,3 @@ def _producer_of(header: BatchHeader) -> ProducerBatch | None:
 
 def _message(record: StoredRecord, due_ms: int) -> DelayedMessage:
     return DelayedMessage(due_ms, record.key, record.value, record.headers, record.timestamp_ms)
-
-
-async def _aside(work: Callable[P, T], is_small: bool, *args: P.args, **kwargs: P.kwargs) -> T:
-    return work(*args, **kwargs) if is_small else await asyncio.to_thread(work, *args, **kwargs)

@@ -35,8 +35,7 @@ from penstock.domain.group_commands import (
     GroupReply,
     Refused,
 )
-from penstock.domain.group_description import NO_GROUP, GroupDescription
-from penstock.domain.group_records import OffsetStored
+from penstock.domain.group_description import NO_GROUP, GroupDescription, GroupPosition
 from penstock.domain.group_values import GroupConfig, GroupError
 from penstock.domain.share_group import ShareGroup, ShareGroupConfig
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
@@ -266,11 +265,11 @@ class GroupCoordinator:
             found += listed
         return found
 
-    async def positions_in(self, topic: str, partition: int) -> list[tuple[str, OffsetStored, GroupDescription]]:
-        """Every group with a committed position there; none while groups are not available."""
+    async def positions_in(self, topic: str, topic_id: bytes, partition: int) -> list[GroupPosition]:
+        """How every group stands that reads a partition; none while groups are not available."""
         if not self.has_any() or not await self.ready():
             return []
-        return [found for shell in self._shells for found in await shell.positions_in(topic, partition)]
+        return [found for shell in self._shells for found in await shell.positions_in(topic, topic_id, partition)]
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         """At once, for retention: None also while groups are not available."""

@@ -41,7 +41,7 @@ from penstock.domain.group_commands import (
     Refused,
     Sync,
 )
-from penstock.domain.group_description import GroupDescription, describe
+from penstock.domain.group_description import GroupDescription, GroupPosition, describe, position_of
 from penstock.domain.group_records import GroupRecord, OffsetStored, Removed
 from penstock.domain.group_table import GroupTable
 from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
@@ -216,14 +216,14 @@ class GroupShell:
         stored = None if group is None else group.offsets.get(topic, partition)
         return None if stored is None else stored.offset
 
-    async def positions_in(self, topic: str, partition: int) -> list[tuple[str, OffsetStored, GroupDescription]]:
-        """Groups with a position in a partition, and how they are; others get their turn meanwhile."""
-        found: list[tuple[str, OffsetStored, GroupDescription]] = []
+    async def positions_in(self, topic: str, topic_id: bytes, partition: int) -> list[GroupPosition]:
+        """How the groups stand that read a partition; others get their turn meanwhile."""
+        found: list[GroupPosition] = []
         for number, group_id in enumerate(self.group_ids()):
             group = self._table.get(group_id)
-            stored = None if group is None else group.offsets.get(topic, partition)
-            if stored is not None:
-                found.append((group_id, stored, describe(group)))
+            position = None if group is None else position_of(group_id, group, topic, topic_id, partition)
+            if position is not None:
+                found.append(position)
             if number % POSITIONS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return found

@@ -22,7 +22,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.companion import CompanionKind
 from penstock.broker.journal import JournalLostError
 from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.schedule_mover import MoverIds
+from penstock.broker.schedule_mover import MoverIds, MoverPace
 from penstock.broker.schedule_reader import RowCache
 from penstock.broker.schedule_shell import ScheduleShell
 from penstock.broker.schedule_values import (
@@ -55,6 +55,10 @@ CLOCK_CHECK_MS: Final = 1_000
 # Further than this the wall clock and the monotonic one go apart only if somebody puts one of them.
 CLOCK_STEP_MS: Final = 100
 LOADING_AT_ONCE: Final = 4
+# Each waits for the disk.
+SAVING_AT_ONCE: Final = 8
+# Looked at before others may use the loop: a few microseconds each, if there is nothing to do.
+SHELLS_AT_ONCE: Final = 100
 # Messages of one request that are written before others may use the loop: some milliseconds.
 SCHEDULED_AT_ONCE: Final = 500
 # Not because of the disk: others may be taken.
@@ -92,6 +96,7 @@ class NodeSchedules:
         self._tasks = tasks
         self._config = config
         self._cache = RowCache()
+        self._pace = MoverPace()
         self._shells: dict[_Key, ScheduleShell] = {}
         self._number = 0
         # One load of a shell at a time, and everybody who wants it waits for the same.
@@ -112,8 +117,13 @@ class NodeSchedules:
         """What is released is released; the next start reads next to nothing."""
         for task in list(self._loading.values()):
             task.cancel()
-        for shell in list(self._shells.values()):
-            await shell.close(is_saved=True)
+        limit = asyncio.Semaphore(SAVING_AT_ONCE)
+
+        async def close(shell: ScheduleShell) -> None:
+            async with limit:
+                await shell.close(is_saved=True)
+
+        await asyncio.gather(*map(close, list(self._shells.values())))
 
     async def _load_all(self) -> None:
         limit = asyncio.Semaphore(LOADING_AT_ONCE)
@@ -191,6 +201,7 @@ class NodeSchedules:
             cache=self._cache,
             readers=self._readers,
             producer_ids=self._producer_ids,
+            pace=self._pace,
             config_of=lambda: self._config_of(key[0]),
             clock=self._clock,
             tasks=self._tasks,
@@ -398,7 +409,9 @@ class NodeSchedules:
     # Upkeep
 
     async def _tidy(self) -> None:
-        for shell in list(self._shells.values()):
+        for count, shell in enumerate(list(self._shells.values())):
+            if count % SHELLS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             await shell.tidy()
 
     async def reload_lost(self) -> None:

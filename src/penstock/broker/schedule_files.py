@@ -36,8 +36,9 @@ Outcome = TypeVar("Outcome")
 SPILL_BYTES: Final = 1024 * 1024
 # Of a near file, handed to the machine at once: some three milliseconds.
 LOAD_BYTES: Final = 4096 * ENTRY_BYTES
-# Rows that a start would have to read: a second of it, or two.
+# What a start would have to read: a second of it, or two.
 CHECKPOINT_ROWS: Final = 200_000
+CHECKPOINT_BYTES: Final = 512 * 1024 * 1024
 CHECKPOINT_MS: Final = 3_600_000
 
 
@@ -53,6 +54,8 @@ class ScheduleFiles:
         self._reads: deque[BucketRead] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._saved_position = 0
+        # Of what this journal has written.
+        self._saved_bytes = 0
         self._saved_ms = 0
         self.is_closed = False
 
@@ -116,7 +119,8 @@ class ScheduleFiles:
     def is_checkpoint_due(self, journal: ScheduleJournal) -> bool:
         row_count = journal.next_position - self._saved_position
         is_old = self._clock.monotonic_ms() - self._saved_ms >= CHECKPOINT_MS
-        return row_count >= CHECKPOINT_ROWS or (row_count > 0 and is_old)
+        is_much = journal.written_bytes - self._saved_bytes >= CHECKPOINT_BYTES
+        return row_count >= CHECKPOINT_ROWS or is_much or (row_count > 0 and is_old)
 
     async def checkpoint(self, machine: PartitionSchedule, journal: ScheduleJournal) -> None:
         if journal.is_lost or journal.next_position == self._saved_position:
@@ -130,13 +134,14 @@ class ScheduleFiles:
 
     async def _save(self, machine: PartitionSchedule, journal: ScheduleJournal) -> None:
         checkpoint = machine.checkpoint(journal.next_position)
-        stored = checkpoint.stored
+        stored, written_bytes = checkpoint.stored, journal.written_bytes
         await _in_thread(self._files.append, checkpoint.writes)
         # It tells of rows that a power cut could still take.
         if not await journal.until_durable():
             return
         await _in_thread(self._save_now, stored)
-        self._saved_position, self._saved_ms = stored.next_position, self._clock.monotonic_ms()
+        self._saved_position, self._saved_bytes = stored.next_position, written_bytes
+        self._saved_ms = self._clock.monotonic_ms()
         log.debug("schedule saved", position=stored.next_position, pending=machine.pending_count)
 
     def _save_now(self, stored: Stored) -> None:

@@ -67,6 +67,8 @@ class ScheduleJournal:
         self._last_turn: Turn | None = None
         # The offset that the next row will get.
         self.next_position = companion.log.log_end
+        # Since it was made.
+        self.written_bytes = 0
         self.is_lost = False
 
     def append(self, rows: Sequence[Row], *, producer: tuple[int, int] = _NO_PRODUCER) -> None:
@@ -176,6 +178,7 @@ class ScheduleJournal:
         if batches:
             whole = batches[0] if len(batches) == 1 else bytearray(b"".join(batches))
             self._companion.log.append(memoryview(whole), [header_of(batch) for batch in batches])
+            self.written_bytes += len(whole)
 
     def _on_turn(self, turn: Turn) -> None:
         companion = self._companion

@@ -30,7 +30,7 @@ from penstock.broker.schedule_values import NotScheduled
 from penstock.cluster.metadata_store import StoreUnavailableError
 from penstock.codec.records import Record, build_batch
 from penstock.domain.producer_sequence import SEQUENCE_MAX, ProducerState
-from penstock.domain.queue_receipt import MessageId, write_scheduled_id
+from penstock.domain.queue_receipt import ScheduledIdWriter
 from penstock.domain.schedule import PartitionSchedule
 from penstock.domain.schedule_commands import (
     Decision,
@@ -49,8 +49,12 @@ log = get_logger("schedules")
 
 RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 1_000
-# Between two intents: a stream of messages goes in batches, not one by one.
+# Between two intents of one mover: a stream of messages goes in batches, not one by one. Where many are at work there
+# are not more intents for it, but larger ones: each costs half a millisecond, whatever is in it.
 INTENT_MS_MIN: Final = 5
+INTENT_MS_MAX: Final = 30
+INTENT_MS_EACH: Final = 2
+PACE_WINDOW_MS: Final = 100
 # The longest sleep of a schedule that could do something, and is kept from it.
 BLOCKED_MS: Final = 500
 # Of the batches that are written, but for a message that is larger by itself.
@@ -93,6 +97,27 @@ class MoverShell(Protocol):
     async def fire_crons(self) -> None: ...
 
 
+class MoverPace:
+    """How many movers of a node are at work, and how long each should wait for more to do."""
+
+    __slots__ = ("_before_count", "_movers", "_since_ms")
+
+    def __init__(self) -> None:
+        self._since_ms = 0
+        # In the window that is open, and in the one before it.
+        self._movers: set[int] = set()
+        self._before_count = 0
+
+    def interval_ms(self, mover: int, now_ms: int) -> int:
+        if now_ms - self._since_ms >= PACE_WINDOW_MS:
+            self._before_count = len(self._movers) if now_ms - self._since_ms < 2 * PACE_WINDOW_MS else 0
+            self._movers.clear()
+            self._since_ms = now_ms
+        self._movers.add(mover)
+        count = max(self._before_count, len(self._movers))
+        return min(max(INTENT_MS_MIN, count * INTENT_MS_EACH), INTENT_MS_MAX)
+
+
 class ReleaseCounts:
     """Since the start."""
 
@@ -131,6 +156,7 @@ class ScheduleMover:
         readers: Executor,
         *,
         clock: Clock,
+        pace: MoverPace,
         counts: ReleaseCounts,
     ) -> None:
         self._shell = shell
@@ -143,7 +169,8 @@ class ScheduleMover:
         self._alarm_ms = -1
         self._producer_id: int | None = None
         # By the monotonic clock.
-        self._intended_ms = -INTENT_MS_MIN
+        self._intended_ms = -INTENT_MS_MAX
+        self._pace = pace
         self.counts = counts
 
     # Alarm
@@ -228,8 +255,9 @@ class ScheduleMover:
 
     async def _gather(self) -> None:
         """Lets more come due, if the last intent was a moment ago."""
-        wait_ms = self._intended_ms + INTENT_MS_MIN - self._clock.monotonic_ms()
-        if 0 < wait_ms <= INTENT_MS_MIN:
+        now_ms = self._clock.monotonic_ms()
+        wait_ms = self._intended_ms + self._pace.interval_ms(id(self), now_ms) - now_ms
+        if wait_ms > 0:
             await asyncio.sleep(wait_ms / 1000)
         self._intended_ms = self._clock.monotonic_ms()
 
@@ -288,8 +316,8 @@ class ScheduleMover:
         state = partition.log.producers.state_of(move.producer_id)
         # What is there already, from before a crash or a full disk, is not built once more.
         skipped = 0 if state is None else _written_count(state, move) - first
-        home = MessageId(partition.log.home.topic_id, partition.index, 0)
-        part = _Part(move, first, sources, rows, skipped, home, self._clock.now_ms())
+        ids = ScheduledIdWriter(partition.log.home.topic_id, partition.index)
+        part = _Part(move, first, sources, rows, skipped, ids, self._clock.now_ms())
         if len(sources) <= LOOP_COUNT_MAX:
             return build_released(part)
         return await self._loop.run_in_executor(self._readers, build_released, part)
@@ -353,7 +381,7 @@ class _Part(msgspec.Struct, frozen=True):
     rows: Mapping[int, Row]
     # So many of the first ones are in the partition's log.
     skipped: int
-    home: MessageId
+    ids: ScheduledIdWriter
     now_ms: int
 
 
@@ -394,7 +422,7 @@ def _released(position: int, part: _Part) -> tuple[bytes, Record]:
     """The key of its row, and the message as its consumers see it."""
     row = part.rows.get(position)
     if row is None or row.value is None:
-        headers = ((MESSAGE_ID_HEADER, _id_of(part, position).encode()), (LOST_HEADER, b"%d" % position))
+        headers = ((MESSAGE_ID_HEADER, part.ids.write(position).encode()), (LOST_HEADER, b"%d" % position))
         return entry_key(position), Record(value=None, timestamp_ms=part.now_ms, headers=headers)
     record, message = read_message(row)
     assert isinstance(record, Scheduled)
@@ -405,12 +433,8 @@ def _released(position: int, part: _Part) -> tuple[bytes, Record]:
         timestamp_ms=record.due_ms,
         headers=released_headers(
             message.headers,
-            message_id=_id_of(part, origin),
+            message_id=part.ids.write(origin),
             arrived_ms=record.at_ms,
             written_ms=message.written_ms,
         ),
     )
-
-
-def _id_of(part: _Part, origin: int) -> str:
-    return write_scheduled_id(MessageId(part.home.topic_id, part.home.partition, origin))

@@ -26,7 +26,7 @@ from penstock.broker.schedule_crons import ScheduleCrons
 from penstock.broker.schedule_files import SPILL_BYTES, ScheduleFiles
 from penstock.broker.schedule_journal import ScheduleJournal
 from penstock.broker.schedule_list import DueList
-from penstock.broker.schedule_mover import MoverIds, ReleaseCounts, ScheduleMover
+from penstock.broker.schedule_mover import MoverIds, MoverPace, ReleaseCounts, ScheduleMover
 from penstock.broker.schedule_reader import CACHED_MS_MAX, RowCache, RowReader
 from penstock.broker.schedule_replay import replay_rows
 from penstock.broker.schedule_values import (
@@ -87,6 +87,7 @@ class ScheduleShell:
         cache: RowCache,
         readers: Executor,
         producer_ids: MoverIds,
+        pace: MoverPace,
         config_of: Callable[[], TopicConfig | None],
         clock: Clock,
         tasks: TaskSupervisor,
@@ -104,6 +105,7 @@ class ScheduleShell:
         self.files = self._make_files()
         self._readers = readers
         self._producer_ids = producer_ids
+        self._pace = pace
         self.mover = self._make_mover(ReleaseCounts())
         self._running: asyncio.Task[None] | None = None
         self._crons = ScheduleCrons(self)
@@ -170,7 +172,7 @@ class ScheduleShell:
 
     def _make_mover(self, counts: ReleaseCounts) -> ScheduleMover:
         """One for each machine: the one before may still wait for something."""
-        return ScheduleMover(self, self._producer_ids, self._readers, clock=self._clock, counts=counts)
+        return ScheduleMover(self, self._producer_ids, self._readers, clock=self._clock, pace=self._pace, counts=counts)
 
     def _on_failure(self, _reason: str) -> None:
         self._is_lost = True
@@ -192,13 +194,14 @@ class ScheduleShell:
     async def close(self, *, is_saved: bool = False) -> None:
         """For good, also for a `load` that is under way: the topic is gone, or the node stops."""
         self.is_closed = True
-        if self.is_loaded and is_saved and not self.is_lost:
+        if self.is_loaded and is_saved and not self.is_lost and not self.companion.log.context.is_full:
             await self.files.checkpoint(self.machine, self.journal)
         await self.unload()
 
     async def tidy(self) -> None:
         """From time to time."""
-        if not self.is_loaded or self.is_lost:
+        # On a full disk nothing new comes, so nothing has to go anywhere.
+        if not self.is_loaded or self.is_lost or self.companion.log.context.is_full:
             return
         await self.files.spill(self.machine)
         if self.files.is_checkpoint_due(self.journal):

@@ -17,7 +17,7 @@ class CommitHistory:
     def __init__(self, broker: Broker, scans: TraceScans) -> None:
         self._broker = broker
         self._scans = scans
-        self._indexes: list[TraceIndex] = []
+        self.indexes: list[TraceIndex] = []
 
     async def tend(self) -> None:
         for index in self._opened():
@@ -27,9 +27,9 @@ class CommitHistory:
         """One for each partition of the internal topic, once there is one."""
         topic = self._broker.topic(CONSUMER_OFFSETS)
         shells = [] if topic is None else topic.partitions
-        if [index.shell for index in self._indexes] != shells:
-            self._indexes = [TraceIndex(shell, CommitZones, self._scans) for shell in shells]
-        return self._indexes
+        if [index.shell for index in self.indexes] != shells:
+            self.indexes = [TraceIndex(shell, CommitZones, self._scans) for shell in shells]
+        return self.indexes
 
     async def strand(self, facts: PlaceFacts, topic_id: bytes, horizon_ms: int, notes: list[str]) -> list[TraceEvent]:
         place = facts.place

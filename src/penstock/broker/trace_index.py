@@ -48,6 +48,8 @@ SAVED_BYTES: Final = 1024 * 1024
 SAVED_SHARE: Final = 4
 # What is known of all active segments together may take so much memory before nothing is done in advance any more.
 GROWING_BYTES_MAX: Final = 64 * 1024 * 1024
+# Whoever asks about a log that was never looked through waits so long for it, and is told what is known by then.
+WAIT_SECONDS_MAX: Final = 15.0
 # Entries of sealed segments that are kept in memory, all logs together.
 MEMORY_BYTES_MAX: Final = 32 * 1024 * 1024
 
@@ -158,13 +160,16 @@ class TraceIndex:
         # Sealed segments with a side file, by base offset.
         self._known: dict[int, SegmentFacts] = {}
         self._growing: _Growing | None = None
+        # Who waits for an answer: then nobody rests.
+        self._waiting_count = 0
+        # Whether the last answer was given before everything was looked through.
+        self.is_behind = False
 
     # Asking
 
     async def find(self, look: Callable[[ZoneEntries], Iterable[int]]) -> list[Zone]:
         """Zones that `look` picks from the entries of each segment, in the order of the log."""
-        async with self._lock:
-            await self._cover(is_hurried=True, behind_bytes_max=0)
+        await self._catch_up()
         found: list[Zone] = []
         for segment in list(self.shell.log.segments):
             facts, growing = self._known.get(segment.base_offset), self._growing
@@ -180,6 +185,18 @@ class TraceIndex:
             picked = await self._scans.in_thread(partial(_pick, entries, look))
             found += [Zone(entries.zone_start(zone), entries.zone_end(zone) or end) for zone in picked]
         return found
+
+    async def _catch_up(self) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        self._waiting_count += 1
+        try:
+            async with asyncio.timeout(WAIT_SECONDS_MAX), self._lock:
+                self.is_behind = not await self._cover(deadline=deadline, behind_bytes_max=0)
+        except TimeoutError:
+            # Somebody else is at it, and goes on.
+            self.is_behind = True
+        finally:
+            self._waiting_count -= 1
 
     async def _load(self, facts: SegmentFacts) -> ZoneEntries | None:
         read = await self._scans.in_thread(partial(_read, self.shell, facts))
@@ -216,9 +233,10 @@ class TraceIndex:
         if is_known and (is_full or behind <= BEHIND_BYTES_MAX or upto >= log.readable_end):
             return
         async with self._lock:
-            await self._cover(is_hurried=False, behind_bytes_max=BEHIND_BYTES_MAX)
+            await self._cover(deadline=None, behind_bytes_max=BEHIND_BYTES_MAX)
 
-    async def _cover(self, *, is_hurried: bool, behind_bytes_max: int) -> None:
+    async def _cover(self, *, deadline: float | None, behind_bytes_max: int) -> bool:
+        """Whether all is known then; with a deadline it may not be."""
         log = self.shell.log
         if self._generation != log.generation:
             self._generation = log.generation
@@ -228,12 +246,15 @@ class TraceIndex:
         for gone in [base_offset for base_offset in self._known if base_offset not in present]:
             del self._known[gone]
         for segment in list(log.segments):
+            if deadline is not None and time.monotonic() > deadline:
+                return False
             if segment.is_active or segment.next_offset > log.readable_end:
-                await self._grow(segment, is_hurried=is_hurried, behind_bytes_max=behind_bytes_max)
+                await self._grow(segment, deadline=deadline, behind_bytes_max=behind_bytes_max)
             elif self._known.get(segment.base_offset) != facts_of(segment):
-                await self._seal(segment, is_hurried=is_hurried)
+                await self._seal(segment, deadline=deadline)
+        return deadline is None or time.monotonic() <= deadline
 
-    async def _seal(self, segment: Segment, *, is_hurried: bool) -> None:
+    async def _seal(self, segment: Segment, *, deadline: float | None) -> None:
         """A sealed segment's side file: as it is on disk, or made now."""
         facts = facts_of(segment)
         self._known.pop(segment.base_offset, None)
@@ -243,7 +264,7 @@ class TraceIndex:
         if read is not None and read.next_offset == facts.next_offset:
             entries = read.entries
         else:
-            if not await self._grow(segment, is_hurried=is_hurried, behind_bytes_max=0):
+            if not await self._grow(segment, deadline=deadline, behind_bytes_max=0):
                 return
             growing = self._growing
             assert growing is not None
@@ -268,7 +289,7 @@ class TraceIndex:
         self._grow_on(growing)
         return growing
 
-    async def _grow(self, segment: Segment, *, is_hurried: bool, behind_bytes_max: int) -> bool:
+    async def _grow(self, segment: Segment, *, deadline: float | None, behind_bytes_max: int) -> bool:
         """Reads a segment on; whether it is known to its end, or to what may be read of it."""
         log, growing = self.shell.log, self._growing
         if growing is None or growing.segment is not segment:
@@ -278,7 +299,7 @@ class TraceIndex:
         end = min(segment.next_offset, log.readable_end)
         while growing.upto < end and log.generation == self._generation and self._holds(segment):
             plan = log.plan_read(growing.upto, bytes_max=SLICE_BYTES, up_to=end)
-            if not isinstance(plan, ReadPlan):
+            if not isinstance(plan, ReadPlan) or (deadline is not None and time.monotonic() > deadline):
                 return False
             async with self._scans.turn:
                 began, before_bytes = time.monotonic(), growing.entries.size_bytes
@@ -290,7 +311,7 @@ class TraceIndex:
                 return False
             if segment.is_active and growing.is_save_due:
                 await self._scans.in_thread(partial(_save, self.shell, growing))
-            if not is_hurried:
+            if not self._waiting_count:
                 await asyncio.sleep(spent * REST_SHARE)
         return growing.upto >= end
 

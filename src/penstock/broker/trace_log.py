@@ -14,7 +14,7 @@ from penstock.broker.partition_shell import PartitionShell
 from penstock.codec.control_batch import read_marker
 from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
 from penstock.codec.record_walk import record_at
-from penstock.codec.records import StoredRecord
+from penstock.codec.records import StoredRecord, read_records
 from penstock.domain.trace_events import PlaceState, TransactionState
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.storage_errors import Damage, OutOfRange
@@ -24,6 +24,8 @@ _ONE_BATCH: Final = 1
 # How far behind the message a commit's marker is looked for: a second of a busy log. That of an abort is known.
 MARKER_BYTES_MAX: Final = 64 * 1024 * 1024
 _SLICE_BYTES: Final = 1024 * 1024
+# No producer puts more messages into one batch.
+HOLES_MAX: Final = 1_000_000
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -144,3 +146,35 @@ def _sequence_in(plan: ReadPlan, producer_id: int, sequence: int, offset: int) -
             if index <= header.last_offset_delta:
                 return header.base_offset + index, offset, len(loaded)
     return None, offset, len(loaded)
+
+
+async def count_holes(partition: PartitionShell, start: int, end: int, readers: Executor) -> int | None:
+    """Offsets from `start` up to, without, `end` that hold no record: of one batch of a producer, not more. None: they
+    cannot be read."""
+    loop = asyncio.get_running_loop()
+    offset, holes = start, end - start
+    while offset < end:
+        plan = partition.log.plan_read(offset, bytes_max=_SLICE_BYTES)
+        if not isinstance(plan, ReadPlan) or end - start > HOLES_MAX:
+            return None
+        count, offset = await loop.run_in_executor(readers, partial(_records_between, plan, start, end, offset))
+        if count is None:
+            return None
+        holes -= count
+    return holes
+
+
+def _records_between(plan: ReadPlan, start: int, end: int, offset: int) -> tuple[int | None, int]:
+    loaded = plan.load()
+    if isinstance(loaded, Damage):
+        return None, offset
+    count = 0
+    for position, header in walk_headers(loaded):
+        if header.base_offset >= end:
+            return count, end
+        records = read_records(loaded, position) if header.record_count else []
+        if isinstance(records, BatchProblem):
+            return None, offset
+        count += sum(start <= record.offset < end for record in records)
+        offset = header.next_offset
+    return count, offset

@@ -7,7 +7,7 @@ went, and headers say where it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Final
 
@@ -27,7 +27,7 @@ from penstock.broker.trace_commits import CommitHistory
 from penstock.broker.trace_index import BEHIND_BYTES_MAX, TraceIndex, TraceScans
 from penstock.broker.trace_journal import QueueHistory
 from penstock.broker.trace_places import PlaceReader
-from penstock.broker.trace_schedule import ScheduleHistory
+from penstock.broker.trace_schedule import ScheduleHistory, find_origin
 from penstock.broker.trace_search import Findings, KeySearch
 from penstock.broker.trace_why import WhyNot
 from penstock.domain.queue_receipt import MessageId, read_message_id, read_scheduled_id, write_scheduled_id
@@ -94,6 +94,10 @@ class NodeTrace:
         open_ids = {topic.topic_id for topic in self.broker.topics()}
         for key in [key for key in self._indexes if key[0] not in open_ids]:
             del self._indexes[key]
+
+    def _all_indexes(self) -> Iterator[TraceIndex]:
+        yield from self._indexes.values()
+        yield from self._commits.indexes
 
     async def _tend_one(self, partition: PartitionShell, companion: PartitionShell, kind: CompanionKind) -> None:
         """Most are small, and nobody asks: they cost nothing."""
@@ -174,11 +178,19 @@ class NodeTrace:
             return NoSuchMessage(f"{asked} is not written yet: there is no such message")
         notes: list[str] = []
         visits: list[Visit] = []
-        for begin in self._begins(facts, notes):
+        delayed = await self._delayed(facts, found[1])
+        if delayed is not None:
+            notes.append(f"{asked} is the empty slot of a delayed message, which waits or waited in the schedule")
+        for begin in [delayed] if delayed is not None else self._begins(facts, notes):
             await self._walk(begin, sight, visits, notes)
         events = merge(visits)
         if len(events) > EVENTS_MAX:
             notes.append(f"{len(events):,} events are known; the first {EVENTS_MAX:,} are shown")
+        behind = sorted({index.shell.topic for index in self._all_indexes() if index.is_behind})
+        if behind:
+            notes.append(
+                f"{', '.join(behind)}: looked through for the first time now; ask again in a while for the rest"
+            )
         told = [msgspec.structs.replace(event, sentence=sentence_of(event)) for event in events[:EVENTS_MAX]]
         facts_of_all = tuple(visit.facts for visit in visits)
         return Journey(visits[0].facts.id, facts_of_all, tuple(told), tuple(dict.fromkeys(notes)))
@@ -244,6 +256,17 @@ class NodeTrace:
         history = ScheduleHistory(index, shell, place, self._readers, self.broker.node_id)
         await history.read()
         return history
+
+    async def _delayed(self, facts: PlaceFacts, partition: PartitionShell) -> Place | None:
+        """Where the message waits or waited whose slot is empty; None: it is no such slot, or nobody knows whose."""
+        if facts.state is not PlaceState.HOLE or facts.producer is None:
+            return None
+        shell = await self._schedules.existing_shell(partition)
+        if not isinstance(shell, ScheduleShell):
+            return None
+        index = self._index_of(partition, shell.companion, CompanionKind.SCHEDULE)
+        origin = await find_origin(index, partition, facts.place.offset, facts.producer, self._readers)
+        return None if origin is None else Place(partition.topic, partition.index, origin, is_schedule=True)
 
     async def _facts(self, place: Place, topic: ServedTopic, partition: PartitionShell) -> PlaceFacts:
         if not place.is_schedule:

@@ -29,7 +29,8 @@ class PlaceReader:
         name = write_message_id(MessageId(topic.topic_id, place.partition, place.offset))
         header, record = found.header, found.record
         if header is None or record is None:
-            return PlaceFacts(place=place, id=name, state=found.state, node=self._broker.node_id)
+            producer = None if header is None else _producer(header, place.offset)
+            return PlaceFacts(place=place, id=name, state=found.state, producer=producer, node=self._broker.node_id)
         transaction = await transaction_of(partition, header, self._readers)
         headers = dict(record.headers)
         first_id = headers.get(MESSAGE_ID_HEADER)

@@ -12,14 +12,23 @@ import msgspec
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_shell import ScheduleShell
 from penstock.broker.trace_index import TraceIndex
-from penstock.broker.trace_log import find_sequence
+from penstock.broker.trace_log import count_holes, find_sequence
 from penstock.codec.records import StoredRecord
 from penstock.domain.queue_receipt import MessageId, write_scheduled_id
-from penstock.domain.schedule_records import End, Ended, Move, MoveIntended, Scheduled, ScheduleRecord, read_entry_key
+from penstock.domain.schedule_records import (
+    End,
+    Ended,
+    Move,
+    MoveIntended,
+    ProducerBatch,
+    Scheduled,
+    ScheduleRecord,
+    read_entry_key,
+)
 from penstock.domain.schedule_rows import Message, Row, read_message, read_row
-from penstock.domain.trace_events import Place, PlaceFacts, PlaceState, TraceEvent, TransactionState
+from penstock.domain.trace_events import Place, PlaceFacts, PlaceState, Producer, TraceEvent, TransactionState
 from penstock.domain.trace_schedule import producer_of, schedule_events
-from penstock.domain.trace_zones import BUCKET_BITS, NARROW, NARROW_BUCKETS_MAX
+from penstock.domain.trace_zones import BUCKET_BITS, NARROW, NARROW_BUCKETS_MAX, producer_key
 from penstock.storage.time_lookup import TimestampOffset
 from penstock.storage.zone_file import ZoneEntries
 
@@ -147,3 +156,32 @@ def _about(record: StoredRecord, origin: int) -> _Told | None:
     except msgspec.DecodeError:
         return None
     return (told, None) if isinstance(told, MoveIntended) else None
+
+
+async def find_origin(
+    index: TraceIndex, partition: PartitionShell, offset: int, producer: Producer, readers: Executor
+) -> int | None:
+    """The first place of a delayed message whose slot in the topic is empty.
+
+    The schedule numbers the delayed messages of a batch; which of them this is the holes before it in the batch say.
+    """
+    key, sequence = producer_key(producer.id), producer.sequence
+
+    def look(entries: ZoneEntries) -> list[int]:
+        found = [(low, zone) for _key, low, _high, zone in entries.find(key, key, low_max=sequence)]
+        lowest = max((low for low, _ in found), default=-1)
+        return [zone for low, zone in found if low == lowest]
+
+    def keep(record: StoredRecord) -> tuple[int, ProducerBatch] | None:
+        origin, batch = read_entry_key(record.key or b"") or (-1, None)
+        if batch is None or (batch.producer_id, batch.producer_epoch) != (producer.id, producer.epoch):
+            return None
+        return (origin, batch) if batch.base_sequence <= sequence else None
+
+    found = await index.rows(await index.find(look), keep)
+    base_sequence = max((batch.base_sequence for _, batch in found), default=-1)
+    if base_sequence < 0:
+        return None
+    rank = await count_holes(partition, offset - (sequence - base_sequence), offset, readers)
+    of_batch = {batch.index: origin for origin, batch in found if batch.base_sequence == base_sequence}
+    return None if rank is None else of_batch.get(rank)

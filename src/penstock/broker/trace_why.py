@@ -9,12 +9,11 @@ from penstock.broker.node_queues import NodeQueues
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_shell import QueueShell
 from penstock.broker.served_topic import ServedTopic
-from penstock.domain.group_description import GroupDescription
 from penstock.domain.lanes import DEFAULT_LANE
 from penstock.domain.queue import Queue
 from penstock.domain.queue_definition import QueueDefinition
 from penstock.domain.share_settings import SHARE_ATTRIBUTE
-from penstock.domain.trace_events import Place, PlaceFacts, TraceEvent
+from penstock.domain.trace_events import PlaceFacts, TraceEvent
 from penstock.domain.trace_why import (
     GroupSituation,
     QueueSituation,
@@ -93,23 +92,23 @@ class WhyNot:
     async def _of_groups(
         self, facts: PlaceFacts, topic: ServedTopic, partition: PartitionShell, last: dict[str, TraceEvent]
     ) -> list[Reason]:
-        positions = await self._groups.positions_in(topic.name, partition.index)
+        positions = await self._groups.positions_in(topic.name, topic.topic_id, partition.index)
         return [
             group_reason(
                 GroupSituation(
-                    group=group,
+                    group=stands.group_id,
                     facts=facts,
-                    position=stored.offset,
-                    state=described.state,
-                    member_count=len(described.members),
-                    owner=_owner(described, topic.topic_id, facts.place),
+                    position=stands.position,
+                    pending=stands.pending,
+                    member_count=stands.member_count,
+                    owner="" if stands.owner is None else f"member {stands.owner[0]} (client {stands.owner[1]})",
                     last_stable_offset=partition.last_stable_offset,
                     log_start=partition.log_start,
                     first_open=_first_open(partition),
-                    last_event=last.get(group),
+                    last_event=last.get(stands.group_id),
                 )
             )
-            for group, stored, described in positions
+            for stands in sorted(positions, key=lambda each: each.group_id)
         ]
 
 
@@ -117,11 +116,3 @@ def _first_open(partition: PartitionShell) -> tuple[int, int] | None:
     """Of the transaction that began first among those under way: its first offset, and its producer."""
     ongoing = partition.log.transactions.ongoing
     return min(((first, producer_id) for producer_id, first in ongoing.items()), default=None)
-
-
-def _owner(described: GroupDescription, topic_id: bytes, place: Place) -> str:
-    """What a member of the classic protocol has is its own business; of the others it is known."""
-    for member in described.members:
-        if (topic_id, place.partition) in member.assigned:
-            return f"member {member.member_id} (client {member.client_id})"
-    return ""

@@ -10,7 +10,7 @@ from array import array
 import msgspec
 
 from penstock.codec.record_batch import BatchBytes, BatchHeader, BatchProblem
-from penstock.codec.records import StoredRecord, parse_records, read_payload, read_records
+from penstock.codec.records import StoredRecord, parse_record, parse_records, read_payload, read_records
 from penstock.codec.varint import ONE_BYTE_VALUES, VarintError, read_varint
 
 
@@ -63,12 +63,11 @@ def record_at(batch: BatchBytes, header: BatchHeader, offset: int) -> StoredReco
     if isinstance(payload, BatchProblem):
         return payload
     whole = bytes(payload)
+    position = 0
     try:
-        position = size = 0
-        for _ in range(offset - header.base_offset + 1):
-            start = position = position + size
+        for _ in range(offset - header.base_offset):
             size, position = read_varint(whole, position)
+            position += size
+        return parse_record(header, whole, position)
     except (IndexError, VarintError):
         return BatchProblem(f"the record of offset {offset} goes on past the {len(whole)} bytes of its batch")
-    found = parse_records(msgspec.structs.replace(header, record_count=1), whole[start : position + size])
-    return found if isinstance(found, BatchProblem) else found[0]

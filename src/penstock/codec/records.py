@@ -234,6 +234,24 @@ def parse_records(header: BatchHeader, payload: bytes | memoryview) -> list[Stor
     return records
 
 
+def parse_record(header: BatchHeader, payload: bytes, position: int) -> StoredRecord | BatchProblem:
+    """The one record that begins there. IndexError, VarintError: none does."""
+    size, position = read_varint(payload, position)
+    end = position + size
+    timestamp_delta, position = read_varint(payload, position + 1)
+    offset_delta, position = read_varint(payload, position)
+    try:
+        key, position = _read_field(payload, position)
+        value, position = _read_field(payload, position)
+        headers, position = _read_headers(payload, position) if payload[position] else ((), position + 1)
+    except _DamagedRecordError as error:
+        return BatchProblem(str(error))
+    if position != end:
+        return BatchProblem(f"a record says that it ends at byte {end}, its fields end at {position}")
+    timestamp = header.max_timestamp if header.has_log_append_time else header.base_timestamp + timestamp_delta
+    return StoredRecord(header.base_offset + offset_delta, timestamp, key, value, headers)
+
+
 def _parse_all(header: BatchHeader, payload: bytes) -> tuple[list[StoredRecord], int]:
     """The records and the position after them. A varint of one byte is read in line: nearly all are."""
     base_offset, last_offset_delta, base_timestamp = (

@@ -7,6 +7,7 @@ import msgspec
 from penstock.domain.group_classic import ClassicGroup
 from penstock.domain.group_consumer import ConsumerGroup
 from penstock.domain.group_machine import Group
+from penstock.domain.group_subscription import read_assignment, read_subscription
 from penstock.domain.group_target import preferred_assignor
 from penstock.domain.group_values import CONSUMER_PROTOCOL_TYPE, NO_PARTITIONS, Assignment, GroupKind
 
@@ -42,6 +43,20 @@ class GroupDescription(msgspec.Struct, frozen=True):
     epoch: int
     target_epoch: int
     members: tuple[MemberDescription, ...] = ()
+
+
+class GroupPosition(msgspec.Struct, frozen=True):
+    """How a group stands in one partition."""
+
+    group_id: str
+    # None: it reads the topic, and has not committed anything.
+    position: int | None
+    # Positions that wait for the end of a transaction: producer id and position.
+    pending: tuple[tuple[int, int], ...]
+    state: str
+    member_count: int
+    # Who has the partition, by member and client id.
+    owner: tuple[str, str] | None
 
 
 NO_GROUP = GroupDescription(GroupKind.CLASSIC, DEAD, "", "", -1, -1)
@@ -112,3 +127,42 @@ def _consumer(group: ConsumerGroup) -> GroupDescription:
         group.target_epoch,
         members,
     )
+
+
+def position_of(group_id: str, group: Group, topic: str, topic_id: bytes, partition: int) -> GroupPosition | None:
+    """None: it has nothing to do with the partition."""
+    stored = group.offsets.get(topic, partition)
+    waiting = group.offsets.pending_as_dict() if group.offsets.has_open_transactions else {}
+    pending = [
+        (producer_id, offsets[topic, partition].offset)
+        for producer_id, offsets in waiting.items()
+        if (topic, partition) in offsets
+    ]
+    described = describe(group) if group.has_more_than_offsets else NO_GROUP
+    owner = next((member for member in described.members if _has(member, topic, topic_id, partition)), None)
+    if stored is None and not pending and owner is None and not _is_read_by(described, topic):
+        return None
+    return GroupPosition(
+        group_id,
+        None if stored is None else stored.offset,
+        tuple(pending),
+        described.state,
+        len(described.members),
+        None if owner is None else (owner.member_id, owner.client_id),
+    )
+
+
+def _has(member: MemberDescription, topic: str, topic_id: bytes, partition: int) -> bool:
+    if (topic_id, partition) in member.assigned:
+        return True
+    named = read_assignment(member.assignment) if member.assignment else None
+    return named is not None and any(name == topic and partition in numbers for name, numbers in named)
+
+
+def _is_read_by(described: GroupDescription, topic: str) -> bool:
+    for member in described.members:
+        subscription = read_subscription(member.metadata) if member.metadata else None
+        topics = member.topic_names if subscription is None else subscription.topics
+        if topic in topics:
+            return True
+    return False

@@ -141,6 +141,19 @@ def write_scheduled_id(message_id: MessageId) -> str:
     return _to_text(_MESSAGE.pack(_SCHEDULED_MARK, message_id.topic_id, message_id.partition, message_id.offset))
 
 
+class ScheduledIdWriter:
+    """The same for many messages of a partition."""
+
+    __slots__ = ("_head",)
+
+    def __init__(self, topic_id: bytes, partition: int) -> None:
+        self._head = _to_text(_MESSAGE_HEAD.pack(_SCHEDULED_MARK, topic_id, partition))
+
+    def write(self, origin: int) -> str:
+        text = binascii.b2a_base64(_OFFSET.pack(origin), newline=False).translate(_TO_URL)
+        return self._head + text[:_OFFSET_CHARACTERS].decode()
+
+
 def read_scheduled_id(text: str) -> MessageId | None:
     """None: not one of ours, or of a message that was not delayed."""
     packed = _from_text(text, _MESSAGE.size)

@@ -71,10 +71,7 @@ def released_headers(
 ) -> tuple[Header, ...]:
     """A message's headers as they are when it is released. A copy that was delayed keeps the id of its original."""
     own = [(_RENAMED.get(name, name), value) for name, value in headers if name not in _OURS]
-    has_id = any(name == MESSAGE_ID_HEADER for name, _value in own)
-    return (
-        *own,
-        (SCHEDULED_AT_HEADER, str(arrived_ms).encode()),
-        (WRITTEN_AT_HEADER, str(written_ms).encode()),
-        *(() if has_id else ((MESSAGE_ID_HEADER, message_id.encode()),)),
-    )
+    times = ((SCHEDULED_AT_HEADER, b"%d" % arrived_ms), (WRITTEN_AT_HEADER, b"%d" % written_ms))
+    if any(name == MESSAGE_ID_HEADER for name, _value in own):
+        return (*own, *times)
+    return (*own, *times, (MESSAGE_ID_HEADER, message_id.encode()))

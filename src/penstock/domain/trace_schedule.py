@@ -52,8 +52,8 @@ def producer_of(record: Scheduled) -> Producer | None:
     batch = record.producer
     if batch is None:
         return None
-    sequence = (batch.base_sequence + batch.index) % (1 << 31)
-    return Producer(batch.producer_id, batch.producer_epoch, sequence, record.is_transactional)
+    # Of its batch: which of the batch's messages were delayed, beside this one, is not written down.
+    return Producer(batch.producer_id, batch.producer_epoch, batch.base_sequence, record.is_transactional)
 
 
 def _origin_of(record: Scheduled) -> int:

@@ -320,8 +320,10 @@ def _is_outlived(situation: QueueSituation) -> bool:
 class GroupSituation(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     facts: PlaceFacts
-    position: int
-    state: str = ""
+    # None: it reads the topic, and has not committed anything.
+    position: int | None
+    # Producer id and position, of transactions that have not ended.
+    pending: tuple[tuple[int, int], ...] = ()
     member_count: int = 0
     # Who has the partition now, if that can be told.
     owner: str = ""
@@ -333,30 +335,40 @@ class GroupSituation(msgspec.Struct, frozen=True, kw_only=True):
 
 def group_reason(situation: GroupSituation) -> Reason:
     """A group has no word for one message: only that its position is behind it."""
-    facts = situation.facts
+    facts, position = situation.facts, situation.position
     offset = facts.place.offset
-    if situation.position > offset:
+    if position is not None and position > offset:
         event = situation.last_event
         when = f" at {moment(event.at_ms)}" if event is not None and event.at_ms is not None else ""
-        sentence = f"passed{when}: the group's committed position is {situation.position}"
+        sentence = f"passed{when}: the group's committed position is {position}"
         return _of_group(situation, Standing.PASSED, sentence, is_over=True)
     if offset < situation.log_start:
         sentence = "the log lost it before the group's committed position got there"
         return _of_group(situation, Standing.DELETED, sentence, is_over=True)
-    lag = offset - situation.position
-    before = "it is the next one" if not lag else f"the group has not got there: {lag:,} offsets are before it"
+    for producer_id, pending in situation.pending:
+        if pending > offset:
+            sentence = f"read: position {pending} counts when the transaction of producer {producer_id} is committed"
+            return _of_group(situation, Standing.IN_TRANSACTION, sentence)
+    before = _distance(position, offset)
     if not situation.member_count:
         sentence = f"{before}, and no member is connected: it goes on when one joins"
         return _of_group(situation, Standing.NO_CONSUMER, sentence)
     held_up = ""
     if offset >= situation.last_stable_offset and situation.first_open is not None:
         first, producer_id = situation.first_open
-        held_up = (
-            f"; members that read committed messages wait for the transaction of producer {producer_id} at {first}"
-        )
+        whose = f"the transaction of producer {producer_id}, begun at offset {first}"
+        held_up = f"; members that read committed messages wait for {whose}"
     owner = f"{situation.owner} has the partition" if situation.owner else _members(situation.member_count)
     sentence = f"{before}; {owner}, and what it has read counts when it commits{held_up}"
     return _of_group(situation, Standing.NOT_THERE_YET, sentence)
+
+
+def _distance(position: int | None, offset: int) -> str:
+    if position is None:
+        return "the group has not committed any position yet"
+    return (
+        "it is the next one" if position == offset else f"the group has not got there: {offset - position:,} before it"
+    )
 
 
 def _members(count: int) -> str:

@@ -2,6 +2,7 @@
 
     journal of queues   WIDE or NARROW   buckets of 64 message offsets
     schedule            NARROW           buckets of 64 first places
+                        producer         lowest and highest base sequence of its batches
     committed offsets   topic, partition and group, as two checksums      lowest and highest position
 
 Neighbours are told together, so a journal whose queues go through a topic in order says little per zone, however many
@@ -95,18 +96,30 @@ class QueueZones:
 
 
 class ScheduleZones:
-    """Of the schedule beside a partition: the first places of messages, and the places that are to be released."""
+    """Of the schedule beside a partition: the first places of messages, the places that are to be released, and whose
+    batches they came in."""
 
     def entries(self, rows: Iterable[Row]) -> list[ZoneEntry]:
         ranges: list[Range] = []
+        sequences: dict[int, tuple[int, int]] = {}
         for _offset, key, value in rows:
             found = None if key is None else read_entry_key(key)
             if found is not None:
-                ranges.append((found[0], found[0]))
+                origin, batch = found
+                ranges.append((origin, origin))
+                if batch is not None:
+                    producer, sequence = producer_key(batch.producer_id), batch.base_sequence
+                    low, high = sequences.get(producer, (sequence, sequence))
+                    sequences[producer] = min(low, sequence), max(high, sequence)
             elif key == MOVE_KEY and value is not None:
                 intent = _read_intent(value)
                 ranges += [] if intent is None else [(position, position) for position in intent.move.sources]
-        return bucketed(ranges)
+        return bucketed(ranges) + [(producer, low, high) for producer, (low, high) in sequences.items()]
+
+
+def producer_key(producer_id: int) -> int:
+    """Apart from NARROW and WIDE."""
+    return 1 << 62 | producer_id
 
 
 def _read_intent(value: bytes) -> Intent | None:

@@ -26,6 +26,7 @@ from penstock.broker.node_schedules import NodeSchedules
 from penstock.broker.partition_read import ReadProblem
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.publisher import Delayed, NotPublished, Outgoing, Placed, Published, Publisher, PublishOutcome
+from penstock.broker.queue_hidden import hidden_below
 from penstock.broker.queue_shell import QueueShell
 from penstock.broker.schedule_values import DueCursor, NotScheduled, PendingMessage
 from penstock.broker.served_topic import ServedTopic
@@ -53,6 +54,12 @@ class _Lane:
     last_origin: int = -1
     # Of the request at hand: the last one that goes into the schedule with it.
     later_due_ms: int = 0
+
+    def begin(self, hidden_below: int) -> None:
+        """A request. Nobody waits for what a purge has hidden."""
+        self.later_due_ms = 0
+        if self.last_origin < hidden_below:
+            self.last_origin = -1
 
     def note_delayed(self, origin: int, due_ms: int) -> None:
         if due_ms >= self.last_due_ms:
@@ -87,8 +94,8 @@ class FifoGate:
         # waits for the disk outside; what is delayed waits here, because its place is known only then.
         async with self._locks.setdefault(topic.topic_id, asyncio.Lock()):
             lanes = await self._lanes_of(topic)
-            for lane in lanes:
-                lane.later_due_ms = 0
+            for partition, lane in enumerate(lanes):
+                lane.begin(hidden_below(definition, partition))
             placed = await self._write(topic, lanes, messages, is_by_group=is_by_group)
         outcomes = await self._publisher.settle(placed)
         if any(

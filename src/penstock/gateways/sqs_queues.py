@@ -89,7 +89,12 @@ class SqsQueues:
         retention_ms = int(attributes.get("MessageRetentionPeriod", DEFAULTS["MessageRetentionPeriod"])) * 1000
         is_spread = not is_fifo or attributes.get("DeduplicationScope") == "messageGroup"
         partition_count = self._queues.broker.config.default_partitions if is_spread else 1
-        overrides = {"retention.ms": str(retention_ms), "max.message.bytes": str(_MESSAGE_BYTES_MAX)}
+        overrides = {
+            "retention.ms": str(retention_ms),
+            "max.message.bytes": str(_MESSAGE_BYTES_MAX),
+            # Whatever the node's default is: its Kafka producers may delay messages as its SQS clients do.
+            "penstock.delivery.headers": "true",
+        }
         outcome = await self._topics.create_topic(name, partition_count, overrides)
         if isinstance(outcome, Created):
             return Start.EARLIEST

@@ -106,9 +106,11 @@ def start_archive(spark: SparkSession, request: ArchiveRequest) -> ArchiveRun:
         "startingOffsets": json.dumps(to_json(start)),
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(request.rows_per_batch),
-        "minPartitions": str(spark.sparkContext.defaultParallelism),
         "group": request.group,
     }
+    if sum(map(len, start.values())) < (tasks := spark.sparkContext.defaultParallelism):
+        # Few partitions are read by several tasks each; of many, the source gives some to each task.
+        options["minPartitions"] = str(tasks)
     frame = archive_rows(spark.readStream.format("penstock").options(**options).load())
     if request.value_schema is not None:
         frame = with_parsed(frame, request.value_schema, request.value_format)

@@ -186,7 +186,7 @@ class Runner:
         for query in running.queries.values():
             while (
                 query.isActive
-                and query.status["message"] == "Initializing sources"
+                and query.status["message"].startswith("Initializing")
                 and self._clock.monotonic_ms() < deadline_ms
                 and not self._stop_count
             ):

@@ -8,9 +8,11 @@ console   shown, nothing kept
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from penstock.pipeline.declared_build import Built
 from penstock.pipeline.declared_document import ConsoleSink, DeltaSink, Mode, ParquetSink, TopicSink
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 ShowRows = Callable[[list[dict[str, Any]], int, list[str]], None]
 
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+# Sessions that know the format of Delta tables: to be told twice is an error.
+_WITH_TABLES: Final = WeakSet[Any]()
 _BYTES: Final = frozenset({"string", "binary"})
 
 
@@ -137,42 +141,49 @@ def start_query(
     show: ShowRows,
     is_once: bool,
 ) -> StreamingQuery:
-    sink = built.pipeline.sink
     trigger = AVAILABLE_NOW if is_once else built.pipeline.trigger
-    writer: Any = observed(shape(built)).writeStream.queryName(built.name).outputMode(sink.mode.value)
-    writer = with_trigger(writer, trigger).option("checkpointLocation", checkpoint)
-    if isinstance(sink, TopicSink):
-        writer = _to_topic(writer, sink, bootstrap)
-    elif isinstance(sink, DeltaSink):
-        _register_tables(built)
-        writer = writer.format(TABLE_FORMAT).option("path", locate(sink.delta, directory))
-        if sink.partition_by:
-            writer = writer.option("partitionBy", ",".join(sink.partition_by))
-    elif isinstance(sink, ParquetSink):
-        writer = writer.format("parquet").option("path", locate(sink.parquet, directory))
-        writer = writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
-    else:
-        writer = _to_console(writer, sink, show)
-    query: StreamingQuery = writer.start()
+    rows = observed(shape(built)).writeStream.queryName(built.name).outputMode(built.pipeline.sink.mode.value)
+    writer: Any = with_trigger(rows, trigger).option("checkpointLocation", checkpoint)
+    with _active(built.spark):
+        query: StreamingQuery = _to_sink(writer, built, bootstrap, directory, show).start()
     return query
 
 
-def _register_tables(built: Built) -> None:
-    """In the thread's session as well: by that one Spark looks the name up, and by ours it finds what it is."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
+def _to_sink(writer: Any, built: Built, bootstrap: str, directory: Path, show: ShowRows) -> Any:
+    sink = built.pipeline.sink
+    if isinstance(sink, TopicSink):
+        return _to_topic(writer, sink, bootstrap)
+    if isinstance(sink, ConsoleSink):
+        return _to_console(writer, sink, show)
+    if isinstance(sink, ParquetSink):
+        writer = writer.format("parquet").option("path", locate(sink.parquet, directory))
+        return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+    _register_tables(built)
+    writer = writer.format(TABLE_FORMAT).option("path", locate(sink.delta, directory))
+    return writer.option("partitionBy", ",".join(sink.partition_by)) if sink.partition_by else writer
 
+
+def _register_tables(built: Built) -> None:
     from penstock.pipeline import table_writer
 
-    for session in (built.spark, SparkSession.getActiveSession()):
-        if session is None:
-            continue
-        try:
-            table_writer.register(session)
-        except PySparkException as error:
-            # Another pipeline was first.
-            if "already exists" not in str(error):
-                raise
+    if built.spark not in _WITH_TABLES:
+        table_writer.register(built.spark)
+        _WITH_TABLES.add(built.spark)
+
+
+@contextmanager
+def _active(spark: Any) -> Iterator[None]:
+    """Spark looks formats up in the session of the thread, whoever asks: while a query starts, that is its own."""
+    from pyspark.sql import SparkSession
+
+    former = SparkSession.getActiveSession()
+    jvm_sessions = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001  it has no door of its own
+    jvm_sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if former is not None:
+            jvm_sessions.setActiveSession(former._jsparkSession)  # noqa: SLF001
 
 
 def observed(rows: DataFrame) -> DataFrame:

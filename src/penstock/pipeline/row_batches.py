@@ -1,14 +1,17 @@
-"""A task's work: one span of a partition as Arrow batches, decoded by columns, never record by record.
+"""A task's work: spans of partitions as Arrow batches, decoded by columns, never record by record.
 
 Whole batches come from the broker; those of aborted transactions and control batches are left out before anything is
-decoded, and what lies before or after the span is cut off afterwards.
+decoded, and what lies before or after a span is cut off afterwards. What one reply holds is decoded at once, however
+many partitions it is from: the decoder's own cost is for the call, not for the row.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH: Final = 50_000
 # What is decoded at once, before it is cut into batches.
 DECODE_BYTES: Final = 8 * 1024 * 1024
+# Of many partitions, so many have their turn in one reply.
+_PARTITIONS_PER_REPLY: Final = 8
 # A guess at a row's size: rows are more often smaller.
 _ROW_BYTES: Final = 1024
 _FETCH_BYTES_MIN: Final = 64 * 1024
@@ -37,19 +42,33 @@ class DataLossError(Exception):
     """Messages that the query should read are gone from the log."""
 
 
+class _Piece(msgspec.Struct, frozen=True):
+    """Batches that stand one after another, of one partition and one kind of timestamps."""
+
+    partition: int
+    timestamp_type: int
+    data: memoryview
+    record_count: int
+    # What is wanted of it, and whether that is less than all.
+    start: int
+    end: int
+    is_cut: bool
+
+
 class SpanReader:
     def __init__(
         self,
         bootstrap: str,
-        span: OffsetSpan,
+        spans: OffsetSpan | Sequence[OffsetSpan],
         *,
         includes_headers: bool,
         is_read_committed: bool,
         fails_on_loss: bool,
         narrowing: Narrowing,
     ) -> None:
+        """At most one span of each partition."""
         self._bootstrap = bootstrap
-        self._span = span
+        self._spans = [spans] if isinstance(spans, OffsetSpan) else list(spans)
         self._includes_headers = includes_headers
         self._is_read_committed = is_read_committed
         self._fails_on_loss = fails_on_loss
@@ -62,54 +81,73 @@ class SpanReader:
             client = ClusterClient(parse_addresses(self._bootstrap))
             loop.run_until_complete(client.connect())
             try:
-                yield from self._read(loop, client)
+                for topic in dict.fromkeys(span.topic for span in self._spans):
+                    spans = {span.partition: span for span in self._spans if span.topic == topic}
+                    yield from self._read(loop, client, topic, spans)
             finally:
                 client.close()
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
-    def _read(self, loop: asyncio.AbstractEventLoop, client: ClusterClient) -> Iterator[pa.RecordBatch]:
-        span = self._span
-        loop.run_until_complete(self._check_start(client))
-        # A short span is a part of a partition that others read: what is asked for beyond its end is fetched in vain.
-        bytes_max = min(max(span.size * _ROW_BYTES, _FETCH_BYTES_MIN), DECODE_BYTES)
-        options = ConsumerOptions(
-            is_read_committed=self._is_read_committed, partition_bytes_max=bytes_max, fetch_bytes_max=bytes_max
-        )
+    def _read(
+        self, loop: asyncio.AbstractEventLoop, client: ClusterClient, topic: str, spans: dict[int, OffsetSpan]
+    ) -> Iterator[pa.RecordBatch]:
+        loop.run_until_complete(self._check_starts(client, topic, spans))
         consumer = Consumer(
-            client, span.topic, {span.partition: span.start}, ends={span.partition: span.end}, options=options
+            client,
+            topic,
+            {partition: span.start for partition, span in spans.items()},
+            ends={partition: span.end for partition, span in spans.items()},
+            options=self._consumer_options(spans),
         )
         try:
             while not consumer.is_done:
-                for fetched in loop.run_until_complete(consumer.poll()):
-                    yield from self._rows(fetched)
+                polled = loop.run_until_complete(consumer.poll())
+                pieces = [piece for fetched in polled for piece in _pieces(fetched, spans[fetched.partition])]
+                if pieces:
+                    yield from self._rows(topic, pieces)
         finally:
             consumer.close()
 
-    async def _check_start(self, client: ClusterClient) -> None:
-        span = self._span
-        first = (await list_offsets(client, span.topic, {span.partition: EARLIEST}))[span.partition]
-        if first > span.start and self._fails_on_loss:
-            gone = min(first, span.end) - span.start
-            raise DataLossError(
-                f"partition {span.partition} of {span.topic!r} begins at offset {first}, and {span.start} was wanted: "
-                f"retention or a deletion has removed {gone} messages. With failOnDataLoss=false the query goes on."
-            )
+    def _consumer_options(self, spans: dict[int, OffsetSpan]) -> ConsumerOptions:
+        # A short span is a part of a partition that others read: what is asked for beyond its end is fetched in vain.
+        longest = max(span.size for span in spans.values())
+        share = DECODE_BYTES // min(len(spans), _PARTITIONS_PER_REPLY)
+        return ConsumerOptions(
+            is_read_committed=self._is_read_committed,
+            partition_bytes_max=min(max(longest * _ROW_BYTES, _FETCH_BYTES_MIN), share),
+            fetch_bytes_max=DECODE_BYTES,
+        )
 
-    def _rows(self, fetched: Fetched) -> Iterator[pa.RecordBatch]:
-        for timestamp_type, data in _pieces(fetched):
-            frame = read_columns(data)
-            if isinstance(frame, BatchProblem):
-                raise ValueError(f"{fetched.topic}-{fetched.partition} after {fetched.position}: {frame.reason}")
-            # A batch may begin before what was asked for: with records of another task, or with deleted ones.
-            start, end = max(self._span.start, fetched.position), self._span.end
-            if frame.height and (frame["offset"][0] < start or frame["offset"][-1] >= end):
-                frame = frame.filter(frame["offset"].is_between(start, end, closed="left"))
-            if self._narrowing.cuts_times:
-                frame = self._cut_times(frame)
-            if frame.height:
-                yield from self._to_arrow(frame, timestamp_type)
+    async def _check_starts(self, client: ClusterClient, topic: str, spans: dict[int, OffsetSpan]) -> None:
+        if not self._fails_on_loss:
+            return
+        firsts = await list_offsets(client, topic, dict.fromkeys(spans, EARLIEST))
+        for partition, span in spans.items():
+            if firsts[partition] > span.start:
+                gone = min(firsts[partition], span.end) - span.start
+                raise DataLossError(
+                    f"partition {partition} of {topic!r} begins at offset {firsts[partition]}, and {span.start} was "
+                    f"wanted: retention or a deletion has removed {gone} messages. "
+                    "With failOnDataLoss=false the query goes on."
+                )
+
+    def _rows(self, topic: str, pieces: list[_Piece]) -> Iterator[pa.RecordBatch]:
+        frame = read_columns(pieces[0].data if len(pieces) == 1 else b"".join([piece.data for piece in pieces]))
+        if isinstance(frame, BatchProblem):
+            raise ValueError(f"{topic}, partitions {sorted({piece.partition for piece in pieces})}: {frame.reason}")
+        partitions = _column("partition", [piece.partition for piece in pieces], pieces)
+        types = _column("timestampType", [piece.timestamp_type for piece in pieces], pieces)
+        frame = frame.with_columns(partitions, types)
+        if any(piece.is_cut for piece in pieces):
+            starts = _column("start", [piece.start for piece in pieces], pieces)
+            ends = _column("end", [piece.end for piece in pieces], pieces)
+            frame = frame.filter((frame["offset"] >= starts) & (frame["offset"] < ends))
+        if self._narrowing.cuts_times:
+            frame = self._cut_times(frame)
+        if frame.height:
+            yield from self._to_arrow(topic, frame)
 
     def _cut_times(self, frame: pl.DataFrame) -> pl.DataFrame:
         times, narrowing = frame["timestamp_ms"], self._narrowing
@@ -118,7 +156,7 @@ class SpanReader:
             times = frame["timestamp_ms"]
         return frame if narrowing.time_ms_end is None else frame.filter(times < narrowing.time_ms_end)
 
-    def _to_arrow(self, frame: pl.DataFrame, timestamp_type: int) -> Iterator[pa.RecordBatch]:
+    def _to_arrow(self, topic: str, frame: pl.DataFrame) -> Iterator[pa.RecordBatch]:
         import numpy as np
         import pyarrow as pa
 
@@ -126,11 +164,11 @@ class SpanReader:
         columns = [
             frame["key"].to_arrow().cast(pa.binary()),
             frame["value"].to_arrow().cast(pa.binary()),
-            pa.array([self._span.topic], pa.string()).take(zeros),
-            pa.array([self._span.partition], pa.int32()).take(zeros),
+            pa.array([topic], pa.string()).take(zeros),
+            frame["partition"].to_arrow().cast(pa.int32()),
             frame["offset"].to_arrow(),
             (frame["timestamp_ms"] * 1000).to_arrow().cast(pa.timestamp("us", tz="UTC")),
-            pa.array([timestamp_type], pa.int32()).take(zeros),
+            frame["timestampType"].to_arrow().cast(pa.int32()),
         ]
         names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
         if self._includes_headers:
@@ -140,24 +178,36 @@ class SpanReader:
         yield from pa.Table.from_arrays(columns, names=names).to_batches(max_chunksize=ROWS_PER_BATCH)
 
 
-def _pieces(fetched: Fetched) -> Iterator[tuple[int, memoryview | bytearray]]:
+def _column(name: str, numbers: list[int], pieces: list[_Piece]) -> pl.Series:
+    """The number of each piece for each of its rows."""
+    import numpy as np
+    import polars as pl
+
+    counts = [piece.record_count for piece in pieces]
+    return pl.Series(name, np.repeat(np.array(numbers, dtype=np.int64), counts))
+
+
+def _pieces(fetched: Fetched, span: OffsetSpan) -> Iterator[_Piece]:
     """Runs of batches with the same kind of timestamps, without those that are nobody's messages."""
+    # A batch may begin before what was asked for: with records of another task, or with deleted ones.
+    start, end = max(span.start, fetched.position), span.end
     data, position = fetched.data, 0
-    run_start, run_type, kept = 0, 0, False
-    pieces: list[tuple[int, int, int]] = []
+    run_start, run_type, record_count, is_cut = 0, 0, 0, False
     while position < len(data):
         header = check_batch(data, position)
         if isinstance(header, BatchProblem):
             raise ValueError(f"{fetched.topic}-{fetched.partition} after {fetched.position}: {header.reason}")
         is_wanted = not header.is_control and header.base_offset not in fetched.aborted
         timestamp_type = _LOG_APPEND_TIME if header.has_log_append_time else 0
-        if kept and (not is_wanted or timestamp_type != run_type):
-            pieces.append((run_type, run_start, position))
-            kept = False
-        if is_wanted and not kept:
-            run_start, run_type, kept = position, timestamp_type, True
+        if record_count and (not is_wanted or timestamp_type != run_type):
+            run = data[run_start:position]
+            yield _Piece(fetched.partition, run_type, run, record_count, start, end, is_cut)
+            record_count, is_cut = 0, False
+        if is_wanted and not record_count:
+            run_start, run_type = position, timestamp_type
+        if is_wanted:
+            record_count += header.record_count
+            is_cut |= header.base_offset < start or header.next_offset > end
         position += header.size_bytes
-    if kept:
-        pieces.append((run_type, run_start, position))
-    for timestamp_type, start, end in pieces:
-        yield timestamp_type, data[start:end]
+    if record_count:
+        yield _Piece(fetched.partition, run_type, data[run_start:position], record_count, start, end, is_cut)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Final
 
 import msgspec
+
+# What a task should have, if there is a choice; as many tasks as `TASKS_MIN` may have less.
+ROWS_PER_TASK: Final = 200_000
+ROWS_PER_TASK_MIN: Final = 1_000
+TASKS_MIN: Final = 8
 
 # By topic and partition, the first offset that was not read.
 Position = dict[str, dict[int, int]]
@@ -95,6 +101,26 @@ def cut(spans: list[OffsetSpan], *, count_min: int | None = None, rows_max: int 
             piece for span in pieces for piece in _split(span, max(1, round(span.size * count_min / max(total, 1))))
         ]
     return pieces
+
+
+def group(spans: list[OffsetSpan]) -> list[list[OffsetSpan]]:
+    """For tasks: small spans together, because a task costs Spark as much as thousands of rows do.
+
+    No more tasks than spans; a task for each `ROWS_PER_TASK`, and for work that is worth it as many as a machine has
+    cores. Whoever wants more of them says so (minPartitions).
+    """
+    rows = sum(span.size for span in spans)
+    few = min(TASKS_MIN, -(-rows // ROWS_PER_TASK_MIN))
+    count = min(len(spans), max(few, -(-rows // ROWS_PER_TASK)))
+    groups: list[list[OffsetSpan]] = []
+    seen = 0
+    for span in sorted(spans):
+        # The n-th begins where n shares of all rows are given away.
+        if seen * count >= rows * len(groups):
+            groups.append([])
+        groups[-1].append(span)
+        seen += span.size
+    return groups
 
 
 def _split(span: OffsetSpan, count: int) -> list[OffsetSpan]:

@@ -15,7 +15,7 @@ from penstock.pipeline.source_filters import Narrowing, narrow
 from penstock.pipeline.source_options import OptionError, SourceOptions, parse_options
 from penstock.pipeline.source_ranges import OffsetSpan, cut, spans_between
 from penstock.pipeline.spark_sink import BatchWriter, StreamWriter
-from penstock.pipeline.spark_spans import SpanPartition, read_span
+from penstock.pipeline.spark_spans import read_span, tasks_for
 from penstock.pipeline.spark_stream import StreamReader
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -81,7 +81,7 @@ class BatchReader(DataSourceReader):
         self._narrowing = narrowing
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [SpanPartition(span) for span in source_positions.run(self._plan())]
+        return tasks_for(self._options, source_positions.run(self._plan()))
 
     async def _plan(self) -> list[OffsetSpan | ArchivedSpan]:
         options, narrowing = self._options, self._narrowing

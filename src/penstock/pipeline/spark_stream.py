@@ -22,7 +22,7 @@ from penstock.pipeline.row_batches import DataLossError
 from penstock.pipeline.source_line import SourceLine
 from penstock.pipeline.source_options import SourceOptions
 from penstock.pipeline.source_ranges import Position, cut, from_json, limited, lost, spans_between, to_json
-from penstock.pipeline.spark_spans import SpanPartition, read_span
+from penstock.pipeline.spark_spans import read_span, tasks_for
 
 # A query with short triggers need not tell its group of each.
 REPORT_SECONDS_MIN: Final = 1.0
@@ -113,7 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         # As it is now. Another run of the same batch may find more archived: the messages are the same.
         archive = archive_source.snapshot_of(self._options, {})
-        return [SpanPartition(piece) for piece in archive_source.divide(archive, spans)]
+        return tasks_for(self._options, archive_source.divide(archive, spans))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         yield from read_span(self._options, partition)

@@ -17,11 +17,8 @@ from penstock.storage.partition_log import PartitionLog
 from penstock.storage.segment import Segment
 from penstock.storage.storage_errors import Damage
 
-_PLACE = struct.Struct(">qi")
-_LAST_OFFSET_DELTA = struct.Struct(">i")
-_LAST_OFFSET_DELTA_AT = 23
-# Base offset, length and last offset delta lie in the first 27 bytes.
-_PEEK_BYTES = 27
+# Base offset, length and last offset delta.
+_PEEK = struct.Struct(">qi11xi")
 
 
 class BatchLookup:
@@ -59,10 +56,9 @@ class BatchLookup:
             self._note(self._offsets[0], 0, f"cannot be read: {error}")
 
     def _find(self, buffer: bytes, start: int, offset: int) -> tuple[memoryview, BatchHeader] | None:
-        place = 0
-        while place + _PEEK_BYTES <= len(buffer):
-            base, length = _PLACE.unpack_from(buffer, place)
-            (delta,) = _LAST_OFFSET_DELTA.unpack_from(buffer, place + _LAST_OFFSET_DELTA_AT)
+        place, last_place = 0, len(buffer) - _PEEK.size
+        while place <= last_place:
+            base, length, delta = _PEEK.unpack_from(buffer, place)
             if base + delta < offset and length > 0:
                 place += length + LENGTH_PREFIX_BYTES
                 continue

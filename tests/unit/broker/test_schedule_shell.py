@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -10,6 +10,7 @@ from penstock.broker.append_outcome import Refusal
 from penstock.broker.companion import CompanionKind, companion_id
 from penstock.broker.schedule_mover import BATCH_BYTES_MAX
 from penstock.broker.schedule_values import DelayedMessage, NotScheduled, PendingMessage, Scheduled
+from penstock.codec.record_batch import BatchHeader
 from penstock.domain.queue_receipt import read_scheduled_id
 from penstock.domain.schedule_commands import Done, Refused, ScheduleProblem
 from penstock.domain.schedule_headers import (
@@ -20,6 +21,7 @@ from penstock.domain.schedule_headers import (
 )
 from penstock.domain.schedule_records import ProducerBatch
 from penstock.storage.bucket_files import CHECKPOINT_FILE
+from penstock.storage.storage_errors import DiskFullError
 from support.gated_disk import GatedDisk
 from support.schedule_broker import TOPIC, ScheduleBroker
 
@@ -100,6 +102,25 @@ async def test_messages_too_large_for_one_batch_are_released_in_order() -> None:
     await desk.pass_time(1_000)
     assert await desk.released(10) == values
     await desk.stop()
+
+
+async def test_intent_of_which_a_part_is_there_goes_on_where_it_was(desk: ScheduleBroker) -> None:
+    log = desk.served().partitions[0].log
+    append, calls = log.append, 0
+
+    def append_now_and_then(data: memoryview, headers: Sequence[BatchHeader]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 2 == 0:
+            raise DiskFullError("for a moment")
+        append(data, headers)
+
+    log.append = append_now_and_then  # type: ignore[method-assign]
+    values = [b"%d" % number * (BATCH_BYTES_MAX // 4) for number in range(10)]
+    await desk.delay(*((10 + place, value) for place, value in enumerate(values)))
+    await desk.pass_time(1_000)
+    assert await desk.released(10) == values
+    assert calls > 4
 
 
 async def test_topic_that_has_become_stricter_takes_what_it_had_accepted(desk: ScheduleBroker) -> None:

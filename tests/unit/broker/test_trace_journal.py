@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
 from penstock.base.clock import ManualClock
+from penstock.broker.append_outcome import Appended, VerificationNeeded
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.node_schedules import NodeSchedules
 from penstock.broker.queue_delivery import Message, ReceiptSettlement
-from penstock.broker.trace_node import NodeTrace, NoSuchMessage
+from penstock.broker.trace_index import TraceIndex
+from penstock.broker.trace_journal import QueueHistory
+from penstock.broker.trace_node import NodeTrace, NoSuchMessage, Sight
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.codec.records import Record, build_batch
 from penstock.domain.group_commands import CommitOffsets, OffsetToCommit
 from penstock.domain.group_values import GroupConfig
 from penstock.domain.queue_commands import Act
 from penstock.domain.queue_definition import QueueName, QueueOptions
 from penstock.domain.queue_receipt import Receipt
 from penstock.domain.trace_events import Journey, Kind, Place, PlaceState
+from penstock.domain.trace_why import Standing, WhyAnswer
+from penstock.domain.trace_zones import QueueZones, Row, ZoneEntry
 from support.queue_broker import QueueBroker
 
 
@@ -57,6 +63,12 @@ class TraceBroker(QueueBroker):
         found = await self.trace.trace(Place(topic, 0, offset))
         assert isinstance(found, Journey), found
         return found
+
+    async def standing(self, topic: str, offset: int) -> Standing:
+        answer = await self.trace.why(Place(topic, 0, offset))
+        assert isinstance(answer, WhyAnswer), answer
+        (reason,) = answer.reasons
+        return reason.standing
 
     async def kinds(self, topic: str, offset: int) -> list[Kind]:
         return [event.kind for event in (await self.journey(topic, offset)).events]
@@ -159,3 +171,106 @@ async def test_an_expired_lease_makes_the_next_one_the_second_attempt() -> None:
     told = [(event.kind, event.consumer, event.attempt) for event in journey.events[1:]]
     assert told == [(Kind.LEASED, "ann", 1), (Kind.EXPIRED, "ann", 1), (Kind.LEASED, "ben", 2)]
     assert [event.at_ms for event in journey.events] == sorted(event.at_ms or 0 for event in journey.events)
+
+
+async def test_a_restart_forgets_nothing(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"a", b"b"])
+    (message, _) = await desk.receive(name)
+    await desk.settle(name, message, Act.ACCEPT)
+    before = await desk.journey("orders", 0)
+    await desk.restart()
+    assert await desk.journey("orders", 0) == before
+
+
+async def test_the_trace_says_since_when_the_journal_tells_anything(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [Record(b"old", timestamp_ms=1_000), b"new"])
+    await desk.receive(name)
+    # Nothing goes that the last checkpoint does not know: a restart makes one.
+    await desk.restart()
+    (shell,) = await desk.queues.shells(name)
+    journal = shell.journal_log
+    assert isinstance(await journal.delete_before(journal.readable_end), int)
+    journey = await desk.journey("orders", 0)
+    assert [event.kind for event in journey.events] == [Kind.APPENDED]
+    assert any("begins at" in note for note in journey.notes)
+
+
+async def test_the_end_of_a_move_is_found_by_a_node_that_did_not_see_its_beginning(desk: TraceBroker) -> None:
+    """The side files of an earlier life know the intent; the end of the move was written and looked at after it."""
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"a"])
+    (message,) = await desk.receive(name)
+    await desk.settle(name, message, Act.REJECT)
+    for _ in range(1000):
+        if Kind.DEAD_LETTERED in await desk.kinds("orders", 0):
+            break
+    (shell,) = await desk.queues.shells(name)
+    index = TraceIndex(shell.journal_log, _Forgetful, desk.trace.scans)
+    facts = (await desk.journey("orders", 0)).places[0]
+    told = await QueueHistory(index, desk.trace.topic_name).strand(facts, [])
+    assert [event.kind for event in told] == [Kind.LEASED, Kind.REJECTED, Kind.DEAD_LETTERED]
+
+
+class _Forgetful:
+    """Each row by itself, as if there had been a restart between any two."""
+
+    def entries(self, rows: Iterable[Row]) -> list[ZoneEntry]:
+        return [entry for row in rows for entry in QueueZones().entries([row])]
+
+
+async def test_an_open_transaction_holds_a_message_up_and_an_aborted_one_keeps_it(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    await desk.queue("orders")
+    served = desk.broker.topic("orders")
+    assert served is not None
+    partition = served.partitions[0]
+    batch = build_batch(
+        [Record(b"a", timestamp_ms=desk.clock.now_ms())],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    header = partition.append(memoryview(batch))
+    assert isinstance(header, VerificationNeeded)
+    guard = partition.begin_verification(header.header, version=2)
+    outcome = partition.append(memoryview(batch), guard=guard)
+    assert isinstance(outcome, Appended)
+    assert outcome.turn is not None
+    await outcome.turn.wait()
+    await desk.send("orders", [b"b"])
+    standings = [await desk.standing("orders", offset) for offset in (0, 1)]
+    assert standings == [Standing.IN_TRANSACTION, Standing.BEHIND_TRANSACTION]
+    ended = partition.write_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False, version=1)
+    assert isinstance(ended, Appended)
+    assert ended.turn is not None
+    await ended.turn.wait()
+    assert await desk.standing("orders", 0) is Standing.ABORTED
+    assert await desk.kinds("orders", 0) == [Kind.APPENDED, Kind.ABORTED]
+    assert await desk.standing("orders", 1) is Standing.NO_CONSUMER
+    assert await desk.standing("orders", 2) is Standing.NO_MESSAGE
+
+
+async def test_what_may_not_be_seen_is_not_told_of(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders", "secret")
+    await desk.send("orders", [b"a"])
+    (message,) = await desk.receive(name)
+    await desk.settle(name, message, Act.REJECT)
+    for _ in range(1000):
+        if Kind.DEAD_LETTERED in await desk.kinds("orders", 0):
+            break
+    sight = Sight(topic=lambda topic: topic == "orders", group=lambda group: group != "secret")
+    journey = await desk.trace.trace(Place("orders", 0, 0), sight)
+    assert isinstance(journey, Journey)
+    assert [event.kind for event in journey.events] == [Kind.APPENDED]
+    assert [facts.place.topic for facts in journey.places] == ["orders"]
+    assert isinstance(await desk.trace.trace(Place("orders-dlq", 0, 0), sight), NoSuchMessage)
+    answer = await desk.trace.why(Place("orders", 0, 0), sight)
+    assert isinstance(answer, WhyAnswer)
+    assert answer.reasons == ()

@@ -135,7 +135,9 @@ def test_a_lease_says_when_it_ends_and_a_blocked_message_what_blocks_it() -> Non
     [
         ({"position": 101, "last_event": event(Kind.PASSED)}, Standing.PASSED, "passed at 2023-11-14"),
         ({"position": 90, "log_start": 150}, Standing.DELETED, "lost it"),
-        ({"position": 90}, Standing.NO_CONSUMER, "10 offsets are before it, and no member is connected"),
+        ({"position": None, "member_count": 1}, Standing.NOT_THERE_YET, "not committed any position yet"),
+        ({"position": 90, "pending": ((8, 95), (9, 101))}, Standing.IN_TRANSACTION, "of producer 9 is committed"),
+        ({"position": 90}, Standing.NO_CONSUMER, "10 before it, and no member is connected"),
         (
             {"position": 100, "member_count": 1, "owner": "member m"},
             Standing.NOT_THERE_YET,

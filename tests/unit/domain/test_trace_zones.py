@@ -24,7 +24,7 @@ from penstock.domain.queue_records import (
     write_record,
 )
 from penstock.domain.queue_values import Cause, Range
-from penstock.domain.schedule_records import entry_key
+from penstock.domain.schedule_records import ProducerBatch, entry_key
 from penstock.domain.trace_zones import (
     BUCKET_BITS,
     NARROW,
@@ -36,6 +36,7 @@ from penstock.domain.trace_zones import (
     ZoneEntry,
     bucketed,
     commit_key,
+    producer_key,
     read_commit,
     speaks_of,
 )
@@ -112,15 +113,24 @@ def test_snapshots_are_passed_over_and_so_is_what_cannot_be_read() -> None:
     )
     broken: list[tuple[int, bytes | None, bytes | None]] = [(0, b"workers", b"\x92\xa4what"), (1, b"workers", None)]
     assert QueueZones().entries([*rows(stored), *broken]) == []
-    others = [Finished(((1, 1),), Cause.ACCEPTED, 1), Returned(((1, 1),), 0, Cause.RELEASED, 1)]
-    assert all(
-        covers(QueueZones().entries(rows(record)), 1) for record in [*others, Died(((1, 1),), Cause.REJECTED, 1)]
+    one = ((1, 1),)
+    others: tuple[QueueRecord, ...] = (
+        Finished(one, Cause.ACCEPTED, 1),
+        Returned(one, 0, Cause.RELEASED, 1),
+        Died(one, Cause.REJECTED, 1),
     )
+    assert all(covers(QueueZones().entries(rows(record)), 1) for record in others)
 
 
 def test_rows_of_a_schedule_are_found_by_the_first_place() -> None:
     entries = ScheduleZones().entries([(9, entry_key(6400), b"whatever"), (10, b"!fired/x", b"x"), (11, None, None)])
     assert entries == [(NARROW, 100, 100)]
+
+
+def test_rows_of_a_schedule_are_found_by_the_producers_sequence_too() -> None:
+    batches = [ProducerBatch(7, 0, sequence, 5) for sequence in (100, 105)]
+    found = ScheduleZones().entries([(9, entry_key(9, batch), b"") for batch in batches])
+    assert (producer_key(7), 100, 105) in found
 
 
 def commit(group: str, topic: str, offset: int, producer_id: int = -1) -> tuple[int, bytes | None, bytes | None]:

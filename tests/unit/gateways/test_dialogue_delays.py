@@ -8,9 +8,20 @@ from penstock.codec.compression import Codec
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
-from support.conversation import Conversation, TalkingNode
+from support.conversation import Conversation, TalkingNode, running_node
 from support.delay_phrases import HOUR_MS, Later, all_records, at, eventually, headers_in, mixed_batch, pending
-from support.kafka_phrases import altered, fetch, only_partition, outcome, produce, produced, records_in
+from support.gated_disk import GatedDisk
+from support.kafka_phrases import (
+    altered,
+    fetch,
+    only_partition,
+    outcome,
+    outcomes,
+    produce,
+    produce_many,
+    produced,
+    records_in,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +211,51 @@ async def test_compacted_topic_still_refuses_records_without_a_key(node: Talking
 async def test_delay_without_end_is_taken(node: TalkingNode, talk: Conversation) -> None:
     assert await send(talk, mixed_batch(Later(b"a", delay_ms=1000 * 365 * 24 * HOUR_MS))) == (ErrorCode.NONE, 0)
     assert pending(node) == 1
+
+
+async def test_partitions_of_one_request_have_answers_of_their_own(node: TalkingNode, talk: Conversation) -> None:
+    await node.create_topic("many", 5)
+    sent = [
+        mixed_batch(Later(b"a"), b"b"),
+        mixed_batch(b"c"),
+        mixed_batch(Later(b"d", delay_ms=b"x")),
+        mixed_batch(Later(b"e"), codec=Codec.GZIP),
+    ]
+    request = produce_many([("many", number, records) for number, records in enumerate(sent)] + [("many", 9, sent[0])])
+    reply = await talk.ask(request, ProduceResponse, 12)
+    assert outcomes(reply) == [
+        (ErrorCode.NONE, 0),
+        (ErrorCode.NONE, 0),
+        (ErrorCode.INVALID_RECORD, -1),
+        (ErrorCode.NONE, 0),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+    ]
+    assert pending(node, "many") == 2
+
+
+async def test_topic_that_is_synced_later_has_a_durable_schedule_all_the_same(
+    node: TalkingNode, talk: Conversation
+) -> None:
+    await node.create_topic("quick", durability="interval")
+    await talk.ask(produce("quick", mixed_batch(Later(b"a"), b"b"), acks=1), ProduceResponse, 12)
+    schedule = node.parts.schedules.open_shell(node.shell("quick"))
+    assert schedule is not None
+    assert schedule.companion.log.durable_end == schedule.companion.log.log_end == 1
+
+
+async def test_schedule_is_durable_before_the_topic_has_a_hole() -> None:
+    disk = GatedDisk()
+    async with running_node(files=lambda: disk) as node:
+        await node.create_topic("orders")
+        talk = await node.connect()
+        # What is made on the way, a schedule and its files, is there by now.
+        assert await send(talk, mixed_batch(Later(b"first"), b"x")) == (ErrorCode.NONE, 0)
+        disk.close_gate()
+        await talk.send(produce("orders", mixed_batch(Later(b"a"), b"b", producer_id=7, sequence=0)), 12)
+        other = await node.connect()
+        await other.expect_open()
+        assert (node.shell("orders").log.log_end, talk.has_heard) == (2, False)
+        disk.open_gate()
+        assert outcome(await talk.hear(ProduceResponse)) == (ErrorCode.NONE, 2)
+        assert pending(node) == 2
+        disk.open_gate()

@@ -70,6 +70,20 @@ async def test_batch_of_delayed_records_alone_begins_its_transaction(
     assert data.last_stable_offset == data.high_watermark
 
 
+async def test_aborted_transaction_that_began_with_a_hole_is_left_out(
+    node: TalkingNode, talk: Conversation, producer: DelayingProducer
+) -> None:
+    assert await producer.delay(Later(b"later")) is NONE
+    assert await producer.delay(b"lost", Later(b"later")) is NONE
+    assert await producer.abort() is NONE
+    assert await producer.delay(b"kept") is NONE
+    assert await producer.commit() is NONE
+    await until_committed(talk, "orders", b"kept")
+    data = await fetched(talk, "orders")
+    assert [aborted.first_offset for aborted in data.aborted_transactions or ()] == [0]
+    assert (pending(node), held(node)) == (0, 0)
+
+
 async def test_marker_of_an_operator_ends_it_in_the_schedule_too(
     node: TalkingNode, talk: Conversation, producer: DelayingProducer, protocol: int
 ) -> None:

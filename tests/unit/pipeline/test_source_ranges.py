@@ -5,7 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.source_ranges import OffsetSpan, Position, cut, from_json, limited, spans_between, to_json
+from penstock.pipeline.source_ranges import (
+    ROWS_PER_TASK,
+    TASKS_MIN,
+    OffsetSpan,
+    Position,
+    cut,
+    from_json,
+    group,
+    limited,
+    lost,
+    spans_between,
+    to_json,
+)
 
 positions = st.dictionaries(
     st.sampled_from(["a", "b"]), st.dictionaries(st.integers(0, 4), st.integers(0, 1_000), max_size=5), max_size=2
@@ -60,3 +72,30 @@ def test_a_large_partition_is_read_by_several_tasks() -> None:
 
 def _offsets(spans: list[OffsetSpan]) -> set[tuple[str, int, int]]:
     return {(span.topic, span.partition, offset) for span in spans for offset in range(span.start, span.end)}
+
+
+@given(st.lists(st.integers(1, 500_000), max_size=80))
+def test_tasks_have_all_spans_and_are_worth_their_cost(sizes: list[int]) -> None:
+    spans = [OffsetSpan("a", number, 5, 5 + size) for number, size in enumerate(sizes)]
+    groups = group(spans)
+    assert sorted(span for members in groups for span in members) == spans
+    assert all(groups)
+    rows = sum(sizes)
+    assert len(groups) <= max(TASKS_MIN, -(-rows // ROWS_PER_TASK))
+    assert len(groups) <= len(spans)
+
+
+def test_few_rows_of_many_partitions_are_one_task_and_many_are_several() -> None:
+    assert len(group([OffsetSpan("a", number, 0, 15) for number in range(64)])) == 1
+    assert len(group([OffsetSpan("a", number, 0, 1_000) for number in range(64)])) == 8
+    assert len(group([OffsetSpan("a", number, 0, 50_000) for number in range(64)])) == 16
+    assert len(group([OffsetSpan("a", number, 0, 500_000) for number in range(64)])) == 64
+    assert len(group([OffsetSpan("a", number, 0, 500) for number in range(4)])) == 2
+    assert group([]) == []
+
+
+def test_what_was_read_and_is_gone_is_told() -> None:
+    assert lost({"a": {0: 5}}, {"a": {0: 5, 1: 7}, "b": {0: 1}}) is None
+    assert "topic 'a' was deleted" in str(lost({"a": {0: 5}}, {}))
+    assert "partition 0 of 'a' is gone" in str(lost({"a": {0: 5}}, {"a": {1: 5}}))
+    assert "ends at offset 4, and it was read up to 5" in str(lost({"a": {0: 5}}, {"a": {0: 4}}))

@@ -1,0 +1,49 @@
+"""The archive's part of `bench.pipeline`: a topic into a Delta table, through Spark, as `penstock archive --once` does.
+
+A warm run goes first, into a table of its own: the first batch of a session starts Python workers and compiles, which a
+job that runs for days does once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.pipeline.archive_job import ArchiveRequest, start_archive
+from penstock.pipeline.archive_snapshot import open_archive
+
+SECONDS_MAX: Final = 600
+ROWS_PER_COMMIT: Final = 1_000_000
+
+
+def archive(spark: Any, bootstrap: str, topic: str, path: Path, *, rows_per_commit: int = ROWS_PER_COMMIT) -> int:
+    """All of the topic into a new table; how many rows it has then. What was there is removed first."""
+    shutil.rmtree(path, ignore_errors=True)
+    request = ArchiveRequest(bootstrap, (topic,), str(path), is_once=True, rows_per_batch=rows_per_commit)
+    run = start_archive(spark, request)
+    try:
+        assert run.query.awaitTermination(SECONDS_MAX)
+        run.report()
+    finally:
+        run.stop()
+    snapshot = open_archive(str(path))
+    rows = 0 if snapshot is None else sum(file.row_count for file in snapshot.files)
+    assert rows == run.row_count, (rows, run.row_count)
+    return rows
+
+
+def batch_seconds(spark: Any, bootstrap: str, topic: str, path: Path) -> list[tuple[int, float]]:
+    """Rows and seconds of each commit of one run: what a continuous archive reaches, without the start of the query."""
+    shutil.rmtree(path, ignore_errors=True)
+    request = ArchiveRequest(bootstrap, (topic,), str(path), is_once=True, rows_per_batch=ROWS_PER_COMMIT)
+    run = start_archive(spark, request)
+    try:
+        assert run.query.awaitTermination(SECONDS_MAX)
+        return [
+            (progress.numInputRows, progress.durationMs["triggerExecution"] / 1000)
+            for progress in run.query.recentProgress
+            if progress.numInputRows
+        ]
+    finally:
+        run.stop()

@@ -1,0 +1,90 @@
+"""Which offsets come from the archive and which from the log. No Spark, no files."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.pipeline.archive_snapshot import ArchiveFile, ArchiveSnapshot
+from penstock.pipeline.archive_source import ArchivedSpan, check_not_ahead, divide
+from penstock.pipeline.source_filters import Narrowing
+from penstock.pipeline.source_options import OptionError, parse_options
+from penstock.pipeline.source_ranges import OffsetSpan
+
+OPTIONS = parse_options({"subscribe": "orders", "archive": "there"}, is_streaming=False)
+
+
+def file(first: int, last: int, *, partition: int = 0, size_bytes: int = 10) -> ArchiveFile:
+    """A message a second, from the first offset on."""
+    return ArchiveFile(
+        "orders", partition, first, last, "2026-01-01", f"{partition}/{first}", last - first + 1, size_bytes,
+        first * 1000, last * 1000,
+    )  # fmt: skip
+
+
+def archive(*files: ArchiveFile, end: int) -> ArchiveSnapshot:
+    return ArchiveSnapshot("there", 7, "{}", None, tuple(sorted(files)), {("orders", 0): end})
+
+
+def span(start: int, end: int) -> OffsetSpan:
+    return OffsetSpan("orders", 0, start, end)
+
+
+def archived(start: int, end: int, *paths: str) -> ArchivedSpan:
+    return ArchivedSpan("there", "orders", 0, start, end, paths)
+
+
+HELD = archive(file(100, 149), file(150, 199), end=200)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pieces"),
+    [
+        (span(0, 300), [span(0, 100), archived(100, 200, "0/100", "0/150"), span(200, 300)]),
+        (span(120, 160), [archived(120, 160, "0/100", "0/150")]),
+        (span(150, 200), [archived(150, 200, "0/150")]),
+        (span(100, 150), [archived(100, 150, "0/100")]),
+        (span(199, 201), [archived(199, 200, "0/150"), span(200, 201)]),
+        (span(0, 100), [span(0, 100)]),
+        (span(200, 300), [span(200, 300)]),
+    ],
+)
+def test_each_offset_is_asked_of_one_side(wanted: OffsetSpan, pieces: list[OffsetSpan | ArchivedSpan]) -> None:
+    assert divide(HELD, [wanted]) == pieces
+
+
+def test_without_an_archive_all_is_the_logs() -> None:
+    assert divide(None, [span(0, 5)]) == [span(0, 5)]
+    other = OffsetSpan("payments", 0, 0, 5)
+    assert divide(HELD, [other]) == [other]
+
+
+def test_what_was_removed_by_age_is_asked_of_the_log() -> None:
+    """Its place is known, its messages are gone: the log has them, or says that they are lost."""
+    assert divide(archive(end=200), [span(0, 300)]) == [span(0, 300)]
+
+
+def test_the_logs_half_alone_leaves_the_archives_out() -> None:
+    assert divide(HELD, [span(0, 300)], is_log_half=True) == [span(0, 100), span(200, 300)]
+
+
+def test_files_of_other_times_are_passed_over() -> None:
+    late = Narrowing(time_ms_min=150_000)
+    early = Narrowing(time_ms_end=150_000)
+    assert divide(HELD, [span(100, 200)], late) == [archived(100, 200, "0/150")]
+    assert divide(HELD, [span(100, 200)], early) == [archived(100, 200, "0/100")]
+    assert divide(HELD, [span(100, 200)], Narrowing(time_ms_min=200_000)) == []
+
+
+def test_large_archives_are_read_by_several_tasks() -> None:
+    large = archive(*(file(n * 10, n * 10 + 9, size_bytes=50 * 1024 * 1024) for n in range(5)), end=50)
+    pieces = divide(large, [span(0, 50)])
+    assert [piece.paths for piece in pieces if isinstance(piece, ArchivedSpan)] == [
+        ("0/0", "0/10"), ("0/20", "0/30"), ("0/40",)
+    ]  # fmt: skip
+
+
+def test_an_archive_of_another_topic_of_that_name_is_told() -> None:
+    with pytest.raises(OptionError, match="up to offset 200, the log ends at 150"):
+        check_not_ahead(HELD, {"orders": {0: 150}}, OPTIONS)
+    check_not_ahead(HELD, {"orders": {0: 200}}, OPTIONS)
+    check_not_ahead(None, {"orders": {0: 150}}, OPTIONS)
