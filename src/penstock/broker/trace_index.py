@@ -82,7 +82,13 @@ class TraceScans:
         self.growing_bytes = 0
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+        """Whoever cancels it has to wait for what cannot be stopped: nobody else may change the same things."""
+        running = asyncio.get_running_loop().run_in_executor(self._readers, work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
 
     def recall(self, facts: SegmentFacts) -> ZoneEntries | None:
         entries = self._memory.get(facts)
@@ -190,13 +196,17 @@ class TraceIndex:
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         self._waiting_count += 1
         try:
-            async with asyncio.timeout(WAIT_SECONDS_MAX), self._lock:
-                self.is_behind = not await self._cover(deadline=deadline, behind_bytes_max=0)
+            await asyncio.wait_for(self._lock.acquire(), WAIT_SECONDS_MAX)
         except TimeoutError:
             # Somebody else is at it, and goes on.
             self.is_behind = True
+            return
         finally:
             self._waiting_count -= 1
+        try:
+            self.is_behind = not await self._cover(deadline=deadline, behind_bytes_max=0)
+        finally:
+            self._lock.release()
 
     async def _load(self, facts: SegmentFacts) -> ZoneEntries | None:
         read = await self._scans.in_thread(partial(_read, self.shell, facts))
@@ -311,7 +321,7 @@ class TraceIndex:
                 return False
             if segment.is_active and growing.is_save_due:
                 await self._scans.in_thread(partial(_save, self.shell, growing))
-            if not self._waiting_count:
+            if deadline is None and not self._waiting_count:
                 await asyncio.sleep(spent * REST_SHARE)
         return growing.upto >= end
 

@@ -7,7 +7,7 @@ went, and headers say where it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
@@ -95,9 +95,11 @@ class NodeTrace:
         for key in [key for key in self._indexes if key[0] not in open_ids]:
             del self._indexes[key]
 
-    def _all_indexes(self) -> Iterator[TraceIndex]:
-        yield from self._indexes.values()
-        yield from self._commits.indexes
+    def _behind(self, topics: set[str]) -> list[str]:
+        """Logs about these topics that are being looked through for the first time."""
+        own = [index for index in self._indexes.values() if index.shell.topic.rpartition(".")[0] in topics]
+        names = sorted({index.shell.topic for index in (*own, *self._commits.indexes) if index.is_behind})
+        return [f"{name} is being looked through for the first time: ask again in a while" for name in names]
 
     async def _tend_one(self, partition: PartitionShell, companion: PartitionShell, kind: CompanionKind) -> None:
         """Most are small, and nobody asks: they cost nothing."""
@@ -186,11 +188,7 @@ class NodeTrace:
         events = merge(visits)
         if len(events) > EVENTS_MAX:
             notes.append(f"{len(events):,} events are known; the first {EVENTS_MAX:,} are shown")
-        behind = sorted({index.shell.topic for index in self._all_indexes() if index.is_behind})
-        if behind:
-            notes.append(
-                f"{', '.join(behind)}: looked through for the first time now; ask again in a while for the rest"
-            )
+        notes += self._behind({visit.facts.place.topic for visit in visits})
         told = [msgspec.structs.replace(event, sentence=sentence_of(event)) for event in events[:EVENTS_MAX]]
         facts_of_all = tuple(visit.facts for visit in visits)
         return Journey(visits[0].facts.id, facts_of_all, tuple(told), tuple(dict.fromkeys(notes)))

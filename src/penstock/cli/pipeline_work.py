@@ -149,7 +149,9 @@ def _print_description(document: dict[str, Any]) -> None:
     print_table(None, facts, title=f"pipeline {document['name']}")
     for view in document["views"]:
         title = f"{view['kind']} {view['name']}" + (f" ({view['origin']})" if view["origin"] else "")
-        print_table(("column", "type"), [(column["name"], column["type"]) for column in view["columns"]], title=title)
+        # Not as a table's title: that is cut to the table's width.
+        sys.stdout.write(f"\n{title}\n")
+        print_table(("column", "type"), [(column["name"], column["type"]) for column in view["columns"]])
     if document.get("plan"):
         sys.stdout.write(f"\n{document['plan']}\n")
 

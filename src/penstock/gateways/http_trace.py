@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.broker.trace_node import NodeTrace, NoSuchMessage, Sight
-from penstock.codec.http.fields import NUMBER_MAX
+from penstock.codec.http.fields import MOMENT_MS_MAX, NUMBER_MAX
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.trace_events import Journey, JourneyList, Place
@@ -59,8 +59,8 @@ class TraceRoutes:
             raise bad_request("topic and key are needed, and since_ms and until_ms say between which times")
         self._door.allow(Operation.READ, access.topic(topic))
         now_ms = self._door.broker.clock.now_ms()
-        since_ms = _number(query.get("since_ms", str(now_ms - SINCE_MS_DEFAULT)), "since_ms")
-        until_ms = _number(query.get("until_ms", str(now_ms)), "until_ms")
+        since_ms = _number(query.get("since_ms", str(now_ms - SINCE_MS_DEFAULT)), "since_ms", MOMENT_MS_MAX)
+        until_ms = _number(query.get("until_ms", str(now_ms)), "until_ms", MOMENT_MS_MAX)
         found = await self._trace.search(topic, key.encode(), since_ms=since_ms, until_ms=until_ms)
         if isinstance(found, NoSuchMessage):
             raise not_found(found.reason)
@@ -105,7 +105,7 @@ def _placed(request: Request) -> Place:
     return Place(path["topic"], _number(path["partition"], "partition"), _number(path["offset"], "offset"))
 
 
-def _number(text: str, name: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX or int(text) > NUMBER_MAX:
+def _number(text: str, name: str, number_max: int = NUMBER_MAX) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX or int(text) > number_max:
         raise bad_request(f"{name} is {text[:40]!r}, a number from 0 on is meant")
     return int(text)

@@ -24,7 +24,9 @@ def describe(built: Built, site: Site, *, with_plan: bool = False) -> dict[str, 
             how = "columns found in a sample" if name in found else "columns as declared"
             origin += f", {source.format}, {how}"
         views.append({"name": name, "kind": kind, "origin": origin, "columns": _columns(frame)})
-    views.append({"name": "result", "kind": "the", "origin": "", "columns": _columns(built.result)})
+    steps = pipeline.all_steps
+    if steps and steps[-1].name is None:
+        views.append({"name": "result", "kind": "the", "origin": "", "columns": _columns(built.result)})
     described = {
         "name": built.name,
         "description": pipeline.description,
@@ -76,7 +78,7 @@ def mermaid(builts: Sequence[Built]) -> str:
     nodes: dict[str, str] = {}
     for built in builts:
         lines += _pipeline_lines(built, nodes)
-    return "\n".join([lines[0], *(f"  {text}" for text in nodes.values()), *lines[1:]])
+    return "\n".join([lines[0], *(f"  {text}" for text in [*nodes.values(), *lines[1:]])])
 
 
 def _pipeline_lines(built: Built, nodes: dict[str, str]) -> list[str]:
@@ -98,19 +100,21 @@ def _pipeline_lines(built: Built, nodes: dict[str, str]) -> list[str]:
         name = step.name or (built.name if len(pipeline.all_steps) == 1 else f"step {number + 1}")
         label = f"{name}: {step.python}" if isinstance(step, PythonStep) else name
         node = _node(nodes, f"{built.name}-step-{number}", f'[["{_text(label)}"]]')
-        edges += [f"{views[view]} --> {node}" for view in _read_by(step, list(views))]
+        edges += [f"{views[view]} --> {node}" for view in _read_by(step, list(views), built.spark)]
         if step.name is not None:
             views[step.name] = node
         last = node
     return [*edges, f"{last} --> {_sink_node(built, nodes)}"]
 
 
-def _read_by(step: SqlStep | PythonStep, views: list[str]) -> list[str]:
-    """Views that the SQL names; a function is given all of them."""
+def _read_by(step: SqlStep | PythonStep, views: list[str], spark: Any) -> list[str]:
+    """Views that the SQL reads, as Spark's parser has it; a function is given all of them."""
     if isinstance(step, PythonStep):
         return views
-    words = {word.lower() for word in re.findall(r"[A-Za-z_]\w*", step.sql)}
-    return [view for view in views if view.lower() in words]
+    parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001  it has no door of its own
+    plan = str(parser.parsePlan(step.sql).toString())
+    read = {name.strip("`").lower() for name in re.findall(r"UnresolvedRelation \[([^\],]+)\]", plan)}
+    return [view for view in views if view.lower() in read]
 
 
 def _sink_node(built: Built, nodes: dict[str, str]) -> str:

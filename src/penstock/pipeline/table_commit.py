@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 60
 WAIT_SECONDS_MAX: Final = 0.25
 
+# A stream commits thousands of times a day: without a checkpoint now and then, and an end to old versions, looking for
+# the newest would take ever longer. Old versions stay as long as the files that they alone have (`table_upkeep`).
+CONFIGURATION: Final = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 7 days"}
+
 Place = tuple[str, int]
 
 
@@ -122,6 +126,7 @@ def _commit_once(
                 mode="error",
                 partition_by=partition_by,
                 description=options.description,
+                configuration=CONFIGURATION,
                 commit_properties=properties,
             )
         except DeltaError:

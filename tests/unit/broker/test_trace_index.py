@@ -180,3 +180,16 @@ async def test_records_without_the_wanted_bytes_are_not_looked_at(desk: IndexDes
 
     await index.rows(zones, keep, holding=entry_key(2))
     assert seen == [1]
+
+
+async def test_whoever_asks_too_early_is_told_what_is_known_by_then(
+    desk: IndexDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = await fill(desk, 1_000)
+    index = desk.index()
+    monkeypatch.setattr(trace_index, "WAIT_SECONDS_MAX", -1.0)
+    assert await offsets_of(index, 64 * 500) == []
+    assert index.is_behind
+    monkeypatch.setattr(trace_index, "WAIT_SECONDS_MAX", 15.0)
+    assert await offsets_of(index, 64 * 500) == told[64 * 500]
+    assert not index.is_behind

@@ -79,6 +79,20 @@ def test_a_batch_that_is_repeated_is_committed_once(options: TableOptions) -> No
     assert offsets_in(options.path) == list(range(20))
 
 
+def test_a_checkpoint_of_the_table_remembers_batches_and_positions(options: TableOptions) -> None:
+    for number in range(52):
+        add(options, messages(number, number + 1), batch_id=number)
+    log = Path(options.path) / "_delta_log"
+    assert list(log.glob("*.checkpoint.parquet"))
+    # As the cleaning of old versions will.
+    for number in range(40):
+        (log / f"{number:020}.json").unlink()
+    assert not add(options, messages(51, 52), batch_id=51)
+    with pytest.raises(OverlapError):
+        add(options, messages(51, 52), batch_id=0, writer_id="another")
+    assert offsets_in(options.path) == list(range(52))
+
+
 def test_another_writer_of_the_same_messages_is_refused(options: TableOptions) -> None:
     add(options, messages(0, 10), batch_id=0)
     with pytest.raises(OverlapError, match="up to offset 10, and 5 was to be added"):
