@@ -6,9 +6,12 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# For those who want to look at the broker alone: no Spark, no tools of development.
+CORE := build/core
+CORE_READY := $(CORE)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance chaos conformance conformance-clients \
+.PHONY: help setup demo demo-core demo-notice test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline chaos conformance conformance-clients \
 	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
@@ -16,8 +19,8 @@ help:  ## this list
 
 setup: $(READY)  ## a virtual environment in .venv with everything in it
 
-# The stamp is newer than both files only if what they ask for is installed.
-$(READY): pyproject.toml constraints.txt
+# A virtual environment in $(1), or a sentence about what is missing.
+define make_environment
 	@set -e; found=; \
 	for candidate in $(PYTHON) python3.14 python3.13 python3.12 python3.11; do \
 	  if command -v $$candidate >/dev/null 2>&1 && \
@@ -29,17 +32,40 @@ $(READY): pyproject.toml constraints.txt
 	  echo "Penstock needs Python 3.11 or newer, and neither '$(PYTHON)' nor python3.11 to 3.14 is one: install it, or name it with 'make PYTHON=/path/to/python'." >&2; \
 	  exit 1; \
 	fi; \
-	if [ ! -x $(BIN)/python ]; then \
-	  echo "creating $(VENV) with $$($$found --version)"; \
-	  $$found -m venv $(VENV) || { rm -rf $(VENV); \
+	if [ ! -x $(1)/bin/python ]; then \
+	  echo "creating $(1) with $$($$found --version)"; \
+	  $$found -m venv $(1) || { rm -rf $(1); \
 	    echo "$$found cannot make a virtual environment: its venv module is a package of its own on some systems (python3-venv)." >&2; exit 1; }; \
 	fi
+endef
+
+# The stamp is newer than both files only if what they ask for is installed.
+$(READY): pyproject.toml constraints.txt
+	$(call make_environment,$(VENV))
 	@echo "installing what pyproject.toml and constraints.txt ask for"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## a node, a stock Kafka client, and what they achieved together (about 20 s)
+$(CORE_READY): pyproject.toml constraints.txt
+	@echo "make demo-core: about 95 MB come from PyPI, once, into $(CORE); Spark is not among them"
+	@mkdir -p $(CORE)
+	$(call make_environment,$(CORE))
+	@$(CORE)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[demo]'
+	@touch $@
+
+demo-notice:
+	@if [ $(READY) -nt pyproject.toml ] && [ $(READY) -nt constraints.txt ]; then \
+	  echo "make demo: everything is installed, nothing is downloaded"; \
+	else \
+	  echo "make demo: about 810 MB come from PyPI (Spark alone is 460 MB), once, into $(VENV), where they take 1.6 GB;"; \
+	  echo "           what an earlier run has installed is not fetched again. 'make demo-core' needs 95 MB and no Spark."; \
+	fi
+
+demo: demo-notice $(READY)  ## a node, stock clients, a pipeline on Spark: all of it in a few minutes
 	@$(BIN)/python examples/demo.py
+
+demo-core: $(CORE_READY)  ## the same without Spark, which is not even installed: a node, a stock Kafka client, queues
+	@$(CORE)/bin/python examples/demo.py --core
 
 test: $(READY)  ## every quick proof: unit, golden, simulation, real clients, twenty kill -9
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow'
@@ -74,6 +100,7 @@ conformance-list: $(READY)  ## write docs/conformance/librdkafka.md from the lis
 
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
 	PENSTOCK_KILL_CYCLES=200 PENSTOCK_QUEUE_KILL_CYCLES=100 PENSTOCK_SCHEDULE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
+	PENSTOCK_SPARK_KILLS=20 $(BIN)/python -m pytest tests/pipeline/test_exactly_once.py -v --timeout 3600
 
 bench: $(READY)  ## Penstock's share of what a broker that does nothing achieves
 	$(BIN)/python -m bench.run
@@ -101,6 +128,9 @@ bench-sync: $(READY)  ## fdatasync of each file against one syncfs, alone and be
 
 bench-rebalance: $(READY)  ## a member leaves, a member is killed: what 98 others over 300 partitions notice
 	$(BIN)/python -m bench.rebalance
+
+bench-pipeline: $(READY)  ## rows through Spark's source, sink and archive, beside a source that costs nothing
+	$(BIN)/python -m bench.pipeline
 
 serve: $(READY)  ## a node on 127.0.0.1:9092, its data in build/data
 	@mkdir -p build/data

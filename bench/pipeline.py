@@ -6,7 +6,7 @@ All in one run, taking turns, on the cores of this machine; 100-byte values with
     sink         synthetic source → topic, exactly once (250,000 rows/s)
     partitions   processor time of a row in a topic of 64 partitions, against one of 1 (at most 1.5 times)
     micro-batch  triggers of 1,000 rows, topic → noop, against synthetic → noop (at most 1.3 times)
-    archive      topic → Delta (300,000 rows/s), where the archive is there
+    archive      topic → Delta, exactly once (300,000 rows/s)
 """
 
 from __future__ import annotations

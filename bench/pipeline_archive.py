@@ -31,19 +31,3 @@ def archive(spark: Any, bootstrap: str, topic: str, path: Path, *, rows_per_comm
     rows = 0 if snapshot is None else sum(file.row_count for file in snapshot.files)
     assert rows == run.row_count, (rows, run.row_count)
     return rows
-
-
-def batch_seconds(spark: Any, bootstrap: str, topic: str, path: Path) -> list[tuple[int, float]]:
-    """Rows and seconds of each commit of one run: what a continuous archive reaches, without the start of the query."""
-    shutil.rmtree(path, ignore_errors=True)
-    request = ArchiveRequest(bootstrap, (topic,), str(path), is_once=True, rows_per_batch=ROWS_PER_COMMIT)
-    run = start_archive(spark, request)
-    try:
-        assert run.query.awaitTermination(SECONDS_MAX)
-        return [
-            (progress.numInputRows, progress.durationMs["triggerExecution"] / 1000)
-            for progress in run.query.recentProgress
-            if progress.numInputRows
-        ]
-    finally:
-        run.stop()

@@ -66,11 +66,14 @@ def to_topic(frame: Any, node: Target, topic: str) -> None:
 
 def timed(work: Callable[[], None], node: Target) -> dict[str, float]:
     """Seconds, and those of all processors that the work of Spark and the node took."""
-    cpu_before = _tree_cpu_seconds(os.getpid()) + node.cpu_seconds()
+    before = _cpu_seconds(os.getpid(), node.pid)
     began = time.perf_counter()
     work()
     seconds = time.perf_counter() - began
-    return {"seconds": seconds, "cpu_seconds": _tree_cpu_seconds(os.getpid()) + node.cpu_seconds() - cpu_before}
+    after = _cpu_seconds(os.getpid(), node.pid)
+    # What a process that has ended in between took is not known; workers live longer than that.
+    cpu_seconds = sum(total - before.get(pid, 0.0) for pid, total in after.items())
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds}
 
 
 def micro_batches(stream: Any, directory: Path, *, skipped: int) -> list[float]:
@@ -88,10 +91,10 @@ def micro_batches(stream: Any, directory: Path, *, skipped: int) -> list[float]:
     return durations[skipped:]
 
 
-def _tree_cpu_seconds(root: int) -> float:
-    """Of a process and all that descend from it, those that have ended too."""
+def _cpu_seconds(*roots: int) -> dict[int, float]:
+    """By process, of these and of all that descend from them."""
     parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
+    seconds: dict[int, float] = {}
     for path in Path("/proc").iterdir():
         if not path.name.isdigit():
             continue
@@ -100,8 +103,8 @@ def _tree_cpu_seconds(root: int) -> float:
         except OSError:
             continue
         parents[int(path.name)] = int(fields[1])
-        ticks[int(path.name)] = sum(int(field) for field in fields[11:15])
-    wanted = {root}
+        seconds[int(path.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    wanted = set(roots)
     while grown := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
         wanted |= grown
-    return sum(ticks.get(pid, 0) for pid in wanted) / os.sysconf("SC_CLK_TCK")
+    return {pid: seconds[pid] for pid in wanted if pid in seconds}

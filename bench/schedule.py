@@ -1,12 +1,13 @@
 """`make bench-schedule`: ten million delayed messages that wait, and ten thousand of them due in every second.
 
-The rows of the schedule's log are written directly, as old as can be; then real nodes:
+The rows of the schedule's log are written directly, with the bucket files and the checkpoint that go with them; then
+real nodes:
 
-    whole log     a start without a checkpoint: everything is read
-    checkpoint    a start after a clean stop
+    checkpoint    a start
     release       messages come due, at a steady rate, scattered over all of the log; a Kafka client reads them and
                   says how late each was. The node says so itself, too, on its metrics page.
-    killed        a start after kill -9 in the middle of that
+    killed        a start after kill -9 at the end of that
+    whole log     a start without a checkpoint: everything is read
 
 Memory is the whole process's. What is late is told from the due time to when the client has the message.
 """
@@ -50,8 +51,10 @@ from penstock.cluster.sqlite_store import SqliteStore
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.codec.batch_rewrite import header_of
 from penstock.codec.columns import build_batches_from_columns
-from penstock.domain.schedule_records import Scheduled, entry_key
+from penstock.domain.schedule import PartitionSchedule
+from penstock.domain.schedule_records import Scheduled, entry_key, write_record
 from penstock.domain.schedule_rows import Message, write_row
+from penstock.storage.bucket_files import CHECKPOINT_FILE, BucketFiles
 from penstock.storage.files import DirectoryFiles
 from penstock.storage.log_store import LogStore
 from penstock.storage.storage_config import StorageConfig
@@ -70,6 +73,9 @@ LATE_MS_GOAL: Final = 50.0
 LOAD_SECONDS_MAX: Final = 600.0
 # Of the last messages, before the reader gives up.
 SILENCE_SECONDS_MAX: Final = 20.0
+# From the beginning until the first message is due: for the rows, and for a start. A loaded machine needs more.
+LEAD_SECONDS: Final = 30
+LEAD_SECONDS_EACH: Final = 25e-6
 
 
 class Plan:
@@ -115,18 +121,26 @@ async def build(directory: Path, plan: Plan) -> None:
     assert served is not None
     for partition in served.partitions:
         companion = await broker.companion(partition, CompanionKind.SCHEDULE)
-        _write_rows(companion, plan.dues_of(partition.index), clock.now_ms())
+        machine = PartitionSchedule()
+        files = BucketFiles(store.context.files, companion.log.home.directory)
+        write_rows(companion, plan.dues_of(partition.index), clock.now_ms(), machine, files)
         await companion.join_turn().wait()
+        checkpoint = machine.checkpoint(companion.log.log_end)
+        files.append(checkpoint.writes)
+        files.save_checkpoint(write_record(checkpoint.stored))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _write_rows(companion: PartitionShell, dues_ms: array[int], now_ms: int) -> None:
+def write_rows(
+    companion: PartitionShell, dues_ms: array[int], now_ms: int, machine: PartitionSchedule, files: BucketFiles
+) -> None:
     message = Message(None, bytes(VALUE_BYTES), (), now_ms)
     for first in range(0, len(dues_ms), ROWS_AT_ONCE):
-        rows = [
-            write_row(Scheduled(position, due_ms, now_ms), entry=entry_key(position), message=message)
+        records = [
+            Scheduled(position, due_ms, now_ms)
             for position, due_ms in enumerate(dues_ms[first : first + ROWS_AT_ONCE], first)
         ]
+        rows = [write_row(record, entry=entry_key(record.position), message=message) for record in records]
         batches = build_batches_from_columns(
             [row.key for row in rows],
             [row.value for row in rows],
@@ -136,6 +150,9 @@ def _write_rows(companion: PartitionShell, dues_ms: array[int], now_ms: int) -> 
             leader_epoch=0,
         )
         companion.log.append(memoryview(b"".join(batches)), [header_of(batch) for batch in batches])
+        for record in records:
+            machine.apply(record)
+        files.append(machine.take_spill())
 
 
 def run_build(directory: Path, arguments: argparse.Namespace) -> float:
@@ -259,16 +276,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     parent = ROOT / "build"
     parent.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="schedule-", dir=parent))
-    arguments.start_ms = int((time.time() + arguments.lead) * 1000)
+    lead = arguments.lead or LEAD_SECONDS + arguments.pending * LEAD_SECONDS_EACH
+    arguments.start_ms = int((time.time() + lead) * 1000)
     plan = Plan(arguments)
     try:
         (directory / "data").mkdir()
         seconds = run_build(directory, arguments)
         print(f"{plan.pending:,} rows in {plan.partitions} partitions written in {seconds:.1f} s", flush=True)
         result: dict[str, Any] = {"pending": plan.pending, "partitions": plan.partitions, "rate": plan.rate}
-        print("a start that reads the whole log", flush=True)
-        with penstock(directory) as node:
-            result["whole_log"] = wait_until_loaded(node, count_min=plan.pending)
         print("a start from a checkpoint", flush=True)
         with penstock(directory) as node:
             result["checkpoint"] = wait_until_loaded(node, count_min=plan.pending)
@@ -278,6 +293,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         with penstock(directory) as node:
             left = plan.pending - plan.measured_count
             result["killed"] = wait_until_loaded(node, count_min=left)
+            node.kill()
+        print("a start that reads the whole log", flush=True)
+        for path in directory.rglob(CHECKPOINT_FILE):
+            path.unlink()
+        with penstock(directory) as node:
+            result["whole_log"] = wait_until_loaded(node, count_min=left)
+            node.kill()
     finally:
         if not arguments.keep:
             shutil.rmtree(directory)
@@ -302,7 +324,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--rate", type=int, default=10_000, help="messages that come due in a second")
     parser.add_argument("--seconds", type=int, default=30, help="for so long")
-    parser.add_argument("--lead", type=int, default=300, help="seconds until the first is due: rows have to be written")
+    parser.add_argument("--lead", type=int, default=0, help="seconds until the first is due: rows are to be written")
     parser.add_argument("--start-ms", type=int, default=0, help="used by itself")
     parser.add_argument("--build", type=Path, help="used by itself: write the rows here, and die")
     parser.add_argument("--keep", action="store_true", help="leave the data where it is")

@@ -38,7 +38,7 @@ from penstock.broker.append_outcome import Appended
 from penstock.broker.broker import Broker
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.companion import CompanionKind
-from penstock.broker.group_coordinator import OVERRIDES, PARTITION_COUNT
+from penstock.broker.group_coordinator import MINIMUM_LAG, OVERRIDES, PARTITION_COUNT
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_journal_file import write_start
 from penstock.cluster.keys import KeySpace
@@ -100,7 +100,8 @@ class Builder:
         broker = Broker(config, catalog=catalog, store=store, clock=clock, tasks=tasks, metrics=CollectorRegistry())
         await broker.start()
         await catalog.create_topic(TOPIC, 1, {"durability": "interval", "max.message.bytes": str(64 << 20)})
-        await catalog.create_topic(CONSUMER_OFFSETS, PARTITION_COUNT, {**OVERRIDES, "durability": "interval"})
+        overrides = {**OVERRIDES, MINIMUM_LAG: str(config.trace_horizon_ms), "durability": "interval"}
+        await catalog.create_topic(CONSUMER_OFFSETS, PARTITION_COUNT, overrides)
         served, offsets = broker.topic(TOPIC), broker.topic(CONSUMER_OFFSETS)
         assert served is not None
         assert offsets is not None

@@ -126,7 +126,8 @@ def test_a_pipeline_that_fails_says_one_sentence_and_where_the_rest_is(
     log_file = tmp_path / "state" / topic / "failure.log"
     assert last == (
         f"penstock: pipeline {topic!r} failed: bad row in source 'orders', at offset 1 of partition 0 of topic "
-        f"{topic!r}: parse: {{oh (all of it: {log_file})"
+        f"{topic!r}: no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1): {{oh "
+        f"(all of it: {log_file})"
     )
     assert "Traceback" not in answer.stderr
     assert "\tat " not in answer.stderr

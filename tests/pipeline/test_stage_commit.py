@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from penstock.client import admin, groups
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.consumer import Consumer, ConsumerOptions
-from penstock.client.offsets import LATEST, list_offsets
+from penstock.client.offsets import EARLIEST, LATEST, list_offsets
 from penstock.client.producer import PartitionBatch
 from penstock.client.rows import rows_of
 from penstock.client.transactional_producer import ProducerFencedError, TransactionalProducer
@@ -24,6 +26,7 @@ from penstock.pipeline.stage_write import FENCE_PARTITION, StagedBatch, StageWri
 from support.node_process import NodeProcess
 
 PARTITIONS = 2
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +156,26 @@ async def test_a_node_that_dies_in_the_middle_of_a_transaction_is_waited_for(tmp
             own_node.start()
             await producer.commit()
             assert await read_settled(client, "killed", "survivor") == [1, 2, 3]
+
+
+async def test_what_nobody_committed_expires_and_holds_up_no_reader(tmp_path: Path) -> None:
+    """Staged an hour more ago than the stage keeps; the batches of this file are dated 1970."""
+    with NodeProcess(tmp_path, environment={"PENSTOCK_BROKER__RETENTION_CHECK_MS": "100"}) as own_node:
+        async with connect(own_node, "leftovers") as client:
+            staged = await stage(client, "leftovers", 20)
+            places = {batch.stage_partition for batch in staged}
+            # Nothing of it shows in the topic that it was for, to no kind of reader.
+            assert await read(client, "leftovers", is_committed=False) == []
+
+            async def left() -> int:
+                ends = await list_offsets(client, SPARK_STAGE, dict.fromkeys(places, LATEST))
+                starts = await list_offsets(client, SPARK_STAGE, dict.fromkeys(places, EARLIEST))
+                return sum(ends.values()) - sum(starts.values())
+
+            deadline = time.monotonic() + SECONDS_MAX
+            while await left():
+                assert time.monotonic() < deadline, f"{await left()} rows are still staged"
+                await asyncio.sleep(0.05)
+            with pytest.raises(StagedRowsLostError):
+                await commit_staged(own_node.kafka, staged, writer_id="late", batch_id=0)
+            assert await read(client, "leftovers") == []

@@ -31,7 +31,7 @@ from penstock.codec.batch_holes import OpenBatch, holds_any, leave_out, open_pay
 from penstock.codec.batch_rewrite import header_of
 from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.codec.records import StoredRecord, read_payload
-from penstock.domain.delivery import BadRecords, Candidate, choose_delayed, find_candidates
+from penstock.domain.delivery import BadRecords, Delayed, find_delayed
 from penstock.domain.schedule_headers import SEARCHED_FOR
 from penstock.domain.schedule_records import ProducerBatch
 from penstock.domain.transaction_partition import NotVerified, TransactionOpen
@@ -40,6 +40,8 @@ from penstock.domain.transaction_verification import NO_GUARD
 # More is opened and put together in a thread: the loop has others to serve.
 LOOP_BYTES_MAX: Final = 64 * 1024
 
+# Records: some ten milliseconds of work.
+SCHEDULED_AT_ONCE: Final = 1_000
 # In threads. Each may take a hundred megabytes for as long as it lasts, and cores are few.
 OPENED_AT_ONCE_MAX: Final = 2
 
@@ -88,11 +90,11 @@ class DelayedBatches:
         found = await self._aside(_look_inside, is_small, records, header)
         if isinstance(found, BatchProblem):
             return AppendRefused(Refusal.INVALID, found.reason)
-        records_found = [] if found is None else [(number, record.headers) for number, record in found.records]
-        candidates = find_candidates(records_found, arrived_ms)
-        if isinstance(candidates, BadRecords):
-            return AppendRefused(Refusal.INVALID, candidates.reason, candidates.numbers)
-        if found is None or not candidates:
+        named = [] if found is None else [(number, record.headers) for number, record in found.records]
+        delayed = find_delayed(named, arrived_ms, is_repeatable=header.producer_id >= 0)
+        if isinstance(delayed, BadRecords):
+            return AppendRefused(Refusal.INVALID, delayed.reason, delayed.numbers)
+        if found is None or not delayed:
             return shell.append_checked(records, guard=guard)
         schedule = await self._schedules.shell_of(shell)
         if isinstance(schedule, NotScheduled):
@@ -101,11 +103,6 @@ class DelayedBatches:
         answer = self._refuse(shell, header, guard)
         if answer is not None:
             return answer
-        producer = _producer_of(header)
-        repeated_count = 0 if producer is None else schedule.machine.repeated_count(producer)
-        delayed = choose_delayed(candidates, arrived_ms, repeated_count=repeated_count)
-        if not delayed:
-            return shell.append_checked(records, guard=guard)
         key = (shell, header.producer_id)
         self._under_way[key] = self._under_way.get(key, 0) + 1
         try:
@@ -126,18 +123,12 @@ class DelayedBatches:
         return shell.refusal()
 
     async def _schedule_and_append(
-        self, shell: PartitionShell, schedule: ScheduleShell, found: _Found, delayed: Sequence[Candidate], guard: int
+        self, shell: PartitionShell, schedule: ScheduleShell, found: _Found, delayed: Sequence[Delayed], guard: int
     ) -> Appended | AppendRefused:
-        header = found.opened.header
-        records = dict(found.records)
-        outcome = await schedule.schedule(
-            [_message(records[candidate.number], candidate.due_ms) for candidate in delayed],
-            producer=_producer_of(header),
-            is_transactional=header.is_transactional,
-        )
-        if isinstance(outcome, NotScheduled):
-            return AppendRefused(outcome.refusal, outcome.reason)
-        numbers = [candidate.number for candidate in delayed]
+        refused = await _schedule(schedule, found, delayed)
+        if refused is not None:
+            return refused
+        numbers = [each.number for each in delayed]
         is_small = len(found.opened.payload) <= LOOP_BYTES_MAX
         holed = await self._aside(leave_out, is_small, found.opened, numbers)
         return shell.append_checked(memoryview(holed), guard=guard)
@@ -188,6 +179,24 @@ def _look_inside(records: memoryview, header: BatchHeader) -> _Found | BatchProb
         return opened
     found = records_with(opened, SEARCHED_FOR)
     return found if isinstance(found, BatchProblem) else _Found(opened, found)
+
+
+async def _schedule(schedule: ScheduleShell, found: _Found, delayed: Sequence[Delayed]) -> AppendRefused | None:
+    """In portions: the loop has others to serve. Of a producer's batch the schedule is told all from the first on, and
+    takes what it does not have: so after a crash in between, too."""
+    header = found.opened.header
+    producer = _producer_of(header)
+    records = dict(found.records)
+    for start in range(0, len(delayed), SCHEDULED_AT_ONCE):
+        portion = delayed[start if producer is None else 0 : start + SCHEDULED_AT_ONCE]
+        outcome = await schedule.schedule(
+            [_message(records[each.number], each.due_ms) for each in portion],
+            producer=producer,
+            is_transactional=header.is_transactional,
+        )
+        if isinstance(outcome, NotScheduled):
+            return AppendRefused(outcome.refusal, outcome.reason)
+    return None
 
 
 def _producer_of(header: BatchHeader) -> ProducerBatch | None:

@@ -92,17 +92,17 @@ class ScheduleCrons:
         message = self._messages.get(cron.position)
         return _UNREADABLE if message is None else CronMessage(message.key, message.value, message.headers)
 
-    async def fire(self) -> None:
-        """Those whose time has come, unless something is in the way: then it is tried again."""
+    async def fire(self) -> bool:
+        """Those whose time has come. False: something is in the way, and it is to be tried again."""
         shell = self._shell
         await self._learn([cron.position for cron in shell.machine.crons()])
         if shell.refusal() is not None:
-            return
+            return False
         crons = {cron.name: cron.position for cron in shell.machine.crons()}
         # Those that were replaced are not needed any more.
         self._messages = {place: message for place, message in self._messages.items() if place in crons.values()}
         if len(self._messages) < len(crons):
-            return
+            return False
         decision = shell.decide(FireCrons(shell.journal.next_position))
         rows: list[Row] = []
         for record in decision.records:
@@ -113,6 +113,7 @@ class ScheduleCrons:
                 rows.append(write_row(record))
         if rows:
             shell.write(rows)
+        return True
 
     def _row_of(self, record: Scheduled, message: Message) -> Row:
         dated = msgspec.structs.replace(message, written_ms=record.at_ms)

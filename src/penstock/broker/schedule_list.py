@@ -8,7 +8,6 @@ page has room for them. So a page costs what its buckets cost: a far one may be 
 from __future__ import annotations
 
 import asyncio
-from heapq import nsmallest
 from struct import Struct
 from typing import Final
 
@@ -29,6 +28,8 @@ ATTEMPTS_MAX: Final = 20
 TAKEN_MIN: Final = 500
 
 _ENTRY: Final = Struct("<qq")
+_POSITION_MAX: Final = 2**63 - 1
+_END: Final = (_POSITION_MAX, _POSITION_MAX)
 
 
 class DueList:
@@ -63,16 +64,16 @@ class DueList:
         return DueCursor(entry[0], self._partition, entry[1])
 
     async def _next_entries(self, last: DueEntry, count: int) -> list[DueEntry]:
+        """The first ones behind `last`, each once."""
         found: list[DueEntry] = []
         for part in self._machine.parts(last[0]):
-            if len(found) >= count and found[count - 1][0] < part.start_ms:
+            if len(found) >= count and found[-1][0] < part.start_ms:
                 break
-            # An entry may stand twice, after a restart and while its bucket is opened.
-            found = sorted({*found, *await self._entries_of(part, last, count)})[:count]
+            found = await self._with_part(found, part, last, count)
         return found
 
-    async def _entries_of(self, part: BucketPart, last: DueEntry, count: int) -> list[DueEntry]:
-        found = _first_of(part.entries, last, count)
+    async def _with_part(self, found: list[DueEntry], part: BucketPart, last: DueEntry, count: int) -> list[DueEntry]:
+        found = _merged(found, part.entries, last, count)
         size = part.count * ENTRY_BYTES
         for position in range(0, size, READ_BYTES):
             try:
@@ -80,14 +81,14 @@ class DueList:
             except OSError:
                 # Its time came, and its entries are elsewhere now, or over.
                 break
-            found = nsmallest(count, found + await asyncio.to_thread(_first_of, data, last, count))
+            found = await asyncio.to_thread(_merged, found, data, last, count)
         return found
 
 
-_POSITION_MAX: Final = 2**63 - 1
-
-
-def _first_of(entries: bytes, last: DueEntry, count: int) -> list[DueEntry]:
-    whole = len(entries) - len(entries) % ENTRY_BYTES
-    behind = (entry for entry in _ENTRY.iter_unpack(memoryview(entries)[:whole]) if entry > last)
-    return nsmallest(count, set(behind))  # type: ignore[arg-type]
+def _merged(found: list[DueEntry], entries: bytes, last: DueEntry, count: int) -> list[DueEntry]:
+    """The first `count` of both that are behind `last`. An entry may stand twice: after a restart, and while its bucket
+    is opened."""
+    end = found[-1] if len(found) >= count else _END
+    whole = memoryview(entries)[: len(entries) - len(entries) % ENTRY_BYTES]
+    behind = {(due_ms, position) for due_ms, position in _ENTRY.iter_unpack(whole) if last < (due_ms, position) < end}
+    return sorted(behind.union(found))[:count] if behind else found

@@ -94,7 +94,7 @@ class MoverShell(Protocol):
 
     def write(self, rows: Sequence[Row]) -> None: ...
 
-    async def fire_crons(self) -> None: ...
+    async def fire_crons(self) -> bool: ...
 
 
 class MoverPace:
@@ -146,6 +146,8 @@ class ReleasedPart(msgspec.Struct, frozen=True):
     # Of the rows, and when they were due: of all of them, also those that were skipped.
     keys: list[bytes]
     dues_ms: list[int]
+    # Places whose rows were not to be had.
+    missing: list[int]
 
 
 class ScheduleMover:
@@ -236,15 +238,15 @@ class ScheduleMover:
                 self.counts.throttled += 1
             return None
         shell.files.read_soon(machine, machine.open_near(now_ms), self.wake)
-        if machine.has_cron_due(now_ms):
-            await shell.fire_crons()
+        if machine.has_cron_due(now_ms) and not await shell.fire_crons():
+            await asyncio.sleep(BLOCKED_MS / 1000)
         if shell.refusal() is not None or not machine.has_due(now_ms):
             return None
         producer_id = self._producer_id
         if producer_id is None:
             producer_id = await self._take_producer(machine)
         await self._gather()
-        if producer_id is None or shell.refusal() is not None:
+        if producer_id is None or not self._may_write(machine):
             return None
         decision = shell.decide(Release(producer_id, 0))
         if decision.records:
@@ -273,6 +275,7 @@ class ScheduleMover:
             self._producer_id = await self._producer_ids.take()
         except StoreUnavailableError as error:
             log.warning("no producer id to release with", error=str(error))
+            await asyncio.sleep(BLOCKED_MS / 1000)
         return self._producer_id
 
     async def _carry_out(self, machine: PartitionSchedule, move: Move) -> bool:
@@ -281,18 +284,13 @@ class ScheduleMover:
         portion_count = self._portion_count()
         keys: dict[int, bytes] = {}
         dues_ms: list[int] = []
-        is_intended = False
         for first in range(0, len(move.sources), portion_count):
             sources = move.sources[first : first + portion_count]
-            if is_intended:
-                rows = await shell.reader.rows(sources)
-            else:
-                # The intent must be durable before anything of it is in the log.
-                rows, is_intended = await asyncio.gather(shell.reader.rows(sources), shell.journal.until_durable())
-            if len(rows) < len(sources):
+            # Put together meanwhile; but the intent must be durable before anything of it is in the log.
+            part, is_intended = await asyncio.gather(self._prepare(move, first, sources), shell.journal.until_durable())
+            if part.missing:
                 # Too young to be read a moment ago; or lost for good.
-                rows |= await shell.reader.rows([position for position in sources if position not in rows])
-            part = await self._build(move, first, sources, rows)
+                part = await self._prepare(move, first, sources)
             if not is_intended or not self._may_write(machine) or not self._append(part):
                 return False
             keys.update(zip(sources, part.keys, strict=True))
@@ -311,8 +309,9 @@ class ScheduleMover:
         row_bytes = max(companion_log.size_bytes // max(companion_log.log_end - companion_log.log_start, 1), 1)
         return max(PORTION_BYTES // row_bytes, 1)
 
-    async def _build(self, move: Move, first: int, sources: Sequence[int], rows: Mapping[int, Row]) -> ReleasedPart:
+    async def _prepare(self, move: Move, first: int, sources: Sequence[int]) -> ReleasedPart:
         partition = self._shell.partition
+        rows = await self._shell.reader.rows(sources)
         state = partition.log.producers.state_of(move.producer_id)
         # What is there already, from before a crash or a full disk, is not built once more.
         skipped = 0 if state is None else _written_count(state, move) - first
@@ -387,7 +386,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 def build_released(part: _Part) -> ReleasedPart:
     """Their number never changes: a message that the schedule's log has lost is there, and says so."""
-    built = ReleasedPart([], [], [])
+    built = ReleasedPart([], [], [], [position for position in part.sources if position not in part.rows])
     records: list[Record] = []
     size_bytes = 0
     for place, position in enumerate(part.sources):

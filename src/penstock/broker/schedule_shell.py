@@ -443,8 +443,8 @@ class ScheduleShell:
     async def cron_message(self, name: str) -> CronMessage | NotScheduled | None:
         return await self._crons.message(name) if self.is_loaded else _LOADING
 
-    async def fire_crons(self) -> None:
-        await self._crons.fire()
+    async def fire_crons(self) -> bool:
+        return await self._crons.fire()
 
 
 def find_zone(name: str) -> tzinfo | None:

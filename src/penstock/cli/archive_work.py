@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -42,7 +43,8 @@ def request_of(
     return ArchiveRequest(
         bootstrap=bootstrap,
         topics=tuple(dict.fromkeys(topics)),
-        path=path,
+        # Spark's workers may have another directory.
+        path=path if "://" in path else str(Path(path).absolute()),
         is_once=is_once,
         trigger_ms=duration_ms(every, "--every"),
         rows_per_batch=rows,
@@ -108,7 +110,7 @@ def _wait(archive: ArchiveRun) -> None:
 
 
 def _note(archive: ArchiveRun, latest: dict[str, Any], seconds: float) -> str:
-    rate = latest.get("processedRowsPerSecond") or 0.0
+    rate = latest["row_count"] * 1000 / max(latest["durationMs"].get("triggerExecution", 0), 1)
     return f"{archive.row_count:,} messages, {rate:,.0f}/s, {latest['batchId'] + 1} commits, {seconds:,.0f} s"
 
 

@@ -129,7 +129,10 @@ def plain(value: Any) -> Any:
             return value
         case bytes() | bytearray():
             return _text(bytes(value))
-        case datetime() | date():
+        case datetime():
+            # Spark's are of this machine's time zone, and do not say so.
+            return (value if value.tzinfo is not None else value.astimezone()).isoformat()
+        case date():
             return value.isoformat()
         case Decimal():
             return str(value)

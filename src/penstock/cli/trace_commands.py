@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.options import HTTP_DEFAULT, AsJson, Http
 
-MessageId = Annotated[str | None, typer.Argument(metavar="[MESSAGE-ID]", show_default=False)]
+MessageId = Annotated[str | None, typer.Argument(metavar="MESSAGE-ID", show_default=False)]
 Topic = Annotated[str | None, typer.Option("--topic", help="Instead of an id: the topic,", show_default=False)]
 Partition = Annotated[
     int | None, typer.Option("--partition", "-p", min=0, help="the partition [0],", show_default=False)
@@ -36,7 +36,7 @@ def trace(
         str | None, typer.Option("--since", metavar="TIME", help="With --key. [1 hour ago]", show_default=False)
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="With --key. [now]", show_default=False)
+        str | None, typer.Option("--until", metavar="TIME", help="With --key. [as of now]", show_default=False)
     ] = None,
     form: Annotated[Form, typer.Option("--format", "-f", help="How it is shown.")] = Form.TEXT,
     http: Http = HTTP_DEFAULT,

@@ -60,7 +60,6 @@ from penstock.domain.schedule_records import (
     Ended,
     Move,
     MoveIntended,
-    ProducerBatch,
     Scheduled,
     ScheduleRecord,
     StoredCron,
@@ -245,10 +244,6 @@ class PartitionSchedule:
     @property
     def held_count(self) -> int:
         return sum(len(held.entries) for held in self._state.held.values())
-
-    def repeated_count(self, producer: ProducerBatch) -> int:
-        """How many messages of that batch are here already, from an earlier attempt. 0: it is not known to be one."""
-        return self._state.repeated_count(producer)
 
     @property
     def near_count(self) -> int:

@@ -11,6 +11,7 @@ keeps messages until they are archived (`retention.after.archive`) sees what it 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock.client.errors import ClientError
 from penstock.pipeline import source_positions, table_writer
-from penstock.pipeline.archive_snapshot import COLUMNS, PARTITION_BY, SPLIT_BY, open_archive
+from penstock.pipeline.archive_snapshot import COLUMNS, PARTITION_BY, SCHEMA, SPLIT_BY, archive_options, open_archive
 from penstock.pipeline.source_options import EARLIEST, OptionError, parse_options
 from penstock.pipeline.source_ranges import Position, from_json, to_json
 from penstock.pipeline.table_options import COMPACT_EVERY_DEFAULT, FORMAT
@@ -34,6 +36,8 @@ ROWS_PER_BATCH: Final = 2_000_000
 TRIGGER_MS_DEFAULT: Final = 10_000
 # What Spark hands over to Python at once.
 ARROW_ROWS: Final = 50_000
+# What Spark is asked to count, where its rows are files.
+OBSERVED: Final = "archive"
 FORMATS: Final = {"json": "from_json", "csv": "from_csv"}
 
 # Without the zone of the session: a day is a day of UTC, wherever the archive runs.
@@ -66,6 +70,7 @@ class ArchiveRun:
         self._request = request
         self._checkpoint = checkpoint
         self._last_batch = -1
+        self._reached: Position = {}
         self._reported: Position = {}
 
     def report(self) -> dict[str, Any] | None:
@@ -75,23 +80,23 @@ class ArchiveRun:
         for progress in (json.loads(each.json) for each in self.query.recentProgress):
             if progress["batchId"] > self._last_batch and progress["numInputRows"] > 0:
                 self._last_batch = progress["batchId"]
-                self.row_count += progress["numInputRows"]
+                observed = progress.get("observedMetrics", {}).get(OBSERVED, {})
+                progress["row_count"] = observed.get("row_count") or progress["numInputRows"]
+                self.row_count += progress["row_count"]
                 latest = progress
         if latest is not None:
-            self._report(from_json(latest["sources"][0]["endOffset"]))
+            self._reached = from_json(latest["sources"][0]["endOffset"])
+        if self._reached != self._reported:
+            # A broker that is away hears it the next time: the table has the rows, and the archive goes on.
+            with contextlib.suppress(ClientError):
+                source_positions.run(self._tell(self._reached))
+                self._reported = self._reached
         return latest
 
-    def _report(self, position: Position) -> None:
-        if position == self._reported:
-            return
-
-        async def tell() -> None:
-            options = parse_options(_source_options(self._request), is_streaming=False)
-            async with source_positions.connect(options) as client:
-                await source_positions.report_group(client, self._request.group, position)
-
-        source_positions.run(tell())
-        self._reported = position
+    async def _tell(self, position: Position) -> None:
+        options = parse_options(_source_options(self._request), is_streaming=False)
+        async with source_positions.connect(options) as client:
+            await source_positions.report_group(client, self._request.group, position)
 
     def stop(self) -> None:
         self.query.stop()
@@ -111,12 +116,11 @@ def start_archive(spark: SparkSession, request: ArchiveRequest) -> ArchiveRun:
     if sum(map(len, start.values())) < (tasks := spark.sparkContext.defaultParallelism):
         # Few partitions are read by several tasks each; of many, the source gives some to each task.
         options["minPartitions"] = str(tasks)
-    frame = archive_rows(spark.readStream.format("penstock").options(**options).load())
-    if request.value_schema is not None:
-        frame = with_parsed(frame, request.value_schema, request.value_format)
+    frame, files_schema = _stream(spark, options, request)
     checkpoint = tempfile.mkdtemp(prefix="penstock-archive-")
     writer = (
         frame.writeStream.format(request.sink)
+        .option("files", files_schema)
         .queryName("penstock-archive")
         .option("path", request.path)
         .option("partitionBy", ",".join(PARTITION_BY))
@@ -131,6 +135,22 @@ def start_archive(spark: SparkSession, request: ArchiveRequest) -> ArchiveRun:
     else:
         writer = writer.trigger(processingTime=f"{request.trigger_ms} milliseconds")
     return ArchiveRun(request, writer.start(), checkpoint)
+
+
+def _stream(spark: SparkSession, options: dict[str, str], request: ArchiveRequest) -> tuple[DataFrame, str]:
+    """What the sink gets, and the schema of the table if that is not it: rows, or files that are written already."""
+    from pyspark.sql.functions import expr
+    from pyspark.sql.types import StructType
+
+    source = spark.readStream.format("penstock").options(**options)
+    if request.value_schema is not None:
+        return with_parsed(archive_rows(source.load()), request.value_schema, request.value_format), ""
+    target = msgspec.json.encode(archive_options(request.path)).decode()
+    files = source.option("archiveTo", target).load().select("value")
+    count = expr("sum(cast(get_json_object(cast(value as string), '$.row_count') as bigint)) as row_count")
+    schema = StructType.fromDDL(SCHEMA)
+    assert isinstance(schema, StructType)
+    return files.observe(OBSERVED, count), table_writer.schema_text(schema)
 
 
 async def starting_position(request: ArchiveRequest) -> Position:

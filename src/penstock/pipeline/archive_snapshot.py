@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 PARTITION_BY: Final = ("topic", "date")
 SPLIT_BY: Final = ("partition",)
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", "date")
+SCHEMA: Final = (
+    "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>, date date"
+)
 # Partitions without a file may have been archived and removed: so many numbers after the last known one are tried.
 PARTITIONS_PROBED: Final = 8
 
@@ -71,9 +75,16 @@ class ArchiveSnapshot(msgspec.Struct, frozen=True):
     files: tuple[ArchiveFile, ...]
     # The first offset that is not archived, for every partition of which that is known.
     ends: dict[Place, int]
+    _by_place: dict[Place, list[ArchiveFile]] = {}
 
-    def files_of(self, topic: str, partition: int) -> list[ArchiveFile]:
-        return [file for file in self.files if (file.topic, file.partition) == (topic, partition)]
+    def __post_init__(self) -> None:
+        by_place: dict[Place, list[ArchiveFile]] = {}
+        for file in self.files:
+            by_place.setdefault((file.topic, file.partition), []).append(file)
+        msgspec.structs.force_setattr(self, "_by_place", by_place)
+
+    def files_of(self, topic: str, partition: int) -> Sequence[ArchiveFile]:
+        return self._by_place.get((topic, partition), ())
 
     def first_of(self, topic: str, partition: int) -> int | None:
         """The oldest offset that is there; None: there is none."""

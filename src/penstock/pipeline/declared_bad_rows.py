@@ -7,7 +7,7 @@ are new: the pipeline's name, and the stage at which the row failed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.domain.dead_letter import (
@@ -106,6 +106,12 @@ def _letter_headers(row: dict[str, Any], pipeline: str, source: str, text: str) 
 
 
 # ------------------------------------------------------------------ why
+
+
+def explain_row(plans: Mapping[str, TopicPlan], row: dict[str, Any]) -> str:
+    """The same of a row that has ended its query, in the driver."""
+    plan = plans[row["source"]]
+    return explain(row, plan.source.format, struct_of(plan.columns).json())
 
 
 def explain(row: dict[str, Any], kind: Format, schema_json: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
 from penstock.pipeline.declared_problems import suggestion
-from penstock.pipeline.declared_sources import BAD_ROW
+from penstock.pipeline.declared_sources import BAD_ROW, SHOWN_CHARACTERS
 
 _CLASS: Final = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s+")
 _LINE: Final = re.compile(r"(?:; |\()line (\d+),? pos (\d+)")
@@ -56,9 +57,9 @@ def is_transient(text: str) -> bool:
     return "Python worker failed to connect back" in text or "waiting for the Python worker to connect back" in text
 
 
-def read_failure(text: str) -> str:
-    """Why a query ended, in one sentence."""
-    bad_row = _bad_row(text)
+def read_failure(text: str, explain: Callable[[dict[str, Any]], str] | None = None) -> str:
+    """Why a query ended, in one sentence. `explain` knows more of a bad row than Spark does."""
+    bad_row = _bad_row(text, explain)
     if bad_row is not None:
         return bad_row
     # Innermost last: the end of the last traceback is what happened, everything before is how it was told.
@@ -72,7 +73,7 @@ def read_failure(text: str) -> str:
     return _cleaned(head)
 
 
-def _bad_row(text: str) -> str | None:
+def _bad_row(text: str, explain: Callable[[dict[str, Any]], str] | None) -> str | None:
     start = text.find(BAD_ROW)
     if start < 0:
         return None
@@ -80,10 +81,14 @@ def _bad_row(text: str) -> str | None:
         row, _ = json.JSONDecoder().raw_decode(text[start + len(BAD_ROW) :])
     except ValueError:
         return None
-    why = f" ({row['error']})" if row.get("error") else ""
+    value = str(row.get("value"))
+    why = row.get("error") or row["stage"]
+    # Only a beginning comes here: what is wrong with a long value may be behind it.
+    if explain is not None and len(value) < SHOWN_CHARACTERS:
+        why = explain(row)
     return (
         f"bad row in source {row['source']!r}, at offset {row['offset']} of partition {row['partition']} of topic "
-        f"{row['topic']!r}: {row['stage']}{why}: {_shortened(str(row.get('value')), 120)}"
+        f"{row['topic']!r}: {why}: {_shortened(value, 120)}"
     )
 
 

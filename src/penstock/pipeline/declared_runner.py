@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.pipeline.declared_bad_rows import explain_row
 from penstock.pipeline.declared_build import Built, Site
 from penstock.pipeline.declared_document import ConsoleSink, Restart, TopicSink, TopicSource
 from penstock.pipeline.declared_errors import is_transient, read_failure
@@ -208,7 +209,10 @@ class Runner:
             self._view.event("pipeline finished", pipeline=running.built.name, rows_in=running.status.rows_in)
 
     def _fail(self, running: _Running, text: str) -> None:
-        pipeline, sentence = running.built.pipeline, read_failure(text)
+        pipeline, sentence = (
+            running.built.pipeline,
+            read_failure(text, lambda row: explain_row(running.built.plans, row)),
+        )
         log_file = running.state.write_failure(text)
         self._change(running, last_error=sentence, last_error_ms=self._clock.now_ms(), log_file=str(log_file))
         running.queries = {}

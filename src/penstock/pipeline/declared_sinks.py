@@ -8,11 +8,9 @@ console   shown, nothing kept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
 
 from penstock.pipeline.declared_build import Built
 from penstock.pipeline.declared_document import ConsoleSink, DeltaSink, Mode, ParquetSink, TopicSink
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 ShowRows = Callable[[list[dict[str, Any]], int, list[str]], None]
 
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
-# Sessions that know the format of Delta tables: to be told twice is an error.
-_WITH_TABLES: Final = WeakSet[Any]()
 _BYTES: Final = frozenset({"string", "binary"})
 
 
@@ -144,7 +140,10 @@ def start_query(
     trigger = AVAILABLE_NOW if is_once else built.pipeline.trigger
     rows = observed(shape(built)).writeStream.queryName(built.name).outputMode(built.pipeline.sink.mode.value)
     writer: Any = with_trigger(rows, trigger).option("checkpointLocation", checkpoint)
-    with _active(built.spark):
+    # It needs Spark to be there already at its import.
+    from penstock.pipeline.declared_topic_table import active
+
+    with active(built.spark):
         query: StreamingQuery = _to_sink(writer, built, bootstrap, directory, show).start()
     return query
 
@@ -158,32 +157,12 @@ def _to_sink(writer: Any, built: Built, bootstrap: str, directory: Path, show: S
     if isinstance(sink, ParquetSink):
         writer = writer.format("parquet").option("path", locate(sink.parquet, directory))
         return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
-    _register_tables(built)
+    from penstock.pipeline.declared_topic_table import register_once
+    from penstock.pipeline.table_writer import TableSink
+
+    register_once(built.spark, TableSink)
     writer = writer.format(TABLE_FORMAT).option("path", locate(sink.delta, directory))
     return writer.option("partitionBy", ",".join(sink.partition_by)) if sink.partition_by else writer
-
-
-def _register_tables(built: Built) -> None:
-    from penstock.pipeline import table_writer
-
-    if built.spark not in _WITH_TABLES:
-        table_writer.register(built.spark)
-        _WITH_TABLES.add(built.spark)
-
-
-@contextmanager
-def _active(spark: Any) -> Iterator[None]:
-    """Spark looks formats up in the session of the thread, whoever asks: while a query starts, that is its own."""
-    from pyspark.sql import SparkSession
-
-    former = SparkSession.getActiveSession()
-    jvm_sessions = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001  it has no door of its own
-    jvm_sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
-    try:
-        yield
-    finally:
-        if former is not None:
-            jvm_sessions.setActiveSession(former._jsparkSession)  # noqa: SLF001
 
 
 def observed(rows: DataFrame) -> DataFrame:

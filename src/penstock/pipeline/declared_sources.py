@@ -40,7 +40,8 @@ BAD_ROW: Final = "bad row: "
 
 _CORRUPT: Final = "__corrupt"
 _STRUCTURED: Final = frozenset({Format.JSON, Format.CSV, Format.AVRO, Format.PROTOBUF})
-_SHOWN_CHARACTERS: Final = 200
+# How much of a bad value is told.
+SHOWN_CHARACTERS: Final = 200
 
 
 class TopicPlan(msgspec.Struct, frozen=True):
@@ -103,7 +104,7 @@ def good_rows(spark: SparkSession, plan: TopicPlan, reading: Reading, on_bad_row
         told = (
             f"concat('{BAD_ROW}', to_json(struct({FAILED} AS stage, '{plan.name}' AS source, {RAW}.topic, "
             f"{RAW}.partition, {RAW}.offset, coalesce({ERROR}, '') AS error, "
-            f"substring(string({RAW}.value), 1, {_SHOWN_CHARACTERS}) AS value)))"
+            f"substring(string({RAW}.value), 1, {SHOWN_CHARACTERS}) AS value)))"
         )
         checked = checked.filter(sql.expr(f"if({FAILED} IS NULL, true, raise_error({told}))"))
     else:
@@ -156,6 +157,11 @@ def _raw(spark: SparkSession, source: TopicSource, reading: Reading, *, with_hea
         if source.starting == LATEST:
             # A table of what comes later has no rows; what is there is meant.
             options["startingOffsets"] = EARLIEST
+        if source.as_table:
+            # It needs Spark to be there already at its import.
+            from penstock.pipeline.declared_topic_table import read_topic_table
+
+            return read_topic_table(spark, options)
         return spark.read.format("penstock").options(**options).load()
     options["queryName"] = reading.query_name
     if source.rows_per_batch_max is not None:

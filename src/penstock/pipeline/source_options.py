@@ -41,7 +41,7 @@ _KNOWN: Final = frozenset({
     "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy", "endingoffsets", "endingtimestamp",
     "endingoffsetsbytimestamp", "failondataloss", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
     "minpartitions", "maxrecordsperpartition", "includeheaders", "groupidprefix", "group", "queryname",
-    "archive", "archiveversion", "archivehalf", "narrow",
+    "archive", "archiveversion", "archivehalf", "narrow", "archiveto",
     "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms", "path",
 })  # fmt: skip
 
@@ -92,6 +92,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
     is_log_half: bool = False
     # What the caller knows that it does not need, as a filter would say it.
     narrowing: Narrowing = Narrowing()
+    # A table that tasks write to themselves (archive_files); None: rows are handed to Spark.
+    writes_to: str | None = None
 
 
 def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
@@ -121,6 +123,7 @@ def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOp
         archive_version=_number("archiveVersion", known["archiveversion"]) if "archiveversion" in known else None,
         is_log_half=known.get("archivehalf", "both").lower() == "log",
         narrowing=_narrowing(known),
+        writes_to=known.get("archiveto") or None,
     )
 
 

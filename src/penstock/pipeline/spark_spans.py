@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from penstock.pipeline.archive_files import write_archived
 from penstock.pipeline.archive_source import ArchivedSpan, read_archived
 from penstock.pipeline.row_batches import SpanReader
 from penstock.pipeline.source_filters import Narrowing
@@ -49,4 +50,4 @@ def read_span(options: SourceOptions, partition: InputPartition, narrowing: Narr
         fails_on_loss=options.fails_on_data_loss,
         narrowing=narrowing,
     )
-    yield from reader.batches()
+    yield from reader.batches() if options.writes_to is None else write_archived(options.writes_to, reader.batches())

@@ -6,6 +6,7 @@ splitBy       columns of which each file has one value, without a directory for 
 positions     true: rows are of topics, and each commit says how far each partition has come
 compactEvery  so many batches after the last one, small files are put together; 0: never
 description   a text of the table, given when it is made
+files         a schema: rows are not of the table but tell of files that are written already (`archive_files`)
 queryId, batchId   which batch of which query this is, where Spark does not say it
 """
 
@@ -22,8 +23,8 @@ FORMAT: Final = "penstock-table"
 COMPACT_EVERY_DEFAULT: Final = 20
 
 _KNOWN: Final = frozenset({
-    "path", "partitionby", "splitby", "positions", "compactevery", "description", "queryid", "batchid", "queryname",
-    "checkpointlocation",
+    "path", "partitionby", "splitby", "positions", "compactevery", "description", "files", "queryid", "batchid",
+    "queryname", "checkpointlocation",
 })  # fmt: skip
 
 
@@ -38,6 +39,8 @@ class TableOptions(msgspec.Struct, frozen=True):
     has_positions: bool = False
     compact_every: int = COMPACT_EVERY_DEFAULT
     description: str | None = None
+    # Of the table, as Spark writes it.
+    files_schema: str | None = None
     query_id: str | None = None
     batch_id: int | None = None
 
@@ -77,6 +80,7 @@ def parse_table_options(options: Mapping[str, str]) -> TableOptions:
         has_positions=known.get("positions", "false").lower() == "true",
         compact_every=_number(known, "compactevery", COMPACT_EVERY_DEFAULT),
         description=known.get("description") or None,
+        files_schema=known.get("files") or None,
         query_id=query_id,
         batch_id=None if batch_id < 0 else batch_id,
     )

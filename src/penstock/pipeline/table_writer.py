@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 from pyspark.sql.types import StructType
 
 from penstock.pipeline import table_upkeep
+from penstock.pipeline.archive_files import told_files
 from penstock.pipeline.source_options import OptionError
 from penstock.pipeline.table_commit import commit_files, open_table
 from penstock.pipeline.table_files import write_files
@@ -49,13 +50,16 @@ class TableSink(DataSource):
         raise OptionError(f"{FORMAT} writes tables; they are read by table_writer.read_table, or as Delta tables")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TableStreamWriter:  # noqa: N802  Spark's name
-        return TableStreamWriter(self._options(schema), _nullable(schema).json(), replaces=overwrite)
+        options = self._options(schema)
+        return TableStreamWriter(options, options.files_schema or schema_text(schema), replaces=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> TableBatchWriter:
-        return TableBatchWriter(self._options(schema), _nullable(schema).json(), replaces=overwrite)
+        return TableBatchWriter(self._options(schema), schema_text(schema), replaces=overwrite)
 
     def _options(self, schema: StructType) -> TableOptions:
         options = parse_table_options(dict(self.options))
+        if options.files_schema is not None:
+            return options
         check_table_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
         return options
 
@@ -146,7 +150,8 @@ def _write(options: TableOptions, rows: Iterator[pa.RecordBatch]) -> WrittenFile
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
     query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
-    return WrittenFiles(query_id, tuple(write_files(options, rows, task=task)))
+    files = write_files(options, rows, task=task) if options.files_schema is None else told_files(rows)
+    return WrittenFiles(query_id, tuple(files))
 
 
 def _gather(messages: Sequence[Any]) -> tuple[list[NewFile], str | None]:
@@ -160,7 +165,7 @@ def _gather(messages: Sequence[Any]) -> tuple[list[NewFile], str | None]:
     return files, min(query_ids, default=None)
 
 
-def _nullable(schema: StructType) -> StructType:
-    """Rows without a null today are no promise for tomorrow's."""
+def schema_text(schema: StructType) -> str:
+    """Spark's text of a schema, which is Delta's. Rows without a null today are no promise for tomorrow's."""
     fields = [field.__class__(field.name, field.dataType, True, field.metadata) for field in schema.fields]
-    return StructType(fields)
+    return StructType(fields).json()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker import trace_index
+from penstock.broker import trace_index, trace_scan
 from penstock.broker.append_outcome import Appended
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.trace_index import TraceIndex, TraceScans, Zone
@@ -49,9 +49,9 @@ class IndexDesk:
 
 @pytest.fixture
 async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[IndexDesk]:
-    monkeypatch.setattr(trace_index, "ZONE_BYTES", 2_000)
+    monkeypatch.setattr(trace_scan, "ZONE_BYTES", 2_000)
     monkeypatch.setattr(trace_index, "SLICE_BYTES", 10_000)
-    monkeypatch.setattr(trace_index, "SAVED_BYTES", 20_000)
+    monkeypatch.setattr(trace_scan, "SAVED_BYTES", 20_000)
     broker = QueueBroker()
     await broker.start()
     await broker.topic("internal", segment_bytes=str(SEGMENT_BYTES), durability="interval")
@@ -170,7 +170,7 @@ async def test_in_the_background_a_sealed_segment_gets_its_file_and_a_small_log_
 
 
 async def test_records_without_the_wanted_bytes_are_not_looked_at(desk: IndexDesk) -> None:
-    await desk.write(1, 2, 3)
+    await desk.write(1, 2, 3, 4, 5, 6)
     index = desk.index()
     zones = await index.find(lambda entries: range(len(entries.starts)))
     seen: list[int] = []

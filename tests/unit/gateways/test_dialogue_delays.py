@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.broker.schedule_shell import ScheduleShell
+from penstock.broker.schedule_values import DelayedMessage, PendingPage
 from penstock.codec.compression import Codec
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.domain.schedule_records import ProducerBatch
 from support.conversation import Conversation, TalkingNode, running_node
 from support.delay_phrases import HOUR_MS, Later, all_records, at, eventually, headers_in, mixed_batch, pending
 from support.gated_disk import GatedDisk
@@ -88,6 +91,40 @@ async def test_what_is_due_already_is_published_as_it_came(node: TalkingNode, ta
     assert await send(talk, sent) == (ErrorCode.NONE, 0)
     assert [(record.value, len(record.headers)) for record in await all_records(talk)] == [(b"a", 1), (b"b", 1)]
     assert pending(node) == 0
+
+
+async def test_what_is_due_already_and_could_be_sent_again_comes_by_the_schedule_at_once(
+    node: TalkingNode, talk: Conversation
+) -> None:
+    """Or it would come twice if it was not yet due, and in the schedule, when its batch was sent for the first time."""
+    sent = mixed_batch(at(b"a", 1), b"b", Later(b"c", delay_ms=0), producer_id=7, sequence=0)
+    assert await send(talk, sent) == (ErrorCode.NONE, 0)
+    found = [(record.offset, record.value) for record in await eventually(talk, 3)]
+    assert found == [(1, b"b"), (2, b"c"), (3, b"a")]
+
+
+@pytest.mark.parametrize("producer_id", [-1, 7])
+async def test_large_batch_is_scheduled_in_portions(node: TalkingNode, talk: Conversation, producer_id: int) -> None:
+    values = [Later(b"%d" % number) if number % 5 else b"now" for number in range(3000)]
+    sent = mixed_batch(*values, producer_id=producer_id, sequence=0 if producer_id >= 0 else -1)
+    assert await send(talk, sent) == (ErrorCode.NONE, 0)
+    assert pending(node) == 2400
+    assert len(await all_records(talk)) == 600
+
+
+async def test_batch_that_is_in_the_schedule_in_part_is_completed(node: TalkingNode, talk: Conversation) -> None:
+    """As after a crash that has kept some of the schedule's rows and lost the others."""
+    schedule = await node.parts.schedules.shell_of(node.shell("orders"))
+    assert isinstance(schedule, ScheduleShell)
+    far_ms = node.parts.clock.now_ms() + HOUR_MS
+    kept = [DelayedMessage(far_ms, None, value) for value in (b"a", b"b")]
+    await schedule.schedule(kept, producer=ProducerBatch(7, 0, 0))
+    sent = mixed_batch(Later(b"a"), b"x", Later(b"b"), Later(b"c"), at(b"d", far_ms), producer_id=7, sequence=0)
+    assert await send(talk, sent) == (ErrorCode.NONE, 0)
+    page = await schedule.list_due(None, 10)
+    assert isinstance(page, PendingPage)
+    assert sorted(message.value or b"" for message in page.messages) == [b"a", b"b", b"c", b"d"]
+    assert [record.value for record in await all_records(talk)] == [b"x"]
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])

@@ -8,7 +8,7 @@ import random
 import msgspec
 import pytest
 
-from penstock.broker.queue_delivery import ReceivedMessages
+from penstock.broker.queue_delivery import QueueTotals, ReceivedMessages
 from penstock.broker.queue_settling import ReceiptSettlement
 from penstock.codec.compression import Codec
 from penstock.codec.wire import ErrorCode
@@ -75,6 +75,9 @@ async def test_queue_delivers_what_is_there_and_is_done_then(
         items = [ReceiptSettlement(message.receipt, Act.ACCEPT) for message in received.messages]
         await node.parts.delivery.settle(name, items)
     assert seen == expected
+    totals = await node.parts.delivery.totals(name)
+    assert isinstance(totals, QueueTotals)
+    assert totals.backlog_count == 0
     waiting = asyncio.ensure_future(node.parts.delivery.receive(name, consumer="c", count_max=2, wait_ms=LONG_MS))
     await send(talk, Later(b"later"), b"e")
     received = await waiting

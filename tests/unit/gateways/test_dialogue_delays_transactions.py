@@ -131,10 +131,6 @@ class Gate:
         self._shell = await self._node.parts.schedules.shell_of(partition)
         return self
 
-    @property
-    def machine(self) -> Any:
-        return self._shell.machine  # type: ignore[union-attr]
-
     async def schedule(self, *messages: Any, **facts: Any) -> Any:
         outcome = await self._shell.schedule(*messages, **facts)  # type: ignore[union-attr]
         self.is_asked.set()

@@ -88,3 +88,12 @@ def test_an_archive_of_another_topic_of_that_name_is_told() -> None:
         check_not_ahead(HELD, {"orders": {0: 150}}, OPTIONS)
     check_not_ahead(HELD, {"orders": {0: 200}}, OPTIONS)
     check_not_ahead(None, {"orders": {0: 150}}, OPTIONS)
+
+
+def test_bounds_that_the_caller_knows_are_an_option() -> None:
+    given = {"subscribe": "orders", "narrow": '{"offset_min": 7, "partitions": [1]}', "archiveVersion": "3"}
+    options = parse_options(given | {"archive": "there", "archiveHalf": "log"}, is_streaming=False)
+    assert options.narrowing == Narrowing(offset_min=7, partitions=frozenset({1}))
+    assert (options.archive, options.archive_version, options.is_log_half) == ("there", 3, True)
+    with pytest.raises(OptionError, match="narrow: "):
+        parse_options(given | {"narrow": "all"}, is_streaming=False)

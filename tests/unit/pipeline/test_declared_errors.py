@@ -60,8 +60,13 @@ def test_a_view_that_is_not_there_is_told_with_the_one_that_is_meant() -> None:
     )
 
 
-def test_a_bad_row_is_told_with_its_place() -> None:
-    assert read_failure(RAISED) == ("bad row in source 'orders', at offset 42 of partition 1 of topic 't': parse: {oh")
+def test_a_bad_row_is_told_with_its_place_and_why() -> None:
+    place = "bad row in source 'orders', at offset 42 of partition 1 of topic 't'"
+    assert read_failure(RAISED) == f"{place}: parse: {{oh"
+    assert read_failure(RAISED, lambda row: f"no JSON at {row['offset']}") == f"{place}: no JSON at 42: {{oh"
+    # What is wrong with a long value may be behind what came here of it.
+    long = RAISED.replace("{oh", "x" * 200)
+    assert read_failure(long, lambda row: "no JSON").startswith(f"{place}: parse: xxx")
 
 
 def test_an_error_in_python_is_told_by_its_last_line() -> None:

@@ -1,0 +1,52 @@
+"""The short way into an archive: files that a source's task has written, told in rows of the source's own schema."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+
+from penstock.pipeline.archive_files import told_files, with_date, write_archived  # noqa: E402
+from penstock.pipeline.archive_snapshot import archive_options  # noqa: E402
+
+DAY_US = 86_400_000_000
+
+
+def rows(*moments_us: int, first: int = 0, partition: int = 0) -> Any:
+    count = len(moments_us)
+    return pa.record_batch({
+        "key": pa.array([b"k"] * count),
+        "value": pa.array([b"v"] * count),
+        "topic": pa.array(["orders"] * count),
+        "partition": pa.array([partition] * count, pa.int32()),
+        "offset": pa.array(range(first, first + count), pa.int64()),
+        "timestamp": pa.array(moments_us, pa.timestamp("us", tz="UTC")),
+    })  # fmt: skip
+
+
+def test_a_day_is_a_day_of_utc_before_1970_too() -> None:
+    found = with_date(rows(0, DAY_US - 1, DAY_US, -1)).column("date").to_pylist()
+    assert found == [date(1970, 1, 1), date(1970, 1, 1), date(1970, 1, 2), date(1969, 12, 31)]
+
+
+def test_rows_tell_of_the_files_that_hold_the_messages(tmp_path: Path) -> None:
+    target = msgspec.json.encode(archive_options(str(tmp_path))).decode()
+    source = [rows(0, 1, 2), rows(DAY_US, DAY_US + 1, first=3), rows(5, partition=1)]
+    told = list(write_archived(target, source))
+    assert all(batch.schema == source[0].schema for batch in told)
+    files = told_files(told)
+    found = sorted((file.split_values["partition"], file.partition_values["date"], file.row_count) for file in files)
+    assert found == [("0", "1970-01-01", 3), ("0", "1970-01-02", 2), ("1", "1970-01-01", 1)]
+    assert sorted((file.offset_first, file.offset_last) for file in files) == [(0, 0), (0, 2), (3, 4)]
+    assert all((tmp_path / file.path).stat().st_size == file.size_bytes for file in files)
+
+
+def test_nothing_is_told_of_nothing(tmp_path: Path) -> None:
+    target = msgspec.json.encode(archive_options(str(tmp_path))).decode()
+    assert list(write_archived(target, [])) == []
+    assert list(tmp_path.iterdir()) == []
