@@ -128,6 +128,8 @@ async def build(directory: Path, plan: Plan) -> None:
         checkpoint = machine.checkpoint(companion.log.log_end)
         files.append(checkpoint.writes)
         files.save_checkpoint(write_record(checkpoint.stored))
+    # As a node does every few seconds: else the start would check every byte of the log.
+    await store.checkpoint()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -168,14 +170,15 @@ def run_build(directory: Path, arguments: argparse.Namespace) -> float:
 # Nodes
 
 
-def read_metrics(node: Target) -> dict[str, float]:
+def read_page(node: Target) -> str:
     with urllib.request.urlopen(f"http://{node.metrics}/metrics") as reply:
-        text = reply.read().decode()
-    return {name: float(value) for name, value in re.findall(r"^(penstock_schedule\S*) (\S+)$", text, re.MULTILINE)}
+        text: str = reply.read().decode()
+    return text
 
 
 def pending_of(node: Target) -> int:
-    return int(read_metrics(node).get(f'penstock_schedule_pending{{topic="{TOPIC}"}}', 0))
+    found = re.search(rf'^penstock_schedule_pending{{topic="{TOPIC}"}} (\S+)$', read_page(node), re.MULTILINE)
+    return 0 if found is None else int(float(found[1]))
 
 
 def wait_until_loaded(node: Target, *, count_min: int) -> dict[str, Any]:
@@ -246,6 +249,8 @@ def measure_release(node: Target, plan: Plan) -> dict[str, Any]:
         "cpu_share": round(cpu_seconds / plan.seconds, 2),
         "resident_bytes_max": max(resident),
         "node_lateness": node_lateness(node),
+        # What the disk took for each sync: two of them are in every release.
+        "syncs": histogram_of(node, "penstock_sync_seconds"),
     }
 
 
@@ -267,9 +272,12 @@ _SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0
 
 def node_lateness(node: Target) -> dict[str, float]:
     """Seconds, and how many messages were as late as that at the most; durable in the topic, as the node sees it."""
-    prefix = "penstock_schedule_lateness_seconds_bucket"
-    found = {name: value for name, value in read_metrics(node).items() if name.startswith(prefix)}
-    return {re.findall(r'le="([^"]+)"', name)[0]: value for name, value in found.items()}
+    return histogram_of(node, "penstock_schedule_lateness_seconds")
+
+
+def histogram_of(node: Target, name: str) -> dict[str, float]:
+    found = re.findall(rf'^{name}_bucket{{(?:.*,)?le="([^"]+)".*}} (\S+)$', read_page(node), re.MULTILINE)
+    return {bound: float(count) for bound, count in found}
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def test_every_step_of_a_journey_is_told_in_order(door: Door) -> None:
     assert (reason["standing"], reason["is_over"]) == ("acked", True)
 
 
-def test_the_journey_is_told_by_the_command_line_and_as_pictures(node: NodeProcess, door: Door) -> None:
+def test_the_journey_is_told_by_the_command_line(node: NodeProcess, door: Door) -> None:
     (published,) = door.post("/v1/topics/letters/messages", {"value": "v", "key": "one key"})["messages"]
     message = receive(door, "letters/readers", "ann", 60_000)
     door.post("/v1/queues/letters/readers/ack", {"receipts": [message["receipt"]]})
@@ -157,12 +157,7 @@ def test_the_journey_is_told_by_the_command_line_and_as_pictures(node: NodeProce
     assert "appended to letters-0@0" in told
     assert "leased to ann until" in told
     assert "acked by ann" in told
-    assert run("trace", "--topic", "letters", "--offset", "0") == told
-    assert "acked by ann" in run("trace", "--topic", "letters", "--key", "one key")
-    assert run("trace", published["id"], "--format", "svg").startswith("<svg ")
-    assert run("trace", published["id"], "--format", "mermaid").startswith("sequenceDiagram")
     assert '"standing": "acked"' in run("why", published["id"], "--json")
-    assert "acked by ann" in " ".join(run("why", published["id"]).split())
 
 
 def test_a_message_sent_and_received_with_boto3_is_traced_by_its_message_id(node: NodeProcess, door: Door) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 SECONDS_MAX: Final = 120
+ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def make_spark(master: str = "local[2,3]") -> Any:
@@ -47,9 +48,9 @@ def start_query(spark: Any, bootstrap: str, source: str, target: str, directory:
         .load()
     )
     # Several pieces to a task, so that one can be stopped between two of them.
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    spark.conf.set(ROWS_SETTING, "100")
     writer = frame.selectExpr("key", "value", "headers").writeStream.format("penstock-faulty")
-    return (
+    query = (
         writer.option("kafka.bootstrap.servers", bootstrap)
         .option("topic", target)
         .option("kafka.test.fault", fault)
@@ -58,6 +59,9 @@ def start_query(spark: Any, bootstrap: str, source: str, target: str, directory:
         .trigger(availableNow=True)
         .start()
     )
+    # The query has its copy of the settings; the session is everybody's.
+    spark.conf.unset(ROWS_SETTING)
+    return query
 
 
 if __name__ == "__main__":

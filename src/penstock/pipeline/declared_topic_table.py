@@ -1,4 +1,4 @@
-"""`format("penstock-topic-table")`: a topic as a table that is read anew whenever it is used, in each batch of a stream.
+"""`format("penstock-topic-table")`: a topic as a table that is read anew whenever it is used, in each batch too.
 
 Spark asks a Python source for the parts of a table once in a query's life, so that the plain source would show a stream
 for ever what was there when it started. Here the only part is "all of it", and what that is, is found out by the task.
