@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from support.node_process import NodeProcess
+from support.sqs_client import sqs_client
 
 
 @pytest.fixture(scope="module")
@@ -24,20 +23,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     running.terminate()
 
 
-def client_for(node: NodeProcess) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=f"http://{node.http}",
-        region_name="eu-central-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 2}, read_timeout=30),
-    )
-
-
 @pytest.fixture
 def sqs(node: NodeProcess) -> Any:
-    return client_for(node)
+    return sqs_client(node)
 
 
 _names = iter(f"queue-{number}" for number in range(10_000))
@@ -108,7 +96,7 @@ def test_a_long_poll_returns_with_the_message(sqs: Any, node: NodeProcess) -> No
     from threading import Timer
 
     url = new_queue(sqs)
-    sender = Timer(0.5, lambda: client_for(node).send_message(QueueUrl=url, MessageBody="late"))
+    sender = Timer(0.5, lambda: sqs_client(node).send_message(QueueUrl=url, MessageBody="late"))
     sender.start()
     began = time.monotonic()
     (message,) = receive(sqs, url, WaitTimeSeconds=20)
@@ -290,7 +278,7 @@ def test_the_older_protocol_says_the_same(sqs: Any, node: NodeProcess) -> None:
 def test_everything_is_found_again_after_a_kill(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path, has_http=True).start()
     try:
-        sqs = client_for(node)
+        sqs = sqs_client(node)
         url = new_queue(sqs, ".fifo", FifoQueue="true")
         for number in range(3):
             body = f"m{number}"

@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import boto3
 import httpx
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from support.node_process import NodeProcess
+from support.sqs_client import sqs_client
 
 _names = iter(f"delays-{number}" for number in range(10_000))
 
@@ -25,20 +24,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield running
 
 
-def client_for(node: NodeProcess) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=f"http://{node.http}",
-        region_name="eu-central-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 2}, read_timeout=30),
-    )
-
-
 @pytest.fixture
 def sqs(node: NodeProcess) -> Any:
-    return client_for(node)
+    return sqs_client(node)
 
 
 def new_queue(sqs: Any, suffix: str = "", **attributes: str) -> str:
@@ -211,7 +199,7 @@ def test_a_fifo_queue_delays_all_in_order_and_counts_each_once(sqs: Any) -> None
 
 def test_the_same_message_sent_by_many_at_once_is_delayed_once(node: NodeProcess, sqs: Any) -> None:
     url = new_fifo_queue(sqs, DelaySeconds="1")
-    clients = [client_for(node) for _ in range(6)]
+    clients = [sqs_client(node) for _ in range(6)]
     with ThreadPoolExecutor(len(clients)) as pool:
         sent = list(
             pool.map(lambda each: each.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g"), clients)
@@ -242,14 +230,14 @@ def test_nobody_waits_for_what_was_purged(sqs: Any) -> None:
 
 def test_delays_and_deduplication_survive_kill_nine(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "node", has_http=True) as node:
-        sqs = client_for(node)
+        sqs = sqs_client(node)
         url = new_fifo_queue(sqs, DelaySeconds="2")
         sent = sqs.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g")
         plain = new_queue(sqs)
         later = sqs.send_message(QueueUrl=plain, MessageBody="b", DelaySeconds=2)
         node.kill()
         node.start()
-        sqs = client_for(node)
+        sqs = sqs_client(node)
         again = sqs.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g")
         assert again["MessageId"] == sent["MessageId"]
         found = receive_all(sqs, url, 1) + receive_all(sqs, plain, 1)
@@ -258,6 +246,6 @@ def test_delays_and_deduplication_survive_kill_nine(tmp_path: Path) -> None:
         # It was released meanwhile, and is known all the same.
         node.kill()
         node.start()
-        sqs = client_for(node)
+        sqs = sqs_client(node)
         assert sqs.send_message(QueueUrl=url, MessageBody="a", MessageGroupId="g")["MessageId"] == sent["MessageId"]
         assert delayed_count(sqs, url) == "0"

@@ -7,12 +7,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from support.node_process import NodeProcess
+from support.sqs_client import sqs_client
 
 PATIENCE_SECONDS = 15
 _names = iter(f"moved-{number}" for number in range(10_000))
@@ -27,14 +26,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture
 def sqs(node: NodeProcess) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=f"http://{node.http}",
-        region_name="eu-central-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 2}, read_timeout=30),
-    )
+    return sqs_client(node)
 
 
 def arn_of(sqs: Any, url: str) -> str:

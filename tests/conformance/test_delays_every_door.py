@@ -16,16 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
-import boto3
 import httpx
 import msgspec
 import pytest
-from botocore.config import Config
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from support.node_process import NodeProcess
+from support.sqs_client import sqs_client
 
 TOPIC: Final = "every-door"
 ROUNDS: Final = 4
@@ -57,17 +56,6 @@ def now_ms() -> float:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     with NodeProcess(tmp_path_factory.mktemp("doors"), has_http=True) as running:
         yield running
-
-
-def sqs_client(node: NodeProcess) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=f"http://{node.http}",
-        region_name="eu-central-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 2}, read_timeout=30),
-    )
 
 
 # Senders

@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from support.node_process import NodeProcess
 from support.queue_worker import Door
+from support.sqs_client import sqs_client
 
 SECONDS_MAX = 20.0
 LEASE_MS = 400
@@ -161,14 +160,7 @@ def test_the_journey_is_told_by_the_command_line(node: NodeProcess, door: Door) 
 
 
 def test_a_message_sent_and_received_with_boto3_is_traced_by_its_message_id(node: NodeProcess, door: Door) -> None:
-    client = boto3.client(
-        "sqs",
-        endpoint_url=f"http://{node.http}",
-        region_name="eu-central-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 2}, read_timeout=30),
-    )
+    client = sqs_client(node)
     url = client.create_queue(QueueName="jobs")["QueueUrl"]
     sent = client.send_message(QueueUrl=url, MessageBody="job")
     (received,) = client.receive_message(QueueUrl=url, WaitTimeSeconds=5)["Messages"]
@@ -235,13 +227,7 @@ def test_the_empty_slot_of_a_delayed_message_leads_to_it(node: NodeProcess, door
 
 
 def test_a_message_delayed_with_boto3_is_traced_from_its_schedule_on(node: NodeProcess, door: Door) -> None:
-    client = boto3.client(
-        "sqs",
-        endpoint_url=f"http://{node.http}",
-        region_name="eu-central-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-    )
+    client = sqs_client(node)
     url = client.create_queue(QueueName="alarms")["QueueUrl"]
     sent = client.send_message(QueueUrl=url, MessageBody="ring", DelaySeconds=1)["MessageId"]
     (reason,) = get(door, f"/v1/why/{sent}")["reasons"]

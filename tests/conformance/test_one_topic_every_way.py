@@ -7,16 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from support.node_process import NodeProcess
 from support.queue_worker import Door
+from support.sqs_client import sqs_client
 
 PARTITIONS = 3
 KAFKA_COUNT = 300
@@ -33,17 +31,6 @@ Way = Callable[[NodeProcess, str, threading.Event, list[str]], None]
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     with NodeProcess(tmp_path_factory.mktemp("ways"), has_http=True) as running:
         yield running
-
-
-def sqs_client(node: NodeProcess) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=f"http://{node.http}",
-        region_name="eu-central-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 2}, read_timeout=30),
-    )
 
 
 # Ways to write

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from confluent_kafka import Consumer, Producer
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from support.node_process import NodeProcess
 from support.otlp_collector import OtlpCollector, attributes_of
 from support.queue_worker import Door
+from support.sqs_client import sqs_client
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01"
@@ -49,14 +48,7 @@ def door(node: NodeProcess) -> Door:
 
 @pytest.fixture
 def sqs(node: NodeProcess) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=f"http://{node.http}",
-        region_name="eu-central-1",
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 2}, read_timeout=30),
-    )
+    return sqs_client(node)
 
 
 def publish(door: Door, topic: str, body: object, **headers: str) -> Any:

@@ -92,6 +92,10 @@ class TimingWheel:
             return found, 0
         return found, looked
 
+    def spread_ahead(self, before_ms: int, count_max: int) -> None:
+        """Some of the work of a later `peek`, so that it need not be done all at once when the time comes."""
+        self._spread(before_ms, count_max)
+
     def drop(self, count: int) -> None:
         """The first ones."""
         self.count -= count

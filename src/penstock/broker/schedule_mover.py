@@ -249,6 +249,7 @@ class ScheduleMover:
         if producer_id is None or not self._may_write(machine):
             return None
         decision = shell.decide(Release(producer_id, 0))
+        machine.sort_ahead(self._clock.now_ms())
         if decision.records:
             shell.write([write_row(record) for record in decision.records])
         elif isinstance(decision.reply, Refused) and decision.reply.problem is ScheduleProblem.PRODUCER_ID_USED:
