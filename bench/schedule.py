@@ -128,8 +128,10 @@ async def build(directory: Path, plan: Plan) -> None:
         checkpoint = machine.checkpoint(companion.log.log_end)
         files.append(checkpoint.writes)
         files.save_checkpoint(write_record(checkpoint.stored))
-    # As a node does every few seconds: else the start would check every byte of the log.
-    await store.checkpoint()
+    # As a node does every few seconds, and this one's upkeep may be at it: else the start checks every byte of the log.
+    while any(log.unsaved_batches for log in store.logs):
+        await store.checkpoint()
+        await asyncio.sleep(0.05)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -125,6 +125,10 @@ class ScheduleCrons:
             return
         if max(unknown) >= self._shell.companion.readable_end:
             await self._shell.journal.until_durable()
-        for position, row in (await self._shell.reader.rows(unknown)).items():
+        try:
+            rows = await self._shell.reader.rows(unknown)
+        except OSError:
+            return
+        for position, row in rows.items():
             if row.value is not None:
                 self._messages[position] = read_message(row)[1]

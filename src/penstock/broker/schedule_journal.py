@@ -139,8 +139,8 @@ class ScheduleJournal:
         except StorageError as error:
             log.error("rows not stored", topic=companion.topic, partition=companion.index, error=str(error))
             self.is_lost = True
-            return
-        assert companion.log.log_end == self.next_position, (companion.log.log_end, self.next_position)
+        assert self.is_lost or companion.log.log_end == self.next_position, (companion.log.log_end, self.next_position)
+        # Lost or not: what is in the log has to become readable, or nobody could read the log again.
         turn = companion.join_turn()
         if turn is not self._last_turn:
             self._last_turn = turn

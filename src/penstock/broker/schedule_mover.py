@@ -28,6 +28,7 @@ from penstock.broker.schedule_journal import ScheduleJournal
 from penstock.broker.schedule_reader import RowReader
 from penstock.broker.schedule_values import NotScheduled
 from penstock.cluster.metadata_store import StoreUnavailableError
+from penstock.codec.batch_rewrite import header_of
 from penstock.codec.records import Record, build_batch
 from penstock.domain.producer_sequence import SEQUENCE_MAX, ProducerState
 from penstock.domain.queue_receipt import ScheduledIdWriter
@@ -223,7 +224,7 @@ class ScheduleMover:
             move = machine.pending_move() or await self._next_move(machine)
             if move is None:
                 await self._rest(machine)
-            elif await self._carry_out(machine, move):
+            elif await self._try_to_carry_out(machine, move):
                 retry_ms = RETRY_MS_MIN
             else:
                 await asyncio.sleep(retry_ms / 1000)
@@ -268,8 +269,7 @@ class ScheduleMover:
         """The one of the last batch, if the log knows it as it was left: else another."""
         last = machine.last_move()
         if last is not None and last.producer_epoch == 0:
-            state = self._shell.partition.log.producers.state_of(last.producer_id)
-            if state is not None and _written_count(state, last) == len(last.sources):
+            if self._written_count(last) == len(last.sources):
                 self._producer_id = last.producer_id
                 return last.producer_id
         try:
@@ -279,8 +279,18 @@ class ScheduleMover:
             await asyncio.sleep(BLOCKED_MS / 1000)
         return self._producer_id
 
-    async def _carry_out(self, machine: PartitionSchedule, move: Move) -> bool:
+    async def _try_to_carry_out(self, machine: PartitionSchedule, move: Move) -> bool:
         """False: try again later."""
+        try:
+            return await self._carry_out(machine, move)
+        except OSError as error:
+            partition = self._shell.partition
+            log.warning(
+                "rows of messages cannot be read", topic=partition.topic, partition=partition.index, error=str(error)
+            )
+            return False
+
+    async def _carry_out(self, machine: PartitionSchedule, move: Move) -> bool:
         shell = self._shell
         portion_count = self._portion_count()
         keys: dict[int, bytes] = {}
@@ -292,11 +302,11 @@ class ScheduleMover:
             if part.missing:
                 # Too young to be read a moment ago; or lost for good.
                 part = await self._prepare(move, first, sources)
-            if not is_intended or not self._may_write(machine) or not self._append(part):
+            if not is_intended or not self._may_write(machine) or not self._append(move, part):
                 return False
             keys.update(zip(sources, part.keys, strict=True))
             dues_ms += part.dues_ms
-        if not await self._is_written() or not self._may_write(machine):
+        if not await self._is_written(move) or not self._may_write(machine):
             return False
         self.counts.note(dues_ms, self._clock.now_ms())
         return self._finish(move, keys)
@@ -313,18 +323,24 @@ class ScheduleMover:
     async def _prepare(self, move: Move, first: int, sources: Sequence[int]) -> ReleasedPart:
         partition = self._shell.partition
         rows = await self._shell.reader.rows(sources)
-        state = partition.log.producers.state_of(move.producer_id)
         # What is there already, from before a crash or a full disk, is not built once more.
-        skipped = 0 if state is None else _written_count(state, move) - first
+        skipped = self._written_count(move) - first
         ids = ScheduledIdWriter(partition.log.home.topic_id, partition.index)
         part = _Part(move, first, sources, rows, skipped, ids, self._clock.now_ms())
         if len(sources) <= LOOP_COUNT_MAX:
             return build_released(part)
         return await self._loop.run_in_executor(self._readers, build_released, part)
 
-    def _append(self, part: ReleasedPart) -> bool:
+    def _written_count(self, move: Move) -> int:
+        state = self._shell.partition.log.producers.state_of(move.producer_id)
+        return 0 if state is None else _written_count(state, move)
+
+    def _append(self, move: Move, part: ReleasedPart) -> bool:
         partition = self._shell.partition
         for batch in part.batches:
+            # The disk may have failed since they were put together, and the log have come back with less.
+            if header_of(batch).base_sequence != (move.base_sequence + self._written_count(move)) & SEQUENCE_MAX:
+                return False
             outcome = partition.append_released(batch)
             if isinstance(outcome, AppendRefused):
                 log.warning(
@@ -333,14 +349,14 @@ class ScheduleMover:
                 return False
         return True
 
-    async def _is_written(self) -> bool:
-        """Durable, also where the topic promises less: the schedule forgets them."""
+    async def _is_written(self, move: Move) -> bool:
+        """All of it, durably, also where the topic promises less: the schedule forgets them."""
         partition = self._shell.partition
         if partition.log.failure is not None:
             return False
-        if partition.log.durable_end >= partition.log.log_end:
-            return True
-        return partition.log not in await partition.join_turn().wait()
+        if partition.log.durable_end < partition.log.log_end and partition.log in await partition.join_turn().wait():
+            return False
+        return self._written_count(move) == len(move.sources)
 
     def _finish(self, move: Move, keys: Mapping[int, bytes]) -> bool:
         shell = self._shell

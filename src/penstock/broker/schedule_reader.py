@@ -83,7 +83,8 @@ class RowReader:
         self._cache.drop_shell(self._number)
 
     async def rows(self, positions: Sequence[int]) -> dict[int, Row]:
-        """By place. What is not there, not readable yet or damaged, is missing."""
+        """By place. What is not there, not readable yet or damaged, is missing. OSError: they cannot be looked at just
+        now, and may well be there."""
         found: dict[int, Row] = {}
         missing: list[int] = []
         for position in positions:

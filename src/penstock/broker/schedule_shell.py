@@ -74,7 +74,7 @@ REPLAYED_AT_ONCE: Final = 1_000
 
 _LOADING: Final = NotScheduled(Refusal.OFFLINE, "the schedule of this partition is being loaded")
 _LOST: Final = NotScheduled(Refusal.OFFLINE, "the disk did not take the schedule's rows")
-_UNREADABLE: Final = NotScheduled(Refusal.OFFLINE, "the row of the message cannot be read")
+_UNREADABLE: Final = NotScheduled(Refusal.OFFLINE, "the rows of the schedule cannot be read")
 
 
 class ScheduleShell:
@@ -370,7 +370,10 @@ class ScheduleShell:
     async def _row_at(self, position: int) -> Row | None:
         if position >= self.companion.readable_end:
             await self.journal.until_durable()
-        row = (await self.reader.rows([position])).get(position)
+        try:
+            row = (await self.reader.rows([position])).get(position)
+        except OSError:
+            return None
         return None if row is None or row.value is None else row
 
     # Looking
@@ -411,7 +414,10 @@ class ScheduleShell:
             return _LOST
         due_list = DueList(self.machine, self.files, partition=self.partition.index)
         entries, cursor = await due_list.page(after, limit)
-        rows = await self.reader.rows([position for _due_ms, position in entries])
+        try:
+            rows = await self.reader.rows([position for _due_ms, position in entries])
+        except OSError:
+            return _UNREADABLE
         messages = [
             self.pending_message(position, row)
             for _due_ms, position in entries

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -108,7 +109,10 @@ class TraceIndex:
 
     async def find(self, look: Callable[[ZoneEntries], Iterable[int]]) -> list[Zone]:
         """Zones that `look` picks from the entries of each segment, in the order of the log."""
-        await self._catch_up()
+        async with self._caught_up():
+            return await self._find(look)
+
+    async def _find(self, look: Callable[[ZoneEntries], Iterable[int]]) -> list[Zone]:
         found: list[Zone] = []
         for segment in list(self.shell.log.segments):
             facts, growing = self._known.get(segment.base_offset), self._growing
@@ -125,7 +129,9 @@ class TraceIndex:
             found += [Zone(entries.zone_start(zone), entries.zone_end(zone) or end) for zone in picked]
         return found
 
-    async def _catch_up(self) -> None:
+    @asynccontextmanager
+    async def _caught_up(self) -> AsyncIterator[None]:
+        """Nobody moves on meanwhile: on its way from memory to its file a segment would be in neither."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         self._waiting_count += 1
         try:
@@ -133,11 +139,13 @@ class TraceIndex:
         except TimeoutError:
             # Somebody else is at it, and goes on.
             self.is_behind = True
+            yield
             return
         finally:
             self._waiting_count -= 1
         try:
             self.is_behind = not await self._cover(deadline=deadline, behind_bytes_max=0)
+            yield
         finally:
             self._lock.release()
 
@@ -193,6 +201,8 @@ class TraceIndex:
                 return False
             if segment.is_active or segment.next_offset > log.readable_end:
                 await self._grow(segment, deadline=deadline, behind_bytes_max=behind_bytes_max)
+                # Nothing behind it can be read yet.
+                break
             elif self._known.get(segment.base_offset) != facts_of(segment):
                 await self._seal(segment, deadline=deadline)
         return deadline is None or time.monotonic() <= deadline

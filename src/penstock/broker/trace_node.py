@@ -185,6 +185,8 @@ class NodeTrace:
             notes.append(f"{asked} is the empty slot of a delayed message, which waits or waited in the schedule")
         for begin in [delayed] if delayed is not None else self._begins(facts, notes):
             await self._walk(begin, sight, visits, notes)
+        if not visits:
+            return NoSuchMessage("; ".join(dict.fromkeys(notes)))
         events = merge(visits)
         if len(events) > EVENTS_MAX:
             notes.append(f"{len(events):,} events are known; the first {EVENTS_MAX:,} are shown")

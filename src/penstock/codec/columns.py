@@ -1,4 +1,4 @@
-"""Record batches as columns and back: for Spark, search, compaction and the console.
+"""Record batches as columns and back: for search, compaction and the console. (For Spark there is `columns_arrow`.)
 
 Reading goes through `columns_read` (no work per record in Python); few records, and batches that it does not
 trust, go through the loop of `records`. Both give the same answer. Writing is `columns_write`.
@@ -40,7 +40,7 @@ def read_columns(
 
     One batch that cannot be read makes the answer a problem: rows are never left out silently.
     """
-    found = _open_batches(batches, decompressed_bytes_max)
+    found = open_batches(batches, decompressed_bytes_max)
     if isinstance(found, BatchProblem):
         return found
     row_count = sum(batch.header.record_count for batch in found)
@@ -50,7 +50,7 @@ def read_columns(
     return decoded.frame if not decoded.failed else _repair(found, decoded.frame, decoded.failed)
 
 
-def _open_batches(data: BatchBytes, decompressed_bytes_max: int) -> list[Batch] | BatchProblem:
+def open_batches(data: BatchBytes, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> list[Batch] | BatchProblem:
     """Decompressed batches that hold records for users."""
     found: list[Batch] = []
     position = 0

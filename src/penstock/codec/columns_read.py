@@ -102,26 +102,55 @@ def decode(batches: list[Batch]) -> Decoded | None:
     return Decoded(frame, _failed_batches(owner, is_right))
 
 
-def cut_apart(batches: list[Batch], *, as_one_block: bool = False) -> pl.Series | None:
-    """One row a record: all of it but its size. As one block it is faster for many small batches, and the caller has
-    to check that each of them has as many records as it says."""
+class Container(msgspec.Struct, frozen=True):
+    """An Avro file of batches, one block each: its bytes, where each payload begins in them, and its rows."""
+
+    data: bytes
+    payload_starts: list[int]
+    bodies: pl.Series
+
+
+def cut_container(batches: list[Batch]) -> Container | None:
+    """One row a record: all of it but its size. Whether the sizes add up is for the caller to check."""
+    parts: list[bytes | memoryview] = [_CONTAINER_HEADER]
+    payload_starts: list[int] = []
+    position = len(_CONTAINER_HEADER)
+    for batch in batches:
+        count, size = batch.header.record_count, len(batch.payload)
+        assert count > 0, "to Polars a block without rows is the end of the file"
+        front = encode_varint(count) + encode_varint(size)
+        parts += (front, batch.payload, _SYNC)
+        position += len(front)
+        payload_starts.append(position)
+        position += size + len(_SYNC)
+    data = b"".join(parts)
+    bodies = _read_container(data)
+    return None if bodies is None else Container(data, payload_starts, bodies)
+
+
+def _read_container(data: bytes) -> pl.Series | None:
     import polars as pl
 
-    parts: list[bytes | memoryview] = [_CONTAINER_HEADER]
-    if as_one_block:
-        payloads = [batch.payload for batch in batches]
-        count = sum([batch.header.record_count for batch in batches])
-        parts += (encode_varint(count), encode_varint(sum(map(len, payloads))), *payloads, _SYNC)
-    else:
-        for batch in batches:
-            count = batch.header.record_count
-            assert count > 0, "to Polars a block without rows is the end of the file"
-            parts += (encode_varint(count), encode_varint(len(batch.payload)), batch.payload, _SYNC)
     try:
-        bodies = pl.read_avro(BytesIO(b"".join(parts)))["body"]
+        return pl.read_avro(BytesIO(data))["body"]
     # A record size that goes past the end is a panic in Polars' reader: caught like any error, though it writes
     # to standard error as well. Only a forged record does that.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+        return None
+
+
+def cut_apart(batches: list[Batch], *, as_one_block: bool = False) -> pl.Series | None:
+    """One row a record: all of it but its size. As one block it is faster for many small batches, and the caller has
+    to check that each of them has as many records as it says."""
+    if as_one_block:
+        payloads = [batch.payload for batch in batches]
+        count = sum([batch.header.record_count for batch in batches])
+        front = encode_varint(count) + encode_varint(sum(map(len, payloads)))
+        bodies = _read_container(b"".join((_CONTAINER_HEADER, front, *payloads, _SYNC)))
+    else:
+        container = cut_container(batches)
+        bodies = None if container is None else container.bodies
+    if bodies is None:
         return None
     # The reader does not mind bytes left over after a block's last record, so the sizes must add up. Such bytes
     # and a size written longer than need be cannot hide each other: both make the sum too small.
@@ -168,13 +197,18 @@ def of_owner(owner: pl.Series | None, numbers: list[int]) -> pl.Series | int:
 
 
 def timestamps(batches: list[Batch], owner: pl.Series | None, delta: pl.Series) -> pl.Series:
+    factors, bases = timestamp_bases(batches)
+    if not all(factors):
+        delta = delta * of_owner(owner, factors)
+    return delta + of_owner(owner, bases)
+
+
+def timestamp_bases(batches: list[Batch]) -> tuple[list[int], list[int]]:
+    """Of each batch, how often the delta counts (not at all if the broker dated the batch) and what it is added to."""
     headers = [batch.header for batch in batches]
-    if any(header.has_log_append_time for header in headers):
-        delta = delta * of_owner(owner, [0 if header.has_log_append_time else 1 for header in headers])
-    return delta + of_owner(
-        owner,
-        [header.max_timestamp if header.has_log_append_time else header.base_timestamp for header in headers],
-    )
+    factors = [0 if header.has_log_append_time else 1 for header in headers]
+    bases = [header.max_timestamp if header.has_log_append_time else header.base_timestamp for header in headers]
+    return factors, bases
 
 
 def _failed_batches(owner: pl.Series | None, is_right: pl.Series) -> frozenset[int]:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 WORD_BYTES: Final = 8
 
 # Words are signed, which saves conversions; this is 0x8080808080808080.
-_HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80
-_LOW_BITS: Final = 0x7F7F7F7F7F7F7F7F
+HIGH_BITS: Final = -0x7F7F7F7F7F7F7F80
+LOW_BITS: Final = 0x7F7F7F7F7F7F7F7F
 
 
 def word_at(bodies: pl.Series, position: pl.Series | int) -> pl.Series:
@@ -43,7 +43,7 @@ def word_at(bodies: pl.Series, position: pl.Series | int) -> pl.Series:
 
 def find_stops(word: pl.Series, count: int) -> list[pl.Series]:
     """The stop bits of the first `count` varints in the word; 0 where there are fewer."""
-    left = ~word & _HIGH_BITS
+    left = ~word & HIGH_BITS
     found = []
     for _ in range(count):
         rest = left & (left - 1)
@@ -58,7 +58,7 @@ def number(word: pl.Series, previous_stop: pl.Series | None, stop: pl.Series) ->
     bits = word & (stop - 1)
     if previous_stop is not None:
         bits = bits // (previous_stop * 2)
-    value = _join_groups(bits & _LOW_BITS)
+    value = _join_groups(bits & LOW_BITS)
     return (value // 2) ^ ((value & 1) * -1)
 
 

@@ -33,8 +33,13 @@ class CommitSearch:
 
     def news_in(self, entries: Iterable[tuple[int, int, int, int]]) -> list[int]:
         """Zones of a segment to be read, of its entries about the partition: key, lowest, highest, zone."""
+        # A zone that was looked through in pieces has several entries, in no order of time: they are put together.
+        bounds: dict[tuple[int, int], tuple[int, int]] = {}
+        for key, low, high, zone in entries:
+            known_low, known_high = bounds.get((zone, key), (low, high))
+            bounds[zone, key] = min(low, known_low), max(high, known_high)
         zones: list[int] = []
-        for key, low, high, zone in sorted(entries, key=lambda entry: entry[3]):
+        for (zone, key), (low, high) in sorted(bounds.items()):
             had_passed = self._has_passed.get(key, False)
             is_above, is_below = low > self._offset, high <= self._offset
             if had_passed is None or (had_passed and not is_above) or (not had_passed and not is_below):

@@ -401,6 +401,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     @property
+    def is_gone(self) -> bool:
+        return self.is_ended or self._transport is None
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is owed to the client."""
         return not self._is_busy and not self._pending

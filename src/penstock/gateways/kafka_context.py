@@ -17,6 +17,11 @@ class ClientConnection(Protocol):
     # None where nobody has to log in.
     login: Login | None
 
+    @property
+    def is_gone(self) -> bool:
+        """Nobody waits for an answer any more. May be asked from any thread."""
+        ...
+
     def admit(self, principal: Principal, *, lifetime_ms: int) -> None:
         """The client has proved who it is, for `lifetime_ms` (0: for good)."""
         ...

@@ -148,7 +148,7 @@ class SaslHandler:
         assert login.exchange is not None, "a mechanism was chosen"
         step = login.exchange.step(token, now_ms=self._clock.now_ms())
         if isinstance(step, PasswordCheck):
-            step = await self._check(step)
+            step = await self._check(connection, step)
         if isinstance(step, Accepted):
             step = self._admit(connection, login, step)
         if isinstance(step, Refused):
@@ -171,10 +171,12 @@ class SaslHandler:
         self._reported_ms[place] = now_ms
         log.warning("login refused", peer=peer, mechanism=mechanism, user=user, reason=refused.reason)
 
-    async def _check(self, wanted: PasswordCheck) -> Accepted | Refused:
+    async def _check(self, connection: ClientConnection, wanted: PasswordCheck) -> Accepted | Refused:
         assert self._users is not None, "users are there where mechanisms are"
-        if await self._users.is_password(wanted.user, wanted.password):
+        if await self._users.is_password(wanted.user, wanted.password, is_unwanted=lambda: connection.is_gone):
             return Accepted(wanted.user)
+        if connection.is_gone:
+            return Refused("the client has left before its turn came", wanted.user)
         return Refused("unknown user or wrong password", wanted.user)
 
     def _admit(self, connection: ClientConnection, login: Login, accepted: Accepted) -> Accepted | Refused:

@@ -68,12 +68,14 @@ class SaslUsers:
         found = self._credentials(user).get(mechanism)
         return self._decoy(mechanism, user) if found is None else found
 
-    async def is_password(self, user: str, password: str) -> bool:
-        """By the strongest credential that the user has. One is always checked, the user's or the decoy."""
+    async def is_password(self, user: str, password: str, *, is_unwanted: Callable[[], bool]) -> bool:
+        """By the strongest credential that the user has. One is always checked, the user's or the decoy; unless nobody
+        wants to know any more when its turn comes, which is asked in a thread."""
         credentials = self._credentials(user)
         mechanism = max(credentials, default=self._usual_mechanism())
         credential = credentials.get(mechanism) or self._decoy(mechanism, user)
-        return await self._hash(is_password, credential, password)
+        # Or whoever connects, sends a token and leaves would keep the hashers busy with what no connection counts for.
+        return await self._hash(lambda: not is_unwanted() and is_password(credential, password))
 
     def is_configured(self, user: str) -> bool:
         return user in self._passwords

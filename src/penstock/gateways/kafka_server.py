@@ -52,7 +52,7 @@ from penstock.gateways.kafka_context import (
     PendingReply,
     RequestContext,
 )
-from penstock.gateways.kafka_login import Login
+from penstock.gateways.kafka_login import SASL_HANDSHAKE_KEY, Login
 from penstock.gateways.kafka_sasl import KNOWN_MECHANISMS, SaslHandler
 from penstock.gateways.kafka_versions import ApiVersionsHandler
 from penstock.gateways.request_memory import RequestMemory
@@ -223,6 +223,9 @@ class KafkaServer:
         if not api.version_min <= header.api_version <= api.version_max:
             self._refuse_version(connection, header)
             return
+        if header.api_key == SASL_HANDSHAKE_KEY:
+            # What a login has learnt is not taken while the next one is under way, and never if that fails.
+            connection.route = connection.last_destination = None
         self.request_counts[header.api_key] += 1
         request = decode(api.request, header.api_version, frame, header.body_position)
         if isinstance(request, Malformed):

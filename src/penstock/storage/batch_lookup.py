@@ -75,10 +75,11 @@ class BatchLookup:
 
 
 def plan_lookups(log: PartitionLog, offsets: Sequence[int]) -> list[BatchLookup]:
-    """On the loop; offsets in order. Those that are not readable (yet, or any more) are left out."""
+    """On the loop; offsets in order. Those that are not readable (yet, or any more) are left out. OSError: there may
+    be some that nobody can look at just now, which is not the same."""
     lookups: list[BatchLookup] = []
     if log.failure is not None:
-        return lookups
+        raise OSError(f"{log.home.topic}-{log.home.partition} is offline: {log.failure}")
     end = log.readable_end if log.damage is None else min(log.readable_end, log.damage.offset)
     first = next((place for place, offset in enumerate(offsets) if offset >= log.log_start), len(offsets))
     while first < len(offsets) and offsets[first] < end:
@@ -89,10 +90,7 @@ def plan_lookups(log: PartitionLog, offsets: Sequence[int]) -> list[BatchLookup]
         if last == first:
             break
         segment.was_used = True
-        try:
-            file = segment.file or log.context.handles.open(segment)
-        except OSError:
-            return lookups
+        file = segment.file or log.context.handles.open(segment)
         lookups.append(BatchLookup(log, segment, file, offsets[first:last]))
         first = last
     return lookups

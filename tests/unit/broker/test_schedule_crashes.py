@@ -35,15 +35,16 @@ BUGS = [
     Bug(
         "the mover does not look what is there already",
         "penstock.broker.schedule_mover",
-        "skipped = 0 if state is None else _written_count(state, move) - first",
-        "skipped = 0",
+        "return 0 if state is None else _written_count(state, move)",
+        "return 0",
         "twice",
     ),
     Bug(
         "the schedule forgets before the topic has it",
         "penstock.broker.schedule_mover",
-        "return partition.log not in await partition.join_turn().wait()",
-        "return True",
+        "        if partition.log.durable_end < partition.log.log_end and partition.log in await partition.join_turn().wait():\n"
+        "            return False\n",
+        "",
         "lost",
     ),
     Bug(

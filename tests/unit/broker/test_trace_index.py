@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,6 +16,7 @@ from penstock.codec.records import Record, StoredRecord, build_batch
 from penstock.domain.schedule_records import entry_key
 from penstock.domain.trace_zones import BUCKET_BITS, NARROW, ScheduleZones
 from penstock.storage.zone_file import ZoneEntries
+from support.conversation import PATIENCE_SECONDS
 from support.queue_broker import QueueBroker
 
 SEGMENT_BYTES = 64 * 1024
@@ -180,6 +183,56 @@ async def test_records_without_the_wanted_bytes_are_not_looked_at(desk: IndexDes
 
     await index.rows(zones, keep, holding=entry_key(2))
     assert seen == [1]
+
+
+async def test_nothing_is_missed_while_a_segment_gets_its_file(
+    desk: IndexDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk.write(0)
+    index = desk.index()
+    await index.find(lambda _: ())
+    await fill(desk, 1_000)
+    told = await offsets_of(index, 64 * 998)
+    assert len(told) == 1
+    asking, go_on, saving, answered = (threading.Event() for _ in range(4))
+
+    def look(entries: ZoneEntries) -> list[int]:
+        asking.set()
+        go_on.wait(PATIENCE_SECONDS)
+        return list(speaking_of(64 * 998)(entries))  # type: ignore[operator]
+
+    def slow_save(shell: PartitionShell, growing: trace_scan.Growing) -> ZoneEntries:
+        saving.set()
+        answered.wait(PATIENCE_SECONDS)
+        return trace_scan.save(shell, growing)
+
+    monkeypatch.setattr(trace_index, "save", slow_save)
+    question = asyncio.create_task(index.find(look))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await asyncio.to_thread(asking.wait, PATIENCE_SECONDS)
+        # The segment that was active is full, and gets its file now.
+        await fill(desk, 500)
+        tending = asyncio.create_task(index.tend())
+        while not saving.is_set() and not index._lock._waiters:  # type: ignore[attr-defined]  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        go_on.set()
+        zones = await question
+        answered.set()
+        await tending
+    assert any(zone.start <= told[0] < zone.end for zone in zones)
+
+
+async def test_a_full_segment_whose_end_is_not_readable_yet_is_known_up_to_there(
+    desk: IndexDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = await fill(desk, 1_000)
+    log = desk.shell.log
+    segment = log.segments[1]
+    readable_end = segment.next_offset - 10
+    monkeypatch.setattr(log, "readable_end", readable_end)
+    index = desk.index()
+    number = next(number for number, (first, *_) in told.items() if segment.base_offset <= first < readable_end - 10)
+    assert await offsets_of(index, number) == [offset for offset in told[number] if offset < readable_end]
 
 
 async def test_whoever_asks_too_early_is_told_what_is_known_by_then(

@@ -123,6 +123,14 @@ async def test_what_is_not_written_yet_has_no_journey(desk: TraceBroker) -> None
     assert isinstance(await desk.trace.trace(Place("orders", 7, 5)), NoSuchMessage)
 
 
+async def test_a_delayed_message_where_nothing_was_ever_delayed_is_none(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    await desk.send("orders", [b"m"])
+    for found in (await desk.trace.trace(place := Place("orders", 0, 0, True)), await desk.trace.why(place)):
+        assert isinstance(found, NoSuchMessage)
+        assert "schedule" in found.reason
+
+
 async def test_a_group_passes_a_message_with_the_commit_behind_it(desk: TraceBroker) -> None:
     await desk.topic("orders")
     await desk.send("orders", [b"a"] * 10)

@@ -34,6 +34,13 @@ def test_a_topic_of_the_same_name_that_is_gone_says_nothing() -> None:
     assert len(commit_events(PLACE, TOPIC_ID, [("a", stored(200, topic_id=bytes(16)))])) == 1
 
 
+def test_a_zone_that_was_looked_through_in_two_pieces_is_one() -> None:
+    """The pieces are not in the order of time: which came last is not known."""
+    search = CommitSearch(0, PLACE.offset)
+    # Passed and then set back, in zone 0; passed again in zone 1.
+    assert search.news_in([(7, 10, 20, 0), (7, 150, 200, 0), (7, 150, 160, 1)]) == [0, 1]
+
+
 # Positions of three groups, in zones of some commits each.
 zones = st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(95, 105)), max_size=4), max_size=12)
 

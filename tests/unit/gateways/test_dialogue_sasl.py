@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import struct
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -28,7 +30,7 @@ from penstock.domain.acl import AccessSettings
 from penstock.domain.sasl import REFUSAL
 from penstock.domain.scram import Mechanism, salt_password
 from penstock.gateways.kafka_server import LOGIN_FRAME_BYTES_MAX, KafkaServerConfig
-from penstock.node import Node
+from penstock.node import HASHER_THREADS, Node
 from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, produce
 from support.sasl_phrases import (
@@ -284,6 +286,36 @@ async def test_who_leaves_in_the_middle_of_a_check_disturbs_nobody(node: Talking
     assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
 
 
+async def test_who_has_left_is_not_checked_any_more(node: TalkingNode) -> None:
+    """Or whoever connects, sends and leaves would make others wait for as long as he likes."""
+    may_end = threading.Event()
+    checked: list[str] = []
+
+    def check(_credential: object, password: str) -> bool:
+        checked.append(password)
+        return may_end.wait(PATIENCE_SECONDS)
+
+    async def guess(password: str) -> Conversation:
+        talk = await node.connect()
+        await handshake(talk)
+        await talk.send(SaslAuthenticateRequest(auth_bytes=plain(password=password)))
+        return talk
+
+    with patch("penstock.gateways.kafka_sasl_users.is_password", check):
+        staying = [await guess(f"staying {number}") for number in range(HASHER_THREADS)]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(checked) < len(staying):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            for number in range(5):
+                (await guess(f"leaving {number}")).close()
+            while node.server.connection_count > len(staying):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        may_end.set()
+        assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
+    assert len(checked) == HASHER_THREADS + 1
+    assert checked[-1] == PASSWORD
+
+
 # Who it is
 
 
@@ -369,6 +401,20 @@ async def test_new_login_too_soon_is_out_of_place(expiring: TalkingNode) -> None
     await log_in(talk)
     assert (await log_in(talk)).session_lifetime_ms == 1_300
     assert (await handshake(talk)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+async def test_nothing_is_taken_while_somebody_logs_in_again_or_has_failed_to(expiring: TalkingNode) -> None:
+    await expiring.create_topic("t")
+    talk = await expiring.connect()
+    await log_in(talk)
+    for _ in range(3):
+        await talk.ask(produce("t", batch(b"a")), ProduceResponse, BY_NAME)
+    await handshake(talk)
+    await talk.send(SaslAuthenticateRequest(auth_bytes=plain(password="wrong")))
+    await talk.send(produce("t", batch(b"behind")), BY_NAME)
+    assert (await talk.hear(wire.APIS[36].response)).error_code == FAILED  # type: ignore[attr-defined]
+    await talk.expect_closed()
+    assert expiring.shell("t").log.log_end == 3
 
 
 # Settings
