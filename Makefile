@@ -84,7 +84,7 @@ conformance: conformance-clients conformance-librdkafka  ## other people's clien
 
 # Apache Kafka itself is started beside the node where Maven Central is in reach (tests/conformance/differential).
 conformance-clients: $(READY) build/schemathesis/ready  ## real clients against a real node, the slow cases too, and Kafka's answers beside ours
-	$(BIN)/python -m pytest tests/conformance -v
+	$(BIN)/python -m pytest tests/conformance tests/pipeline/test_kafka_connector.py -v
 
 # An environment of its own: its pytest plugin would load in every run of ours.
 build/schemathesis/ready: constraints.txt
@@ -101,6 +101,7 @@ conformance-list: $(READY)  ## write docs/conformance/librdkafka.md from the lis
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
 	PENSTOCK_KILL_CYCLES=200 PENSTOCK_QUEUE_KILL_CYCLES=100 PENSTOCK_SCHEDULE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
 	PENSTOCK_SPARK_KILLS=20 $(BIN)/python -m pytest tests/pipeline/test_exactly_once.py -v --timeout 3600
+	$(BIN)/python -m pytest tests/pipeline -m slow -v --timeout 3600
 
 bench: $(READY)  ## Penstock's share of what a broker that does nothing achieves
 	$(BIN)/python -m bench.run

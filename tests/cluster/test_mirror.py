@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import signal
@@ -16,6 +17,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from penstock.base.clock import SystemClock
+from penstock.client.errors import ClientError
+from penstock.pipeline import mirror_target
+from penstock.pipeline.mirror import Mirror, MirrorPlan
 from support.node_process import NodeProcess
 
 PARTITIONS = 3
@@ -193,6 +198,31 @@ def test_each_record_once_whatever_is_killed(west: NodeProcess, east: NodeProces
         assert running.wait(SECONDS_MAX) == 0
     mirror_once(west, east)
     assert numbers_of(read(east, topic, sent)) == list(range(sent))
+
+
+async def test_the_first_records_of_a_topic_whose_commit_failed_are_mirrored(
+    west: NodeProcess, east: NodeProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.to_thread(create, west, topic)
+    await asyncio.to_thread(produce, west, topic, range(30))
+    commit, failed = mirror_target._ExactlyOnce.commit, []
+
+    async def fail_once(target: mirror_target._ExactlyOnce) -> None:
+        if not failed:
+            failed.append(target)
+            raise ClientError("the connection broke before the commit was sent")
+        await commit(target)
+
+    monkeypatch.setattr(mirror_target._ExactlyOnce, "commit", fail_once)
+    mirror = Mirror(MirrorPlan("m", west.kafka, east.kafka), clock=SystemClock())
+    running = asyncio.create_task(mirror.run(once=False))
+    try:
+        found = await asyncio.to_thread(read, east, topic, 30)
+    finally:
+        mirror.stop()
+        await running
+    assert failed
+    assert numbers_of(found) == list(range(30))
 
 
 def test_a_running_mirror_takes_up_new_topics_and_stops_when_told(

@@ -20,6 +20,7 @@ from support.spark_topics import SECONDS_MAX
 STAGING = 1
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_a_cluster_loses_and_doubles_no_row(spark_node: NodeProcess, tmp_path: Path) -> None:
     scene = Scene(spark_node, tmp_path, "cluster", STAGING)
     assert scene.point == "staging"

@@ -125,16 +125,36 @@ def test_a_replay_that_was_stopped_goes_on_under_its_name(
     assert run(spark, wanted, Pace()).replayed_count == 0
 
 
-async def test_a_replay_keeps_its_pace(spark_node: NodeProcess) -> None:
+def laid_down() -> Any:
+    """A hundred rows, as Spark would have laid them down."""
     import polars as pl
 
-    create(spark_node, "paced")
     headers = pl.Series("headers", [[]] * 100, dtype=pl.List(pl.Struct({"key": pl.String, "value": pl.Binary})))
-    frame = pl.DataFrame({
+    return pl.DataFrame({
         "topic": ["replayed"] * 100, "partition": [0] * 100, "offset": list(range(100)),
         "due_ms": [BASE_MS + number * 20 for number in range(100)],
-        "key": [b"k"] * 100, "value": [b'{"id": 1}'] * 100,
+        "key": [b"k"] * 100, "value": [f'{{"id": {number}}}'.encode() for number in range(100)],
     }).with_columns(headers)  # fmt: skip
+
+
+@pytest.mark.usefixtures("source")
+async def test_of_two_replays_of_one_name_the_second_leaves_out_what_the_first_has_sent(
+    spark_node: NodeProcess,
+) -> None:
+    """Also what it has sent after the second one looked how far the first is, and before it took over."""
+    await asyncio.to_thread(create, spark_node, "taken-over")
+    target = ReplayTarget(spark_node.kafka, "taken-over", "taken-over", Pace())
+    frame = laid_down()
+    assert await send_rows(target, [frame[:60]], lambda _: None) == 60
+    assert await send_rows(target, [frame[:50], frame[50:]], lambda _: None) == 40
+    found = await asyncio.to_thread(read_all, spark_node, "taken-over", 100)
+    assert sorted(numbers(found)) == list(range(100))
+
+
+@pytest.mark.usefixtures("source")
+async def test_a_replay_keeps_its_pace(spark_node: NodeProcess) -> None:
+    create(spark_node, "paced")
+    frame = laid_down()
     for pace in (Pace(rows_per_second=100), Pace(speed=2)):
         began = time.monotonic()
         target = ReplayTarget(spark_node.kafka, "paced", f"paced-{pace.speed}", pace)

@@ -4,8 +4,9 @@
     near    one row for each millisecond, oldest first       ──► looked at and dropped from the front
 
 Adding costs the same however many there are, and so does taking the next ones: nothing is ever sorted but the few
-milliseconds and slots that are not empty. There is no clock in it and nothing rings: whoever owns it asks for the
-`earliest` time and looks again then. Times never go back in it, and those that are past already are welcome.
+milliseconds and slots that are not empty, and rows whose numbers came out of order, for numbers of one millisecond
+come out in their own order. There is no clock in it and nothing rings: whoever owns it asks for the `earliest` time and
+looks again then. Times never go back in it, and those that are past already are welcome.
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ WORK_MAX: Final = 50_000
 
 
 class TimingWheel:
-    __slots__ = ("_far", "_heads", "_near", "_near_times", "_slots", "_spread_until_ms", "count")
+    __slots__ = (
+        "_far",
+        "_heads",
+        "_near",
+        "_near_times",
+        "_slots",
+        "_spread_count",
+        "_spread_until_ms",
+        "_unsorted",
+        "count",
+    )
 
     def __init__(self) -> None:
         self._far: dict[int, array[int]] = {}
@@ -34,6 +45,10 @@ class TimingWheel:
         self._near_times: list[int] = []
         # How much of a row is gone already.
         self._heads: dict[int, int] = {}
+        # Rows in which a number stands behind a higher one.
+        self._unsorted: set[int] = set()
+        # How much of the first slot is near already.
+        self._spread_count = 0
         # Below it everything is near.
         self._spread_until_ms = 0
         # With the dead.
@@ -56,6 +71,8 @@ class TimingWheel:
         if row is None:
             row = self._near[at_ms] = array("Q")
             insort(self._near_times, at_ms)
+        elif number < row[-1]:
+            self._unsorted.add(at_ms)
         row.append(number)
 
     def earliest_ms(self) -> int | None:
@@ -75,7 +92,7 @@ class TimingWheel:
             # A slot that is only half spread may hold earlier ones.
             if at_ms >= before_ms or at_ms >= self._spread_until_ms:
                 break
-            row, place = self._near[at_ms], self._heads.get(at_ms, 0)
+            row, place = self._sorted_row(at_ms), self._heads.get(at_ms, 0)
             while place < len(row):
                 if len(found) >= count_max or looked >= work:
                     return self._without_dead_front(found, looked)
@@ -85,6 +102,13 @@ class TimingWheel:
                 looked += len(some)
                 place += len(some)
         return self._without_dead_front(found, looked)
+
+    def _sorted_row(self, at_ms: int) -> array[int]:
+        if at_ms in self._unsorted:
+            self._unsorted.discard(at_ms)
+            left = self._near[at_ms][self._heads.pop(at_ms, 0) :]
+            self._near[at_ms] = array("Q", sorted(left))
+        return self._near[at_ms]
 
     def _without_dead_front(self, found: list[int], looked: int) -> tuple[list[int], int]:
         if not found:
@@ -111,11 +135,12 @@ class TimingWheel:
             count -= size - head
             del self._near[at_ms]
             self._heads.pop(at_ms, None)
+            self._unsorted.discard(at_ms)
             emptied += 1
         del self._near_times[:emptied]
 
     def _spread(self, before_ms: int, work_max: int) -> int:
-        """Slots that begin before then become rows. A slot that is too large for one turn is spread from its end on."""
+        """Slots that begin before then become rows. One that is too large for one turn is spread in several."""
         work = 0
         while self._slots and self._slots[0] << _SLOT_BITS < before_ms:
             slot = self._slots[0]
@@ -123,13 +148,14 @@ class TimingWheel:
             base_ms = slot << _SLOT_BITS
             # Until it is spread wholly, nothing of it may go.
             self._spread_until_ms = max(self._spread_until_ms, base_ms)
-            first = max(0, len(row) - (work_max - work))
-            for packed in row[first:]:
+            some = row[self._spread_count : self._spread_count + work_max - work]
+            for packed in some:
                 self._add_near(base_ms | packed >> _NUMBER_BITS, packed & _NUMBER_MASK)
-            work += len(row) - first
-            del row[first:]
-            if first:
+            work += len(some)
+            self._spread_count += len(some)
+            if self._spread_count < len(row):
                 return work
             del self._far[slot], self._slots[0]
+            self._spread_count = 0
             self._spread_until_ms = max(self._spread_until_ms, base_ms + _SLOT_MASK + 1)
         return work

@@ -187,10 +187,13 @@ async def _schedule(schedule: ScheduleShell, found: _Found, delayed: Sequence[De
     header = found.opened.header
     producer = _producer_of(header)
     records = dict(found.records)
+    # Grows: to make all of them anew for every portion would take as long as the square of their number.
+    messages: list[DelayedMessage] = []
     for start in range(0, len(delayed), SCHEDULED_AT_ONCE):
-        portion = delayed[start if producer is None else 0 : start + SCHEDULED_AT_ONCE]
+        portion = delayed[start : start + SCHEDULED_AT_ONCE]
+        messages += [_message(records[each.number], each.due_ms) for each in portion]
         outcome = await schedule.schedule(
-            [_message(records[each.number], each.due_ms) for each in portion],
+            messages[start:] if producer is None else messages,
             producer=producer,
             is_transactional=header.is_transactional,
         )

@@ -24,7 +24,7 @@ from penstock.broker.journal import JournalLostError
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_mover import MoverIds, MoverPace
 from penstock.broker.schedule_reader import RowCache
-from penstock.broker.schedule_shell import ScheduleShell
+from penstock.broker.schedule_shell import LISTED_BYTES_MAX, ScheduleShell
 from penstock.broker.schedule_values import (
     ChangeOutcome,
     CronFacts,
@@ -291,6 +291,7 @@ class NodeSchedules:
         """All partitions together, in the order of due times."""
         messages: list[PendingMessage] = []
         cursors: list[DueCursor] = []
+        bytes_max = LISTED_BYTES_MAX // len(topic.partitions)
         for partition in topic.partitions:
             shell = await self.existing_shell(partition)
             page = (
@@ -298,7 +299,7 @@ class NodeSchedules:
                 if shell is None
                 else shell
                 if isinstance(shell, NotScheduled)
-                else await shell.list_due(after, limit)
+                else await shell.list_due(after, limit, bytes_max=bytes_max)
             )
             if isinstance(page, NotScheduled):
                 return page

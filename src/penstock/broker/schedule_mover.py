@@ -268,10 +268,9 @@ class ScheduleMover:
     async def _take_producer(self, machine: PartitionSchedule) -> int | None:
         """The one of the last batch, if the log knows it as it was left: else another."""
         last = machine.last_move()
-        if last is not None and last.producer_epoch == 0:
-            if self._written_count(last) == len(last.sources):
-                self._producer_id = last.producer_id
-                return last.producer_id
+        if last is not None and last.producer_epoch == 0 and self._written_count(last) == len(last.sources):
+            self._producer_id = last.producer_id
+            return last.producer_id
         try:
             self._producer_id = await self._producer_ids.take()
         except StoreUnavailableError as error:
@@ -326,7 +325,10 @@ class ScheduleMover:
         # What is there already, from before a crash or a full disk, is not built once more.
         skipped = self._written_count(move) - first
         ids = ScheduledIdWriter(partition.log.home.topic_id, partition.index)
-        part = _Part(move, first, sources, rows, skipped, ids, self._clock.now_ms())
+        now_ms, retention_ms = self._clock.now_ms(), partition.log.config.retention_ms
+        # Retention is not to take what nobody could have read: it counts from the release on then.
+        oldest_ms = 0 if retention_ms < 0 else now_ms - retention_ms // 2
+        part = _Part(move, first, sources, rows, skipped, ids, now_ms, oldest_ms)
         if len(sources) <= LOOP_COUNT_MAX:
             return build_released(part)
         return await self._loop.run_in_executor(self._readers, build_released, part)
@@ -354,7 +356,8 @@ class ScheduleMover:
         partition = self._shell.partition
         if partition.log.failure is not None:
             return False
-        if partition.log.durable_end < partition.log.log_end and partition.log in await partition.join_turn().wait():
+        is_durable = partition.log.durable_end >= partition.log.log_end
+        if not is_durable and partition.log in await partition.join_turn().wait():
             return False
         return self._written_count(move) == len(move.sources)
 
@@ -399,6 +402,8 @@ class _Part(msgspec.Struct, frozen=True):
     skipped: int
     ids: ScheduledIdWriter
     now_ms: int
+    # What was due earlier is dated with its release.
+    oldest_ms: int
 
 
 def build_released(part: _Part) -> ReleasedPart:
@@ -407,9 +412,9 @@ def build_released(part: _Part) -> ReleasedPart:
     records: list[Record] = []
     size_bytes = 0
     for place, position in enumerate(part.sources):
-        key, record = _released(position, part)
+        key, due_ms, record = _released(position, part)
         built.keys.append(key)
-        built.dues_ms.append(record.timestamp_ms)
+        built.dues_ms.append(due_ms)
         if place < part.skipped:
             continue
         record_bytes = _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
@@ -434,23 +439,20 @@ def _batch_of(part: _Part, place: int, records: Sequence[Record]) -> bytearray:
     )
 
 
-def _released(position: int, part: _Part) -> tuple[bytes, Record]:
-    """The key of its row, and the message as its consumers see it."""
+def _released(position: int, part: _Part) -> tuple[bytes, int, Record]:
+    """The key of its row, when it was due, and the message as its consumers see it."""
     row = part.rows.get(position)
     if row is None or row.value is None:
         headers = ((MESSAGE_ID_HEADER, part.ids.write(position).encode()), (LOST_HEADER, b"%d" % position))
-        return entry_key(position), Record(value=None, timestamp_ms=part.now_ms, headers=headers)
+        return entry_key(position), part.now_ms, Record(value=None, timestamp_ms=part.now_ms, headers=headers)
     record, message = read_message(row)
     assert isinstance(record, Scheduled)
     origin = position if record.origin == NO_POSITION else record.origin
-    return row.key, Record(
-        value=message.value,
-        key=message.key,
-        timestamp_ms=record.due_ms,
-        headers=released_headers(
-            message.headers,
-            message_id=part.ids.write(origin),
-            arrived_ms=record.at_ms,
-            written_ms=message.written_ms,
-        ),
+    own = released_headers(
+        message.headers,
+        message_id=part.ids.write(origin),
+        arrived_ms=message.arrived_ms or record.at_ms,
+        written_ms=message.written_ms,
     )
+    timestamp_ms = record.due_ms if record.due_ms >= part.oldest_ms else part.now_ms
+    return row.key, record.due_ms, Record(message.value, message.key, timestamp_ms, own)

@@ -16,6 +16,8 @@ from datetime import tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
+
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
@@ -71,6 +73,9 @@ log = get_logger("schedules")
 
 # Records of a replay that are applied before others may use the loop: some milliseconds.
 REPLAYED_AT_ONCE: Final = 1_000
+# Of the messages of one page, and how many are read before it is looked how large they are.
+LISTED_BYTES_MAX: Final = 16 * 1024 * 1024
+LISTED_AT_ONCE: Final = 20
 
 _LOADING: Final = NotScheduled(Refusal.OFFLINE, "the schedule of this partition is being loaded")
 _LOST: Final = NotScheduled(Refusal.OFFLINE, "the disk did not take the schedule's rows")
@@ -346,7 +351,8 @@ class ScheduleShell:
         refused = self.refusal()
         if refused is not None:
             return refused
-        _record, message = read_message(row)
+        record, message = read_message(row)
+        message = msgspec.structs.replace(message, arrived_ms=message.arrived_ms or record.at_ms)
         decision = self.decide(Reschedule(self.journal.next_position, origin, due_ms))
         rows = [write_row(record, entry=row.key, message=message) for record in decision.records]
         if rows and isinstance(decision.reply, Accepted):
@@ -398,7 +404,7 @@ class ScheduleShell:
             origin=origin,
             position=position,
             due_ms=record.due_ms,
-            arrived_ms=record.at_ms,
+            arrived_ms=message.arrived_ms or record.at_ms,
             written_ms=message.written_ms,
             key=message.key,
             value=message.value,
@@ -407,22 +413,30 @@ class ScheduleShell:
             is_being_released=self.machine.is_being_released(origin),
         )
 
-    async def list_due(self, after: DueCursor | None, limit: int) -> PendingPage | NotScheduled:
+    async def list_due(
+        self, after: DueCursor | None, limit: int, *, bytes_max: int = LISTED_BYTES_MAX
+    ) -> PendingPage | NotScheduled:
         if not self.is_loaded:
             return _LOADING
         if self.companion.readable_end < self.journal.next_position and not await self.journal.until_durable():
             return _LOST
         due_list = DueList(self.machine, self.files, partition=self.partition.index)
         entries, cursor = await due_list.page(after, limit)
-        try:
-            rows = await self.reader.rows([position for _due_ms, position in entries])
-        except OSError:
-            return _UNREADABLE
-        messages = [
-            self.pending_message(position, row)
-            for _due_ms, position in entries
-            if (row := rows.get(position)) is not None and row.value is not None
-        ]
+        messages: list[PendingMessage] = []
+        for first in range(0, len(entries), LISTED_AT_ONCE):
+            some = entries[first : first + LISTED_AT_ONCE]
+            try:
+                rows = await self.reader.rows([position for _due_ms, position in some])
+            except OSError:
+                return _UNREADABLE
+            messages += [
+                self.pending_message(position, row)
+                for _due_ms, position in some
+                if (row := rows.get(position)) is not None and row.value is not None
+            ]
+            bytes_max -= sum(len(row.value or b"") for row in rows.values())
+            if bytes_max <= 0 and first + len(some) < len(entries):
+                return PendingPage(messages, DueCursor(some[-1][0], self.partition.index, some[-1][1]))
         return PendingPage(messages, cursor)
 
     # Named schedules: see `schedule_crons`

@@ -152,8 +152,10 @@ class TraceIndex:
     async def _load(self, facts: SegmentFacts) -> ZoneEntries | None:
         read = await self._scans.in_thread(partial(read_side_file, self.shell, facts))
         if read is None or read.next_offset != facts.next_offset:
-            # Retention or compaction was here meanwhile; or the file is bad, and is made again the next time.
+            # Retention or compaction was here meanwhile; or the file is bad, and is made again the next time. Until
+            # then something is missing.
             self._known.pop(facts.base_offset, None)
+            self.is_behind = True
             return None
         self._scans.remember(facts, read.entries)
         return read.entries
@@ -203,7 +205,7 @@ class TraceIndex:
                 await self._grow(segment, deadline=deadline, behind_bytes_max=behind_bytes_max)
                 # Nothing behind it can be read yet.
                 break
-            elif self._known.get(segment.base_offset) != facts_of(segment):
+            if self._known.get(segment.base_offset) != facts_of(segment):
                 await self._seal(segment, deadline=deadline)
         return deadline is None or time.monotonic() <= deadline
 

@@ -96,10 +96,10 @@ class NodeTrace:
             del self._indexes[key]
 
     def _behind(self, topics: set[str]) -> list[str]:
-        """Logs about these topics that are being looked through for the first time."""
+        """Logs about these topics of which not everything is known now."""
         own = [index for index in self._indexes.values() if index.shell.topic.rpartition(".")[0] in topics]
         names = sorted({index.shell.topic for index in (*own, *self._commits.indexes) if index.is_behind})
-        return [f"{name} is being looked through for the first time: ask again in a while" for name in names]
+        return [f"{name} is still being looked through, events may be missing: ask again in a while" for name in names]
 
     async def _tend_one(self, partition: PartitionShell, companion: PartitionShell, kind: CompanionKind) -> None:
         """Most are small, and nobody asks: they cost nothing."""
@@ -191,7 +191,8 @@ class NodeTrace:
         if len(events) > EVENTS_MAX:
             notes.append(f"{len(events):,} events are known; the first {EVENTS_MAX:,} are shown")
         notes += self._behind({visit.facts.place.topic for visit in visits})
-        told = [msgspec.structs.replace(event, sentence=sentence_of(event)) for event in events[:EVENTS_MAX]]
+        seen = [_as_seen(event, sight) for event in events[:EVENTS_MAX]]
+        told = [msgspec.structs.replace(event, sentence=sentence_of(event)) for event in seen]
         facts_of_all = tuple(visit.facts for visit in visits)
         return Journey(visits[0].facts.id, facts_of_all, tuple(told), tuple(dict.fromkeys(notes)))
 
@@ -295,6 +296,13 @@ class NodeTrace:
 
     def _horizon_ms(self) -> int:
         return self._clock.now_ms() - self.broker.config.trace_horizon_ms
+
+
+def _as_seen(event: TraceEvent, sight: Sight) -> TraceEvent:
+    """That a copy was made may be known; not where, if it may not be read."""
+    if event.target is None or sight.topic(event.target.topic):
+        return event
+    return msgspec.structs.replace(event, target=None)
 
 
 def _arrival(facts: PlaceFacts, made_by: TraceEvent | None) -> TraceEvent | None:

@@ -1,11 +1,8 @@
 """Record batches into Arrow columns: for Spark, which takes nothing else. Needs NumPy and PyArrow, as Spark does.
 
 As in `columns_read`, Polars' Avro reader cuts the records apart; but only their sizes are taken from it. From the sizes
-follows where each record stands in the bytes that were read, and NumPy finds the fields there, by the arithmetic of
-`columns_varint`: an operation is a third of a nanosecond a row. Keys and values are cut out by PyArrow in one step
-each, from an array in which they and what lies between them take turns, without a copy:
-
-    … | size, deltas, size | key | size | value | headers, size, deltas, size | key | size | value | headers …
+follows where each record stands in the bytes that were read; `columns_words` finds the fields there, and cuts keys and
+values out in one step each.
 
 Positions only grow from field to field, so if the last one ends inside its record, all of them do. Where one row does
 not come out right, `columns.read_columns` reads all of them, and says what is wrong. So it does where rows are few.
@@ -20,20 +17,27 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.codec.columns import DECOMPRESSED_BYTES_MAX, open_batches, read_columns
-from penstock.codec.columns_fields import read_headers
+from penstock.codec.columns_arrow_headers import headers_type, read_headers
 from penstock.codec.columns_read import SIZE_STEPS, Batch, Container, cut_container, timestamp_bases
-from penstock.codec.columns_varint import HIGH_BITS, LOW_BITS, WORD_BYTES
+from penstock.codec.columns_words import (
+    Sized,
+    bytes_through,
+    cut_out,
+    find_stops,
+    number,
+    read_sized,
+    sized,
+    words_of,
+)
 from penstock.codec.record_batch import BatchBytes, BatchProblem
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import polars as pl
 
-    Numbers = npt.NDArray[np.int64]
+    from penstock.codec.columns_words import Flags, Numbers
 
 # Below this the loop over records is faster.
-VECTORED_ROWS_MIN: Final = 200
+VECTORED_ROWS_MIN: Final = 50
 
 
 class ArrowColumns(msgspec.Struct, frozen=True):
@@ -70,51 +74,38 @@ def _open(parts: Sequence[BatchBytes]) -> list[Batch]:
             return []
         batches += opened
         bytes_max -= sum([len(batch.payload) for batch in opened])
+    # Positions in all of it have to fit 31 bits, as Arrow's do.
     return batches if bytes_max >= 0 else []
 
 
 class _Rows(msgspec.Struct, frozen=True):
-    """Where things stand in the container's bytes, for every row."""
-
-    body_start: Numbers
-    body_end: Numbers
     timestamp_delta: Numbers
     offset_delta: Numbers
-    key_start: Numbers
-    key_size: Numbers
-    value_start: Numbers
-    value_size: Numbers
-    # Whether each number ended within its word.
-    is_whole: npt.NDArray[np.bool_]
-
-    @property
-    def value_end(self) -> Numbers:
-        return self.value_start + _length(self.value_size)
+    key: Sized
+    value: Sized
+    is_right: Flags
 
 
 def _decode(batches: list[Batch], *, wants_headers: bool) -> ArrowColumns | None:
     """None: not all of it came out right."""
     container = cut_container(batches)
-    if container is None:
+    body_end = None if container is None else _find_ends(batches, container)
+    if container is None or body_end is None:
         return None
-    bounds = _find_bodies(batches, container)
-    if bounds is None:
-        return None
-    rows = _find_fields(container.data, *bounds)
-    if rows is None:
-        return None
-    value_end = rows.value_end
-    is_right = rows.is_whole & (rows.key_size >= -1) & (rows.value_size >= -1) & (value_end < rows.body_end)
-    is_right &= rows.offset_delta >= 0
-    is_right &= rows.offset_delta <= _of_owner(batches, [batch.header.last_offset_delta for batch in batches])
-    if not is_right.all():
-        return None
-    headers = None
-    if wants_headers:
-        headers = _headers(container, rows, value_end)
-        if headers is None:
+    data, words = container.data, words_of(container.data)
+    try:
+        rows = _find_fields(words, body_end - _sizes(container))
+        is_right = rows.is_right & (rows.value.end < body_end) & (rows.offset_delta >= 0)
+        is_right &= rows.offset_delta <= _of_owner(batches, [batch.header.last_offset_delta for batch in batches])
+        if not is_right.all():
             return None
-    key, value = _cut_out(container.data, rows, value_end)
+        headers = read_headers(data, words, rows.value.end, body_end) if wants_headers else None
+    except IndexError:
+        # A field would end outside of all bytes.
+        return None
+    if wants_headers and headers is None:
+        return None
+    key, value = cut_out(data, rows.key, rows.value)
     factors, bases = timestamp_bases(batches)
     delta = rows.timestamp_delta if all(factors) else rows.timestamp_delta * _of_owner(batches, factors)
     return ArrowColumns(
@@ -126,11 +117,17 @@ def _decode(batches: list[Batch], *, wants_headers: bool) -> ArrowColumns | None
     )
 
 
-def _find_bodies(batches: list[Batch], container: Container) -> tuple[Numbers, Numbers] | None:
-    """Start and end of every record without its size; None if the records do not fill their batches exactly."""
+def _sizes(container: Container) -> Numbers:
     import numpy as np
 
-    size = container.bodies.bin.size().to_numpy().astype(np.int64)
+    return container.bodies.bin.size().to_numpy().astype(np.int64)
+
+
+def _find_ends(batches: list[Batch], container: Container) -> Numbers | None:
+    """Where every record ends; None if the records do not fill their batches exactly."""
+    import numpy as np
+
+    size = _sizes(container)
     whole = size + 1
     for step in SIZE_STEPS:
         longer = size >= step
@@ -146,93 +143,26 @@ def _find_bodies(batches: list[Batch], container: Container) -> tuple[Numbers, N
         gaps.append(start - payloads_bytes)
         payloads_bytes += len(batch.payload)
     end += _of_owner(batches, gaps)
-    return end - size, end
+    return end
 
 
-def _find_fields(data: bytes, body_start: Numbers, body_end: Numbers) -> _Rows | None:
-    """None: a field would end outside of all bytes."""
-    import numpy as np
-
-    # The eight bytes at every position; what is read past a record's end makes its row wrong, and is no harm.
-    words = np.ndarray((len(data) - WORD_BYTES + 1,), dtype="<i8", buffer=data, strides=(1,))
-    try:
-        position = body_start + 1  # after the attributes, which have no meaning yet
+def _find_fields(words: Numbers, body_start: Numbers) -> _Rows:
+    """IndexError: a field would end outside of all bytes."""
+    position = body_start + 1  # after the attributes, which have no meaning yet
+    word = words[position]
+    timestamp_stop, offset_stop, size_stop = find_stops(word, 3)
+    timestamp_delta = number(word, None, timestamp_stop)
+    if size_stop.all():
+        offset_delta = number(word, timestamp_stop, offset_stop)
+    else:
+        # Timestamps hours apart make deltas so long that not all three numbers fit one word.
+        position = position + bytes_through(timestamp_stop)
         word = words[position]
-        timestamp_stop, offset_stop, size_stop = _stops(word, 3)
-        timestamp_delta = _number(word, None, timestamp_stop)
-        if not size_stop.all():
-            # Timestamps hours apart make deltas so long that not all three numbers fit one word.
-            position = position + _bytes_through(timestamp_stop)
-            word = words[position]
-            offset_stop, size_stop = _stops(word, 2)
-            offset_delta = _number(word, None, offset_stop)
-        else:
-            offset_delta = _number(word, timestamp_stop, offset_stop)
-        key_size = _number(word, offset_stop, size_stop)
-        key_start = position + _bytes_through(size_stop)
-        key_end = key_start + _length(key_size)
-        word = words[key_end]
-        (value_stop,) = _stops(word, 1)
-        value_start = key_end + _bytes_through(value_stop)
-    except IndexError:
-        return None
-    is_whole = (timestamp_stop != 0) & (size_stop != 0) & (value_stop != 0)
-    value_size = _number(word, None, value_stop)
-    return _Rows(
-        body_start,
-        body_end,
-        timestamp_delta,
-        offset_delta,
-        key_start,
-        key_size,
-        value_start,
-        value_size,
-        is_whole,
-    )
-
-
-def _stops(word: Numbers, count: int) -> list[Numbers]:
-    """See `columns_varint.find_stops`."""
-    left = ~word & HIGH_BITS
-    found = []
-    for _ in range(count):
-        rest = left & (left - 1)
-        found.append(left ^ rest)
-        left = rest
-    return found
-
-
-def _number(word: Numbers, previous_stop: Numbers | None, stop: Numbers) -> Numbers:
-    """The varint between two stops, as a signed number."""
-    import numpy as np
-
-    bits = word & (stop - 1)
-    if previous_stop is not None:
-        bits >>= np.bitwise_count(previous_stop - 1) + np.uint8(1)
-    bits &= LOW_BITS
-    largest = int(bits.max())
-    # Groups of seven bits, one a byte, pushed together: pairs, then pairs of pairs, then the halves.
-    if largest > 0xFF:
-        bits = (bits & 0x007F007F007F007F) | ((bits & 0x7F007F007F007F00) >> 1)
-    if largest > 0xFFFF:
-        bits = (bits & 0x00003FFF00003FFF) | ((bits & 0x3FFF00003FFF0000) >> 2)
-        bits = (bits & 0x000000000FFFFFFF) | ((bits & 0x0FFFFFFF00000000) >> 4)
-    return (bits >> 1) ^ -(bits & 1)
-
-
-def _bytes_through(stop: Numbers) -> Numbers:
-    """How many bytes of the word there are up to the end of the varint with this stop."""
-    import numpy as np
-
-    bits: Numbers = (np.bitwise_count(stop - 1) + np.uint8(1)) >> 3
-    return bits
-
-
-def _length(size: Numbers) -> Numbers:
-    """What a field takes: nothing if it is null. Never negative, whatever the bytes say, so that positions grow."""
-    import numpy as np
-
-    return np.maximum(size, 0)
+        offset_stop, size_stop = find_stops(word, 2)
+        offset_delta = number(word, None, offset_stop)
+    key = sized(position, number(word, offset_stop, size_stop), size_stop)
+    value = read_sized(words, key.end)
+    return _Rows(timestamp_delta, offset_delta, key, value, (timestamp_stop != 0) & key.is_right & value.is_right)
 
 
 def _of_owner(batches: list[Batch], numbers: list[int]) -> Numbers | int:
@@ -244,61 +174,6 @@ def _of_owner(batches: list[Batch], numbers: list[int]) -> Numbers | int:
     return np.repeat(np.array(numbers, dtype=np.int64), [batch.header.record_count for batch in batches])
 
 
-def _cut_out(data: bytes, rows: _Rows, value_end: Numbers) -> tuple[Any, Any]:
-    import numpy as np
-    import pyarrow as pa
-
-    count = len(value_end)
-    edges = np.empty((count, 4), dtype=np.int32)
-    edges[:, 0] = rows.key_start
-    edges[:, 1] = rows.key_start + _length(rows.key_size)
-    edges[:, 2] = rows.value_start
-    edges[:, 3] = value_end
-    pieces = pa.Array.from_buffers(pa.binary(), 4 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return _every_fourth(pieces, 0, rows.key_size), _every_fourth(pieces, 2, rows.value_size)
-
-
-def _every_fourth(pieces: Any, first: int, size: Numbers) -> Any:
-    """Of each row one piece, null where the size is -1."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    is_present = size >= 0
-    if not is_present.any():
-        return pa.nulls(len(size), pa.binary())
-    places = pa.array(np.arange(first, first + 4 * len(size), 4, dtype=np.int32))
-    taken = pc.take(pieces, places, boundscheck=False)
-    if is_present.all():
-        return taken
-    _, offsets, content = taken.buffers()
-    validity = pa.py_buffer(np.packbits(is_present, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), len(size), [validity, offsets, content])
-
-
-def _headers_type() -> Any:
-    import pyarrow as pa
-
-    return pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
-def _headers(container: Container, rows: _Rows, value_end: Numbers) -> Any | None:
-    """The headers of every row; None if they do not end where the records do."""
-    import numpy as np
-    import polars as pl
-    import pyarrow as pa
-
-    # Nearly always there are none at all: then the last byte of every record is their count, 0.
-    if (value_end + 1 == rows.body_end).all() and not np.frombuffer(container.data, np.uint8)[value_end].any():
-        count = len(value_end)
-        offsets = pa.array(np.zeros(count + 1, dtype=np.int32))
-        return pa.ListArray.from_arrays(offsets, pa.nulls(0, _headers_type().value_type)).cast(_headers_type())
-    headers, end = read_headers(container.bodies, pl.Series(value_end - rows.body_start))
-    if not (end == pl.Series(rows.body_end - rows.body_start)).all(ignore_nulls=False):
-        return None
-    return headers.to_arrow().cast(_headers_type())
-
-
 def _from_frame(frame: pl.DataFrame, *, wants_headers: bool) -> ArrowColumns:
     import pyarrow as pa
 
@@ -307,5 +182,5 @@ def _from_frame(frame: pl.DataFrame, *, wants_headers: bool) -> ArrowColumns:
         timestamp_ms=frame["timestamp_ms"].to_numpy(),
         key=frame["key"].to_arrow().cast(pa.binary()),
         value=frame["value"].to_arrow().cast(pa.binary()),
-        headers=frame["headers"].to_arrow().cast(_headers_type()) if wants_headers else None,
+        headers=frame["headers"].to_arrow().cast(headers_type()) if wants_headers else None,
     )

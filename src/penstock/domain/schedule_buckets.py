@@ -35,7 +35,7 @@ LEAD_MS: Final = 60_000
 
 
 class _Bucket:
-    __slots__ = ("is_near", "name", "spill", "start_ms", "written_count")
+    __slots__ = ("is_near", "name", "spill", "start_ms", "waiting", "written_count")
 
     def __init__(self, name: BucketName, *, written_count: int = 0) -> None:
         self.name = name
@@ -45,6 +45,8 @@ class _Bucket:
         self.written_count = written_count
         # Its entries are on the wheel, or will be when it is read.
         self.is_near = False
+        # Entries that came after those that are being read from its file, and go on the wheel behind them.
+        self.waiting = b""
 
     @property
     def end_ms(self) -> int:
@@ -126,7 +128,10 @@ class Buckets:
     def _open(self, bucket: _Bucket, now_ms: int) -> None:
         if bucket.name.level == 0:
             bucket.is_near = True
-            self._sort_in(bucket, bucket.spill, now_ms)
+            if bucket.name.number in self._reading:
+                bucket.waiting = bytes(bucket.spill)
+            else:
+                self._sort_in(bucket, bucket.spill, now_ms)
             return
         # From now on its entries are of lower levels. Whoever comes with an earlier clock begins another one.
         self._forget(bucket)
@@ -150,6 +155,8 @@ class Buckets:
             del self._reading[name.number]
             if name.level:
                 self._forget(bucket)
+            self._sort_in(bucket, bucket.waiting, now_ms)
+            bucket.waiting = b""
 
     def _sort_in(self, bucket: _Bucket, entries: bytes | bytearray | memoryview, now_ms: int) -> None:
         is_pending = self._is_pending

@@ -30,6 +30,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     # Its own date, which a release replaces by the due time.
     written_ms: int = 0
+    # Of one that was given another time: when it came. 0: when its row was written.
+    arrived_ms: int = 0
 
 
 class Row(msgspec.Struct, frozen=True):

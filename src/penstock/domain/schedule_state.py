@@ -174,14 +174,14 @@ class ScheduleState:
         if held is None or held.producer_epoch > record.producer_epoch:
             return
         del self.held[record.producer_id]
-        if not record.is_commit:
-            # What the log did not take before the abort may come again as something else: there are producers that go
-            # on with the sequence that they had. What it did take, it knows by itself.
-            self.producers.pop(record.producer_id, None)
-        else:
+        if record.is_commit:
             for position, due_ms in held.entries:
                 self.pending.add(position)
                 self.buckets.place(due_ms, position, from_ms=record.at_ms)
+        else:
+            # What the log did not take before the abort may come again as something else: there are producers that go
+            # on with the sequence that they had. What it did take, it knows by itself.
+            self.producers.pop(record.producer_id, None)
 
     def _apply_done(self, record: MoveDone) -> None:
         for position in record.move.sources:

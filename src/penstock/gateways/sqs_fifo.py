@@ -168,8 +168,10 @@ class FifoGate:
             return lane.last_due_ms
         if due_ms is not None or lane.last_origin < 0:
             return due_ms
-        # It is due; whether it has gone is another question.
-        schedule = self._schedules.open_shell(shell)
+        # It is due; whether it has gone is another question. Who cannot be asked has it still.
+        schedule = await self._schedules.existing_shell(shell)
+        if isinstance(schedule, NotScheduled):
+            return now_ms
         if schedule is not None and await schedule.show(lane.last_origin) is not None:
             return now_ms
         lane.last_origin = -1
@@ -186,8 +188,9 @@ class FifoGate:
 
     async def _rebuilt(self, shell: QueueShell) -> _Lane:
         lane = _Lane()
-        await self._read_log(lane, shell)
+        # In this order: what is released meanwhile is found twice, and not nowhere.
         await self._read_pending(lane, shell.partition)
+        await self._read_log(lane, shell)
         return lane
 
     async def _read_log(self, lane: _Lane, shell: QueueShell) -> None:

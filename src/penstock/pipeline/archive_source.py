@@ -107,12 +107,16 @@ def _earlier(snapshot: ArchiveSnapshot, bound: Bound, topic: str, partition: int
 
 
 def first_since(snapshot: ArchiveSnapshot, topic: str, partition: int, timestamp_ms: int) -> int | None:
-    """The first archived offset whose message is that young or younger. Only the file it lies in is opened."""
+    """The first archived offset whose message is that young or younger. Few files are opened: the one that it lies in,
+    and those of other days that begin before it."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     file_system, root = open_directory(snapshot.path)
+    found: int | None = None
     for file in snapshot.files_of(topic, partition):
+        if found is not None and file.offset_first >= found:
+            break
         if file.timestamp_ms_last < timestamp_ms:
             continue
         columns = pq.read_table(f"{root}/{file.path}", columns=["offset", "timestamp"], filesystem=file_system)
@@ -120,8 +124,8 @@ def first_since(snapshot: ArchiveSnapshot, topic: str, partition: int, timestamp
         young = columns["offset"].filter(pc.greater_equal(micros, timestamp_ms * 1000))
         first = pc.min(young).as_py()
         if first is not None:
-            return int(first)
-    return None
+            found = int(first) if found is None else min(found, int(first))
+    return found
 
 
 def divide(

@@ -168,9 +168,10 @@ class Mirror:
             producer_name = f"penstock-mirror-{plan.name}-{topic.name}"
             target = await open_target(target_client, producer_name, patience_ms=PATIENCE_MS)
             # After the fence: nobody else writes runs of this topic from here on.
-            for place, book in (await read_journal(target_client, plan.name)).items():
-                if place[0] == topic.name:
-                    self._books[place] = book
+            written = await read_journal(target_client, plan.name)
+            for partition in range(len(topic.partitions)):
+                # Also where there is none: what a transaction was to write that failed is not true.
+                self._books[topic.name, partition] = written[topic.name, partition]
             copy = TopicMirror(
                 plan.name,
                 topic.name,

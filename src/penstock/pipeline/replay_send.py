@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -57,7 +57,22 @@ async def send_rows(target: ReplayTarget, rows: Iterable[pl.DataFrame], on_sent:
     async with ClusterClient(parse_addresses(target.bootstrap)) as client:
         producer = TransactionalProducer(client, replay_group(target.name))
         await producer.start()
-        return await _Replay(client, producer, target, on_sent).run(rows)
+        # Asked again behind the fence: until then another one of this name may have sent more.
+        done = await groups.committed_offsets(client, replay_group(target.name))
+        return await _Replay(client, producer, target, on_sent).run(_left_of(rows, done))
+
+
+def _left_of(rows: Iterable[pl.DataFrame], done: Mapping[tuple[str, int], int]) -> Iterator[pl.DataFrame]:
+    """Without what was sent."""
+    import polars as pl
+
+    for frame in rows:
+        left = frame
+        for (topic, partition), offset in done.items():
+            is_sent = (pl.col("topic") == topic) & (pl.col("partition") == partition) & (pl.col("offset") < offset)
+            left = left.filter(~is_sent)
+        if left.height:
+            yield left
 
 
 class _Replay:

@@ -1,8 +1,7 @@
-"""A task's work: spans of partitions as Arrow batches, decoded by columns, never record by record.
+"""A task's work: spans of partitions, read from the broker and handed on as Arrow batches (`row_arrow`).
 
-Whole batches come from the broker; those of aborted transactions and control batches are left out before anything is
-decoded, and what lies before or after a span is cut off afterwards. What one reply holds is decoded at once, however
-many partitions it is from: the decoder's own cost is for the call, not for the row.
+The consumer has the next fetch under way while a reply is decoded: it fills the socket's buffer meanwhile, which Linux
+lets grow to several megabytes.
 """
 
 from __future__ import annotations
@@ -11,48 +10,30 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
-from penstock.client.consumer import Consumer, ConsumerOptions, Fetched
+from penstock.client.consumer import Consumer, ConsumerOptions
 from penstock.client.offsets import EARLIEST, list_offsets
-from penstock.codec.columns import read_columns
-from penstock.codec.record_batch import BatchProblem, check_batch
+from penstock.pipeline.row_arrow import ArrowRows
 from penstock.pipeline.source_filters import Narrowing
 from penstock.pipeline.source_ranges import OffsetSpan
 
 if TYPE_CHECKING:
-    import polars as pl
     import pyarrow as pa
 
-# Large enough that Spark's cost for each batch does not show, small enough for an executor with many tasks.
-ROWS_PER_BATCH: Final = 50_000
-# What is decoded at once, before it is cut into batches.
-DECODE_BYTES: Final = 8 * 1024 * 1024
+# What is fetched and decoded at once. Twice as much is no faster.
+DECODE_BYTES: Final = 4 * 1024 * 1024
+# The most that glibc takes for an ordinary block: see `_keep_memory`.
+_ORDINARY_BYTES: Final = 31 * 1024 * 1024
 # Of many partitions, so many have their turn in one reply.
 _PARTITIONS_PER_REPLY: Final = 8
 # A guess at a row's size: rows are more often smaller.
 _ROW_BYTES: Final = 1024
 _FETCH_BYTES_MIN: Final = 64 * 1024
-_LOG_APPEND_TIME: Final = 1
 
 
 class DataLossError(Exception):
     """Messages that the query should read are gone from the log."""
-
-
-class _Piece(msgspec.Struct, frozen=True):
-    """Batches that stand one after another, of one partition and one kind of timestamps."""
-
-    partition: int
-    timestamp_type: int
-    data: memoryview
-    record_count: int
-    # What is wanted of it, and whether that is less than all.
-    start: int
-    end: int
-    is_cut: bool
 
 
 class SpanReader:
@@ -76,6 +57,7 @@ class SpanReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Blocking, with a loop of its own: a Python worker of Spark has none."""
+        _keep_memory()
         loop = asyncio.new_event_loop()
         try:
             client = ClusterClient(parse_addresses(self._bootstrap))
@@ -101,12 +83,10 @@ class SpanReader:
             ends={partition: span.end for partition, span in spans.items()},
             options=self._consumer_options(spans),
         )
+        rows = ArrowRows(topic, includes_headers=self._includes_headers, narrowing=self._narrowing)
         try:
             while not consumer.is_done:
-                polled = loop.run_until_complete(consumer.poll())
-                pieces = [piece for fetched in polled for piece in _pieces(fetched, spans[fetched.partition])]
-                if pieces:
-                    yield from self._rows(topic, pieces)
+                yield from rows.batches(loop.run_until_complete(consumer.poll()), spans)
         finally:
             consumer.close()
 
@@ -133,81 +113,14 @@ class SpanReader:
                     "With failOnDataLoss=false the query goes on."
                 )
 
-    def _rows(self, topic: str, pieces: list[_Piece]) -> Iterator[pa.RecordBatch]:
-        frame = read_columns(pieces[0].data if len(pieces) == 1 else b"".join([piece.data for piece in pieces]))
-        if isinstance(frame, BatchProblem):
-            raise ValueError(f"{topic}, partitions {sorted({piece.partition for piece in pieces})}: {frame.reason}")
-        partitions = _column("partition", [piece.partition for piece in pieces], pieces)
-        types = _column("timestampType", [piece.timestamp_type for piece in pieces], pieces)
-        frame = frame.with_columns(partitions, types)
-        if any(piece.is_cut for piece in pieces):
-            starts = _column("start", [piece.start for piece in pieces], pieces)
-            ends = _column("end", [piece.end for piece in pieces], pieces)
-            frame = frame.filter((frame["offset"] >= starts) & (frame["offset"] < ends))
-        if self._narrowing.cuts_times:
-            frame = self._cut_times(frame)
-        if frame.height:
-            yield from self._to_arrow(topic, frame)
 
-    def _cut_times(self, frame: pl.DataFrame) -> pl.DataFrame:
-        times, narrowing = frame["timestamp_ms"], self._narrowing
-        if narrowing.time_ms_min is not None:
-            frame = frame.filter(times >= narrowing.time_ms_min)
-            times = frame["timestamp_ms"]
-        return frame if narrowing.time_ms_end is None else frame.filter(times < narrowing.time_ms_end)
+def _keep_memory() -> None:
+    """Lets the buffers of one reply serve the next.
 
-    def _to_arrow(self, topic: str, frame: pl.DataFrame) -> Iterator[pa.RecordBatch]:
-        import numpy as np
-        import pyarrow as pa
-
-        zeros = pa.array(np.zeros(frame.height, dtype=np.int32))
-        columns = [
-            frame["key"].to_arrow().cast(pa.binary()),
-            frame["value"].to_arrow().cast(pa.binary()),
-            pa.array([topic], pa.string()).take(zeros),
-            frame["partition"].to_arrow().cast(pa.int32()),
-            frame["offset"].to_arrow(),
-            (frame["timestamp_ms"] * 1000).to_arrow().cast(pa.timestamp("us", tz="UTC")),
-            frame["timestampType"].to_arrow().cast(pa.int32()),
-        ]
-        names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
-        if self._includes_headers:
-            kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-            columns.append(frame["headers"].to_arrow().cast(kind))
-            names.append("headers")
-        yield from pa.Table.from_arrays(columns, names=names).to_batches(max_chunksize=ROWS_PER_BATCH)
-
-
-def _column(name: str, numbers: list[int], pieces: list[_Piece]) -> pl.Series:
-    """The number of each piece for each of its rows."""
+    glibc gives blocks of some megabytes back to the system, and gets them again page by page: with compressed batches
+    that is a third of a row's time. When a block that was of its own is freed, it takes blocks up to that size for
+    ordinary, and keeps twice as much. Elsewhere this does nothing.
+    """
     import numpy as np
-    import polars as pl
 
-    counts = [piece.record_count for piece in pieces]
-    return pl.Series(name, np.repeat(np.array(numbers, dtype=np.int64), counts))
-
-
-def _pieces(fetched: Fetched, span: OffsetSpan) -> Iterator[_Piece]:
-    """Runs of batches with the same kind of timestamps, without those that are nobody's messages."""
-    # A batch may begin before what was asked for: with records of another task, or with deleted ones.
-    start, end = max(span.start, fetched.position), span.end
-    data, position = fetched.data, 0
-    run_start, run_type, record_count, is_cut = 0, 0, 0, False
-    while position < len(data):
-        header = check_batch(data, position)
-        if isinstance(header, BatchProblem):
-            raise ValueError(f"{fetched.topic}-{fetched.partition} after {fetched.position}: {header.reason}")
-        is_wanted = not header.is_control and header.base_offset not in fetched.aborted
-        timestamp_type = _LOG_APPEND_TIME if header.has_log_append_time else 0
-        if record_count and (not is_wanted or timestamp_type != run_type):
-            run = data[run_start:position]
-            yield _Piece(fetched.partition, run_type, run, record_count, start, end, is_cut)
-            record_count, is_cut = 0, False
-        if is_wanted and not record_count:
-            run_start, run_type = position, timestamp_type
-        if is_wanted:
-            record_count += header.record_count
-            is_cut |= header.base_offset < start or header.next_offset > end
-        position += header.size_bytes
-    if record_count:
-        yield _Piece(fetched.partition, run_type, data[run_start:position], record_count, start, end, is_cut)
+    np.empty(_ORDINARY_BYTES, dtype=np.uint8)

@@ -31,10 +31,6 @@ class Narrowing(msgspec.Struct, frozen=True):
     partitions: frozenset[int] | None = None
     topics: frozenset[str] | None = None
 
-    @property
-    def cuts_times(self) -> bool:
-        return self.time_ms_min is not None or self.time_ms_end is not None
-
     def kept(self, partitions: Mapping[str, list[int]]) -> dict[str, list[int]]:
         return {
             topic: [index for index in indexes if self.partitions is None or index in self.partitions]

@@ -11,7 +11,6 @@ compactions and checkpoints.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.base.clock import SystemClock
+from penstock.pipeline.table_files import sync_path
 from penstock.pipeline.table_options import NewFile, TableError, TableOptions
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _commit_once(
     batch_id: int | None,
     replaces: bool,
 ) -> int | None:
-    """The version it became; None: somebody made the table in between."""
+    """The version it became; None: the table was made or changed in between, and has to be looked at again."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -135,8 +135,9 @@ def _commit_once(
             return None
         return 0
     _check_partitioning(table, options)
-    if not replaces:
-        _adapt_schema(table, schema)
+    if not replaces and _has_adapted(table, schema):
+        # What was looked at is the version before.
+        return None
     mode = "overwrite" if replaces else "append"
     table.create_write_transaction(list(actions), mode, schema, partition_by, commit_properties=properties)
     # It was that version or none: compare and set.
@@ -172,7 +173,7 @@ def _check_partitioning(table: DeltaTable, options: TableOptions) -> None:
         )
 
 
-def _adapt_schema(table: DeltaTable, schema: Schema) -> None:
+def _has_adapted(table: DeltaTable, schema: Schema) -> bool:
     """New columns are added; a column that became another is refused."""
     known = {field.name: field.type for field in table.schema().fields}
     for field in schema.fields:
@@ -184,7 +185,7 @@ def _adapt_schema(table: DeltaTable, schema: Schema) -> None:
     fresh = [field for field in schema.fields if field.name not in known]
     if fresh:
         table.alter.add_columns(fresh)
-        table.update_incremental()
+    return bool(fresh)
 
 
 def _type_name(kind: object) -> str:
@@ -193,12 +194,7 @@ def _type_name(kind: object) -> str:
 
 def _sync_log(path: str, version: int) -> None:
     """delta-rs leaves that to the kernel; but a broker may delete what it hears that we have."""
-    directory = Path(path.removeprefix("file://")) / "_delta_log"
-    if not directory.is_dir():
-        return
-    for each in (directory / f"{version:020}.json", directory):
-        descriptor = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    root = Path(path.removeprefix("file://")).absolute()
+    file = root / "_delta_log" / f"{version:020}.json"
+    if file.exists():
+        sync_path(str(file), root=str(root))

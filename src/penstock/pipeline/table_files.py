@@ -172,6 +172,7 @@ class _GroupFile:
         self.held_bytes = 0
         self.written_bytes = 0
         self._file_system = file_system
+        self._root = root
         self._full_path = f"{root}/{path}"
         self._held: list[pa.RecordBatch] = []
         self._held_rows = 0
@@ -204,7 +205,8 @@ class _GroupFile:
         assert self._writer is not None
         self._writer.close()
         self._writer = None
-        sync_file(self._file_system, self._full_path)
+        if self._file_system.type_name == "local":
+            sync_path(self._full_path, root=self._root)
         lowest, highest, nulls = footer_statistics(self._footers[0])
         statistics = {
             "numRecords": self._row_count,
@@ -299,12 +301,14 @@ def ceiling_text(value: object) -> object:
     return floor_text(value)
 
 
-def sync_file(file_system: pa_fs.FileSystem, path: str) -> None:
-    """A local file and its name outlive a power cut; other stores keep what they have taken."""
-    if file_system.type_name != "local":
-        return
-    for each, flags in ((path, os.O_RDONLY), (os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)):  # noqa: PTH120
-        descriptor = os.open(each, flags)
+def sync_path(path: str, *, root: str) -> None:
+    """A file on this machine and its name outlive a power cut, with the directories above it up to the one that the
+    table's lies in: each may be new. Other stores keep what they have taken."""
+    names = [path]
+    while len(names[-1]) >= len(root):
+        names.append(os.path.dirname(names[-1]))  # noqa: PTH120  texts, as everywhere here
+    for each in names:
+        descriptor = os.open(each, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

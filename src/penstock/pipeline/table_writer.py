@@ -6,6 +6,7 @@ for each of its calls, and nothing crosses from `write` to `commit` but the mess
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 # What Spark calls it among a task's properties.
 _QUERY_ID: Final = "sql.streaming.queryId"
+# In the name of a directory, a byte of a text that is not ASCII.
+_ESCAPED: Final = re.compile("%[89A-Fa-f][0-9A-Fa-f]")
+_UNESCAPED: Final = "decode(encode(`{}`, 'ISO-8859-1'), 'UTF-8')"
 
 
 def register(spark: SparkSession) -> None:
@@ -133,7 +137,16 @@ def read_table(spark: SparkSession, path: str, *, version: int | None = None) ->
     table = open_table(path, version=version)
     if table is None:
         raise TableError(f"{path} is no Delta table")
-    return read_files(spark, path, table.schema().to_json(), table.file_uris())
+    schema, uris = table.schema().to_json(), table.file_uris()
+    frame = read_files(spark, path, schema, [uri for uri in uris if not _ESCAPED.search(uri)])
+    escaped = [uri for uri in uris if _ESCAPED.search(uri)]
+    if not escaped:
+        return frame
+    # Spark makes a character of each byte; together they are the text.
+    texts = set(table.metadata().partition_columns)
+    texts &= {field.name for field in table.schema().fields if getattr(field.type, "type", "") == "string"}
+    columns = [f"{_UNESCAPED.format(name)} as `{name}`" if name in texts else f"`{name}`" for name in frame.columns]
+    return frame.union(read_files(spark, path, schema, escaped).selectExpr(*columns))
 
 
 def read_files(spark: SparkSession, path: str, schema_json: str, uris: Sequence[str]) -> DataFrame:

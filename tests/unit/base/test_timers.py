@@ -81,6 +81,17 @@ def test_slot_that_is_too_large_for_one_turn_keeps_its_order(monkeypatch: pytest
     assert out == sorted(range(100), key=lambda number: times[number])
 
 
+def test_numbers_of_one_time_come_out_in_their_own_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timers, "WORK_MAX", 10)
+    wheel = TimingWheel()
+    for number in (*range(30, 60), *range(30)):
+        wheel.add(500 + number % 2, number)
+    out: list[int] = []
+    for _turn in range(20):
+        out += take(wheel, 2_000, count_max=7)
+    assert out == [*range(0, 60, 2), *range(1, 60, 2)]
+
+
 def test_wheel_is_a_sorted_list() -> None:
     for seed in range(20):
         rng = Random(seed)

@@ -33,18 +33,10 @@ BUGS = [
         "twice",
     ),
     Bug(
-        "the mover does not look what is there already",
-        "penstock.broker.schedule_mover",
-        "return 0 if state is None else _written_count(state, move)",
-        "return 0",
-        "twice",
-    ),
-    Bug(
         "the schedule forgets before the topic has it",
         "penstock.broker.schedule_mover",
-        "        if partition.log.durable_end < partition.log.log_end and partition.log in await partition.join_turn().wait():\n"
-        "            return False\n",
-        "",
+        "is_durable = partition.log.durable_end >= partition.log.log_end",
+        "is_durable = True",
         "lost",
     ),
     Bug(

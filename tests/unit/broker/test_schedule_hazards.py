@@ -11,8 +11,11 @@ import pytest
 from penstock.broker import schedule_reader
 from penstock.broker.companion import CompanionKind, companion_id
 from penstock.broker.schedule_journal import WRITE_BYTES_MAX
-from penstock.broker.schedule_values import DelayedMessage, NotScheduled
+from penstock.broker.schedule_shell import LISTED_BYTES_MAX
+from penstock.broker.schedule_values import DelayedMessage, NotScheduled, PendingMessage, PendingPage
 from penstock.codec.record_batch import BatchHeader
+from penstock.domain.schedule_commands import Done
+from penstock.domain.schedule_headers import SCHEDULED_AT_HEADER
 from penstock.domain.schedule_records import ProducerBatch
 from penstock.storage.batch_lookup import BatchLookup, plan_lookups
 from penstock.storage.file_protocols import File
@@ -139,3 +142,64 @@ async def test_row_that_cannot_be_read_is_no_answer_about_its_message(desk: Sche
     assert isinstance(await shell.show(origin), NotScheduled)
     assert isinstance(await shell.cancel(origin), NotScheduled)
     assert isinstance(await shell.list_due(None, 10), NotScheduled)
+
+
+async def test_message_that_is_released_very_late_is_not_too_old_for_its_topic(desk: ScheduleBroker) -> None:
+    """A node that was down for longer than its topic keeps anything."""
+    await desk.topic("brief", retention_ms="60000")
+    shell = await desk.shell("brief")
+    now_ms = desk.time.now_ms()
+    messages = [DelayedMessage(now_ms + delay_ms, None, b"%d" % delay_ms) for delay_ms in (10, 3_600_000, 3_610_000)]
+    await shell.schedule(messages)
+    await desk.pass_time(3_610_000)
+    await desk.until(lambda: shell.pending_count == 0 and shell.machine.pending_move() is None)
+    records = await desk.records("brief")
+    assert [record.timestamp_ms - now_ms for record in records] == [3_610_000, 3_600_000, 3_610_000]
+    assert sum(shell.mover.counts.by_lateness[:-1]) == 2
+
+
+async def test_late_message_alone_outlives_the_next_round_of_retention(desk: ScheduleBroker) -> None:
+    await desk.topic("brief", retention_ms="60000")
+    shell = await desk.shell("brief")
+    await shell.schedule([DelayedMessage(desk.time.now_ms() + 10, None, b"late")])
+    await desk.pass_time(3_600_000)
+    await desk.until(lambda: shell.pending_count == 0 and shell.machine.pending_move() is None)
+    await desk.broker._upkeep.apply_retention()
+    await desk.store.checkpoint()
+    await desk.broker._upkeep.apply_retention()
+    assert await desk.values("brief") == [b"late"]
+
+
+async def test_page_of_large_messages_ends_early_and_goes_on(desk: ScheduleBroker) -> None:
+    await desk.topic("large", 2)
+    now_ms, served = desk.time.now_ms(), desk.served("large")
+    size_bytes = LISTED_BYTES_MAX // 40
+    messages = [DelayedMessage(now_ms + 1_000 + number, None, b"x" * size_bytes) for number in range(100)]
+    await desk.schedules.schedule(served, messages, [number % 2 for number in range(100)])
+    dues_ms: list[int] = []
+    after = None
+    for _page in range(20):
+        page = await desk.schedules.list_due(served, after, 1_000)
+        assert isinstance(page, PendingPage)
+        assert sum(len(message.value or b"") for message in page.messages) < 2 * LISTED_BYTES_MAX
+        dues_ms += [message.due_ms for message in page.messages]
+        after = page.next
+        if after is None:
+            break
+    assert dues_ms == [message.due_ms for message in messages]
+
+
+async def test_message_with_another_time_tells_when_it_came_first(desk: ScheduleBroker) -> None:
+    came_ms = desk.time.now_ms()
+    (origin,) = await desk.delay((60_000, b"x"))
+    shell = await desk.shell()
+    for delay_ms in (50_000, 30_000):
+        await desk.pass_time(1_000)
+        assert await shell.reschedule(origin, desk.time.now_ms() + delay_ms) == Done()
+    shown = await shell.show(origin)
+    assert isinstance(shown, PendingMessage)
+    assert shown.arrived_ms == came_ms
+    await desk.pass_time(30_000)
+    await desk.released(1)
+    (record,) = await desk.records()
+    assert dict(record.headers)[SCHEDULED_AT_HEADER] == b"%d" % came_ms

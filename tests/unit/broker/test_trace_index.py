@@ -222,6 +222,21 @@ async def test_nothing_is_missed_while_a_segment_gets_its_file(
     assert any(zone.start <= told[0] < zone.end for zone in zones)
 
 
+async def test_an_answer_without_a_segment_whose_file_is_gone_says_so(desk: IndexDesk) -> None:
+    told = await fill(desk, 1_000)
+    index = desk.index(TraceScans(desk.broker.readers, memory_bytes_max=1))
+    await index.find(lambda _: ())
+    for name in desk.side_files():
+        desk.broker.files.remove(f"{desk.shell.log.home.directory}/{name}")
+    assert await offsets_of(index, 64 * 500) != told[64 * 500]
+    assert index.is_behind
+    for _ in desk.shell.log.segments:
+        found = await offsets_of(index, 64 * 500)
+        if not index.is_behind:
+            break
+    assert found == told[64 * 500]
+
+
 async def test_a_full_segment_whose_end_is_not_readable_yet_is_known_up_to_there(
     desk: IndexDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,3 +282,19 @@ async def test_what_may_not_be_seen_is_not_told_of(desk: TraceBroker) -> None:
     answer = await desk.trace.why(Place("orders", 0, 0), sight)
     assert isinstance(answer, WhyAnswer)
     assert answer.reasons == ()
+
+
+async def test_where_a_copy_lies_is_not_told_to_who_may_not_read_it(desk: TraceBroker) -> None:
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"a"])
+    (message,) = await desk.receive(name)
+    await desk.settle(name, message, Act.REJECT)
+    for _ in range(1000):
+        if Kind.DEAD_LETTERED in await desk.kinds("orders", 0):
+            break
+    journey = await desk.trace.trace(Place("orders", 0, 0), Sight(topic=lambda topic: topic == "orders"))
+    assert isinstance(journey, Journey)
+    assert journey.events[-1].kind is Kind.DEAD_LETTERED
+    assert "orders-dlq" not in repr(journey)
+    assert any("may not read" in note for note in journey.notes)

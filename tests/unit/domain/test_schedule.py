@@ -77,6 +77,23 @@ def test_messages_are_released_in_the_order_of_their_times(desk: ScheduleDesk) -
     assert desk.pass_time(0) == [(1, 3, 2, 0)]
 
 
+@pytest.mark.parametrize("delay_ms", [10, 200 * SECOND, 5 * HOUR, 3 * DAY])
+def test_messages_that_are_due_together_are_released_in_the_order_in_which_they_came(
+    desk: ScheduleDesk, delay_ms: int
+) -> None:
+    """A FIFO queue whose delay was made shorter lets all that come later wait for the same moment."""
+    due_ms = desk.now_ms + delay_ms
+    for step in range(6):
+        desk.delay(due_ms - desk.now_ms, due_ms - desk.now_ms)
+        if step % 2 == 0:
+            desk.spill()
+        desk.now_ms += (due_ms - desk.now_ms) // 3
+        desk.ring()
+    desk.restart()
+    desk.delay(due_ms - desk.now_ms)
+    assert [place for move in desk.pass_time(due_ms - desk.now_ms) for place in move] == list(range(13))
+
+
 def test_batch_is_appended_when_its_intent_is_durable_and_ended_when_it_is_appended(desk: ScheduleDesk) -> None:
     desk.delay(5, 5)
     desk.now_ms += 5

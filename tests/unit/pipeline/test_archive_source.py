@@ -1,14 +1,18 @@
-"""Which offsets come from the archive and which from the log. No Spark, no files."""
+"""Which offsets come from the archive and which from the log. No Spark."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from penstock.pipeline.archive_snapshot import ArchiveFile, ArchiveSnapshot
-from penstock.pipeline.archive_source import ArchivedSpan, check_not_ahead, divide
+from penstock.pipeline.archive_files import with_date
+from penstock.pipeline.archive_snapshot import ArchiveFile, ArchiveSnapshot, archive_options
+from penstock.pipeline.archive_source import ArchivedSpan, check_not_ahead, divide, first_since
 from penstock.pipeline.source_filters import Narrowing
 from penstock.pipeline.source_options import OptionError, parse_options
 from penstock.pipeline.source_ranges import OffsetSpan
+from penstock.pipeline.table_files import write_files
 
 OPTIONS = parse_options({"subscribe": "orders", "archive": "there"}, is_streaming=False)
 
@@ -73,6 +77,32 @@ def test_files_of_other_times_are_passed_over() -> None:
     assert divide(HELD, [span(100, 200)], late) == [archived(100, 200, "0/150")]
     assert divide(HELD, [span(100, 200)], early) == [archived(100, 200, "0/100")]
     assert divide(HELD, [span(100, 200)], Narrowing(time_ms_min=200_000)) == []
+
+
+def test_first_message_since_a_time_is_the_first_of_all_days_around_it(tmp_path: Path) -> None:
+    """Producers' clocks differ, so around midnight the files of two days lie among one another."""
+    pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+    midnight = 1_800_000_000_000 // 86_400_000 * 86_400_000
+    moments = {0: midnight - 50, 1: midnight + 10, 2: midnight - 20, 3: midnight + 30}
+    batch = pa.RecordBatch.from_pydict({
+        "topic": ["orders"] * 4, "partition": pa.array([0] * 4, pa.int32()), "offset": list(moments),
+        "timestamp": pa.array([at_ms * 1000 for at_ms in moments.values()], pa.timestamp("us", tz="UTC")),
+        "value": [b"v"] * 4,
+    })  # fmt: skip
+    options = archive_options(str(tmp_path))
+    files = write_files(options, [with_date(batch)])
+    assert len(files) == 2
+    held = [
+        ArchiveFile(
+            "orders", 0, each.offset_first, each.offset_last, each.partition_values["date"] or "", each.path,
+            each.row_count, each.size_bytes, 0, midnight + 1000,
+        )
+        for each in files
+    ]  # fmt: skip
+    snapshot = ArchiveSnapshot(str(tmp_path), 0, "{}", None, tuple(sorted(held)), {("orders", 0): 4})
+    assert first_since(snapshot, "orders", 0, midnight - 30) == 1
+    assert first_since(snapshot, "orders", 0, midnight - 60) == 0
+    assert first_since(snapshot, "orders", 0, midnight + 31) is None
 
 
 def test_large_archives_are_read_by_several_tasks() -> None:

@@ -253,3 +253,48 @@ def test_options_that_mean_nothing_are_told() -> None:
         check_table_columns({"a": "void"}, TableOptions("x"))
     with pytest.raises(OptionError, match="no such column"):
         check_table_columns({"a": "int"}, TableOptions("x", ("b",)))
+
+
+def test_new_directories_outlive_a_power_cut_as_their_files_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may delete what it hears that the table has."""
+    synced: set[str] = set()
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    root = tmp_path / "made" / "anew"
+    add(archive_options(str(root)), messages(0, 3), batch_id=0)
+    for path in root.rglob("*"):
+        assert str(path) in synced, path
+    assert {str(root), str(root.parent)} <= synced
+
+
+def test_a_batch_with_a_new_column_is_there_once_whoever_comes_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deltalake.table import TableAlterer
+
+    options = TableOptions(str(tmp_path))
+    commit_files(options, schema_of(a="long"), write_files(options, [pa.record_batch({"a": [1]})]), writer_id="q",
+                 batch_id=0)  # fmt: skip
+
+    def second_batch() -> bool:
+        files = write_files(options, [pa.record_batch({"a": [2], "b": [3]})])
+        return commit_files(options, schema_of(a="long", b="long"), files, writer_id="q", batch_id=1).is_new
+
+    add_columns = TableAlterer.add_columns
+    others: list[bool] = []
+
+    def overtaken(alterer: TableAlterer, *arguments: Any, **named: Any) -> None:
+        add_columns(alterer, *arguments, **named)
+        if not others:
+            others.append(second_batch())
+
+    monkeypatch.setattr(TableAlterer, "add_columns", overtaken)
+    assert second_batch() is not others[0]
+    table = open_table(str(tmp_path))
+    assert table is not None
+    assert sorted(table.to_pyarrow_table()["a"].to_pylist()) == [1, 2]
