@@ -73,7 +73,7 @@ log = get_logger("schedules")
 
 # Records of a replay that are applied before others may use the loop: some milliseconds.
 REPLAYED_AT_ONCE: Final = 1_000
-# Of the messages of one page, and how many are read before it is looked how large they are.
+# Of the messages of one page, and how many are read before it is known how large they are.
 LISTED_BYTES_MAX: Final = 16 * 1024 * 1024
 LISTED_AT_ONCE: Final = 20
 
@@ -423,8 +423,10 @@ class ScheduleShell:
         due_list = DueList(self.machine, self.files, partition=self.partition.index)
         entries, cursor = await due_list.page(after, limit)
         messages: list[PendingMessage] = []
-        for first in range(0, len(entries), LISTED_AT_ONCE):
-            some = entries[first : first + LISTED_AT_ONCE]
+        first, count = 0, LISTED_AT_ONCE
+        while first < len(entries):
+            some = entries[first : first + count]
+            first += len(some)
             try:
                 rows = await self.reader.rows([position for _due_ms, position in some])
             except OSError:
@@ -434,9 +436,12 @@ class ScheduleShell:
                 for _due_ms, position in some
                 if (row := rows.get(position)) is not None and row.value is not None
             ]
-            bytes_max -= sum(len(row.value or b"") for row in rows.values())
-            if bytes_max <= 0 and first + len(some) < len(entries):
+            size_bytes = sum(len(row.value or b"") for row in rows.values())
+            bytes_max -= size_bytes
+            if bytes_max <= 0 and first < len(entries):
                 return PendingPage(messages, DueCursor(some[-1][0], self.partition.index, some[-1][1]))
+            # As many as will fit, if they are as large as these.
+            count = max(LISTED_AT_ONCE, bytes_max * len(some) // max(size_bytes, 1))
         return PendingPage(messages, cursor)
 
     # Named schedules: see `schedule_crons`
