@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -29,11 +27,9 @@ from support.delay_readers import (
     Reader,
     wait_until,
 )
+from support.kafkajs_modules import kafkajs_modules
 from support.node_process import NodeProcess
 
-KAFKAJS: Final = "kafkajs@2.2.4"
-INSTALL_SECONDS_MAX: Final = 120
-DIRECTORY: Final = Path(__file__).parents[2] / "build" / "kafkajs"
 # Longer than the test lasts.
 HOUR: Final = "3600000"
 # How long nothing comes and requests are counted. Clients wait half a second in each fetch.
@@ -48,21 +44,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """Of its own: requests are counted."""
     with NodeProcess(tmp_path_factory.mktemp("delays")) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def kafkajs() -> Path | None:
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        return None
-    found = DIRECTORY / "node_modules"
-    if not (found / "kafkajs").is_dir():
-        DIRECTORY.mkdir(parents=True, exist_ok=True)
-        words = ["npm", "install", "--prefix", str(DIRECTORY), "--no-audit", "--no-fund", "--ignore-scripts", KAFKAJS]
-        try:
-            subprocess.run(words, check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-            return None
-    return found
 
 
 @pytest.fixture
@@ -107,12 +88,7 @@ def fetch_count(node: NodeProcess) -> int:
     return 0 if found is None else int(float(found[1]))
 
 
-def readers_of(node: NodeProcess, topic: str, kafkajs: Path | None) -> list[Reader]:
-    kinds: list[type[Reader]] = [ConfluentReader, KafkaPythonReader, AiokafkaReader]
-    if kafkajs is not None:
-        KafkajsReader.modules = kafkajs
-        kinds.append(KafkajsReader)
-    return [kind(node.kafka, topic, level) for kind in kinds for level in ("read_committed", "read_uncommitted")]
+PYTHON_READERS: Final = (ConfluentReader, KafkaPythonReader, AiokafkaReader)
 
 
 def fill_with_holes(node: NodeProcess, topic: str) -> list[str]:
@@ -136,9 +112,13 @@ def fill_with_holes(node: NodeProcess, topic: str) -> list[str]:
     return ["a", "b", "c", "d", "e", "f"]
 
 
-def test_no_client_spins_or_stalls_on_holes(node: NodeProcess, topic: str, kafkajs: Path | None) -> None:
+@pytest.mark.parametrize("kinds", [PYTHON_READERS, (KafkajsReader,)], ids=["python", "kafkajs"])
+def test_no_client_spins_or_stalls_on_holes(node: NodeProcess, topic: str, kinds: tuple[type[Reader], ...]) -> None:
+    if KafkajsReader in kinds:
+        KafkajsReader.modules = kafkajs_modules()
     expected = fill_with_holes(node, topic)
-    readers = readers_of(node, topic, kafkajs)
+    levels = ("read_committed", "read_uncommitted")
+    readers = [kind(node.kafka, topic, level) for kind in kinds for level in levels]
     try:
         for reader in readers:
             reader.start()

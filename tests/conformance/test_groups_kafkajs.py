@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import shutil
 import subprocess
 import threading
 import time
@@ -18,31 +17,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.group_node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
+from support.kafkajs_modules import kafkajs_modules
 from support.node_process import NodeProcess
 
-KAFKAJS: Final = "kafkajs@2.2.4"
-INSTALL_SECONDS_MAX: Final = 120
 WAIT_SECONDS_MAX: Final = 30.0
 PARTITIONS: Final = 4
 PROGRAM: Final = Path(__file__).with_name("kafkajs_group.js")
-DIRECTORY: Final = Path(__file__).parents[2] / "build" / "kafkajs"
 
 
 @pytest.fixture(scope="session")
 def modules() -> Path:
-    """Where kafkajs lies, fetched once."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node is None or npm is None:
-        pytest.skip("kafkajs needs node and npm, which are not here")
-    found = DIRECTORY / "node_modules"
-    if not (found / "kafkajs").is_dir():
-        DIRECTORY.mkdir(parents=True, exist_ok=True)
-        words = [npm, "install", "--prefix", str(DIRECTORY), "--no-audit", "--no-fund", "--ignore-scripts", KAFKAJS]
-        try:
-            subprocess.run(words, check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX)
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            pytest.skip(f"{KAFKAJS} could not be fetched: {error}")
-    return found
+    return kafkajs_modules()
 
 
 @pytest.fixture(scope="module")
