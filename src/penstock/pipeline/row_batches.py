@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What is fetched and decoded at once. Twice as much is no faster.
-DECODE_BYTES: Final = 4 * 1024 * 1024
+DECODE_BYTES: Final = 8 * 1024 * 1024
 # The most that glibc takes for an ordinary block: see `_keep_memory`.
 _ORDINARY_BYTES: Final = 31 * 1024 * 1024
-# Of many partitions, so many have their turn in one reply.
+# Of many partitions, so many have their turn in one reply. Each one's share is a megabyte then: were it less than a
+# batch, all but the first would be read in vain.
 _PARTITIONS_PER_REPLY: Final = 8
 # A guess at a row's size: rows are more often smaller.
 _ROW_BYTES: Final = 1024
