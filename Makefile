@@ -100,7 +100,7 @@ conformance-list: $(READY)  ## write docs/conformance/librdkafka.md from the lis
 
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
 	PENSTOCK_KILL_CYCLES=200 PENSTOCK_QUEUE_KILL_CYCLES=100 PENSTOCK_SCHEDULE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
-	PENSTOCK_SPARK_KILLS=20 $(BIN)/python -m pytest tests/pipeline/test_exactly_once.py -v --timeout 3600
+	PENSTOCK_SPARK_KILLS=20 $(BIN)/python -m pytest tests/pipeline/test_spark_kills.py -v --timeout 3600
 	$(BIN)/python -m pytest tests/pipeline -m slow -v --timeout 3600
 
 bench: $(READY)  ## Penstock's share of what a broker that does nothing achieves

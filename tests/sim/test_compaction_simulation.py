@@ -143,8 +143,8 @@ BUGS: Final = (
     Bug(
         "producers with a transaction under way are forgotten",
         "penstock.storage.log_producers",
-        "sequences.is_spared = transactions.is_ongoing",
-        "pass",
+        "return self.transactions.is_ongoing(producer_id) or self.is_pinned(producer_id)",
+        "return self.is_pinned(producer_id)",
         "no open transaction is forgotten",
     ),
     Bug(
