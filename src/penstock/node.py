@@ -30,6 +30,7 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
 from penstock.broker.delayed_batches import DelayedBatches
 from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.broker.group_metrics import GroupCollector
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.node_schedules import NodeSchedules
@@ -137,6 +138,7 @@ class Node:
         await broker.start()
         await schedules.start()
         await groups.start()
+        self._registry.register(GroupCollector(broker, groups))
         await transactions.start()
         await self._open_metrics_page(broker)
         queue_catalog = QueueCatalog(metadata, keys, clock=self._clock)

@@ -275,6 +275,14 @@ class GroupCoordinator:
         """At once, for retention: None also while groups are not available."""
         return self._shell_of(group_id).committed_offset(group_id, topic, partition) if self._shells else None
 
+    def some_positions(self, count_max: int) -> tuple[list[tuple[str, str, int, int]], int]:
+        """Group, topic, partition and offset of about so many committed positions, and how many groups are left out."""
+        found: list[tuple[str, str, int, int]] = []
+        untold = 0
+        for shell in self._shells:
+            untold += shell.add_positions(found, count_max)
+        return found, untold
+
     def has_any(self) -> bool:
         """False: no group was ever asked for. Looking must not create the internal topic."""
         return self._broker.topic(CONSUMER_OFFSETS) is not None

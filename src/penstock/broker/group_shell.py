@@ -216,6 +216,17 @@ class GroupShell:
         stored = None if group is None else group.offsets.get(topic, partition)
         return None if stored is None else stored.offset
 
+    def add_positions(self, found: list[tuple[str, str, int, int]], count_max: int) -> int:
+        """Committed positions of some groups, until there are about so many; how many groups were left out."""
+        if not self.is_loaded:
+            return 0
+        for number, (group_id, group) in enumerate(self._table.items()):
+            if len(found) >= count_max or number >= count_max:
+                return len(self._table) - number
+            for (topic, partition), stored in group.offsets.as_dict().items():
+                found.append((group_id, topic, partition, stored.offset))
+        return 0
+
     async def positions_in(self, topic: str, topic_id: bytes, partition: int) -> list[GroupPosition]:
         """How the groups stand that read a partition; others get their turn meanwhile."""
         found: list[GroupPosition] = []
