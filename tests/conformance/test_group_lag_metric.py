@@ -13,7 +13,8 @@ from support.node_process import NodeProcess
 
 def lags(node: NodeProcess) -> dict[str, float]:
     with urllib.request.urlopen(f"http://{node.metrics}/metrics") as page:
-        found = re.findall(r'^penstock_group_lag\{group="([^"]+)",topic="orders"\} (\S+)$', page.read().decode(), re.MULTILINE)
+        text = page.read().decode()
+    found = re.findall(r'^penstock_group_lag\{group="([^"]+)",topic="orders"\} (\S+)$', text, re.MULTILINE)
     return {group: float(value) for group, value in found}
 
 
