@@ -236,8 +236,11 @@ class ReportJob:
                 f.lit(None).cast("long").alias("record_ms"),
                 "at_ms",
             )
-            order = Window.partitionBy("reader", "partition").orderBy("offset", f.col("at_ms").asc_nulls_first())
-            after = order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+            # From the end backwards: a window that reaches to the end is looked through anew for every row.
+            order = Window.partitionBy("reader", "partition").orderBy(
+                f.desc("offset"), f.col("at_ms").desc_nulls_last()
+            )
+            after = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
             passed = (
                 records.unionByName(passings)
                 .withColumn("passed_ms", f.min("at_ms").over(after))
