@@ -2,4 +2,14 @@
 
 from penstock.pipeline.spark_source import PenstockSource as DefaultSource
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "enable_filter_pushdown"]
+
+
+def enable_filter_pushdown() -> None:
+    """Conditions on offset, timestamp, partition and topic spare reading, in all sessions of this process.
+
+    For the driver alone: tasks and Spark's planning, which import this package too, do without.
+    """
+    from penstock.pipeline.spark_pushdown import enable_filter_pushdown
+
+    enable_filter_pushdown()

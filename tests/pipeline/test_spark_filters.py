@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.request import urlopen
 
@@ -16,7 +17,8 @@ PARTITIONS = 2
 # 1 KB each: what a query itself asks and is told does not count beside it.
 PAD = b"x" * 1_000
 TIME_MS = 1_700_000_000_000
-SWITCH = "spark.sql.python.filterPushdown.enabled"
+SWITCH = "spark.penstock.filterPushdown.enabled"
+SWITCH_OF_SPARK = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def test_a_condition_spares_reading_and_loses_no_row(
             found = frame.select("partition", "offset", "timestamp").collect()
             return sorted(found), sent_bytes(spark_node) - before
         finally:
-            spark.conf.set(SWITCH, "false")
+            spark.conf.unset(SWITCH)
 
     wanted, all_bytes = rows(False)
     found, fetched_bytes = rows(True)
@@ -103,3 +105,89 @@ def test_a_condition_lies_within_the_options(spark: Any, spark_node: NodeProcess
 def test_a_topic_without_messages_is_an_empty_table(spark: Any, spark_node: NodeProcess) -> None:
     create(spark_node.kafka, "never-written", 2)
     assert read(spark, spark_node, subscribe="never-written").count() == 0
+
+
+# Several scans of one table, with different conditions and with none.
+STATEMENTS = [
+    ("select count(*) from filtered where partition = 1", 2_000),
+    ("select count(*) from filtered", 4_000),
+    ("select (select count(*) from filtered where offset < 3) + (select count(*) from filtered where offset < 5)", 16),
+    ("select count(*) from (select * from filtered where offset < 3 union all select * from filtered)", 4_006),
+    ("select count(*) from filtered a join filtered b using (partition, offset) where a.offset < 7", 14),
+    ("with few as (select * from filtered where offset >= 1990) select count(*) from few where partition = 0", 10),
+    ("select count(*) from filtered where offset in (select offset from filtered where offset < 4)", 8),
+]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {SWITCH_OF_SPARK: "true"}, {SWITCH_OF_SPARK: "true", SWITCH: "false"}], ids=str
+)
+def test_no_query_on_a_table_is_disturbed_by_the_conditions_of_another(
+    spark: Any, spark_node: NodeProcess, topic: str, settings: dict[str, str]
+) -> None:
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        read(spark, spark_node, subscribe=topic).createOrReplaceTempView("filtered")
+        for statement, count in [*STATEMENTS, *reversed(STATEMENTS)]:
+            assert spark.sql(statement).first()[0] == count, statement
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+
+
+def test_all_queries_on_a_table_see_the_same_messages_while_its_topic_grows(
+    spark: Any, spark_node: NodeProcess
+) -> None:
+    create(spark_node.kafka, "growing", 1)
+    producer = Producer({"bootstrap.servers": spark_node.kafka})
+    for _ in range(10):
+        producer.produce("growing", b"early")
+    assert producer.flush(30) == 0
+    table = read(spark, spark_node, subscribe="growing")
+    assert table.where("offset >= 5").count() == 5
+    producer.produce("growing", b"late")
+    assert producer.flush(30) == 0
+    assert table.where("offset >= 5").count() == 5
+    assert table.count() == 10
+    assert read(spark, spark_node, subscribe="growing").count() == 11
+
+
+def test_a_cached_table_is_read_once(spark: Any, spark_node: NodeProcess, topic: str) -> None:
+    table = read(spark, spark_node, subscribe=topic).select("partition", "offset").cache()
+    try:
+        assert table.count() == ROWS
+        before = sent_bytes(spark_node)
+        assert table.where("offset < 10").count() == 20
+        assert sent_bytes(spark_node) - before < len(PAD)
+    finally:
+        table.unpersist()
+
+
+def test_a_topic_that_is_missing_is_told_as_ever(spark: Any, spark_node: NodeProcess) -> None:
+    with pytest.raises(Exception, match="'never-made'"):
+        read(spark, spark_node, subscribe="never-made").where("offset > 3").count()
+
+
+def test_moments_of_either_class_of_java_spare_reading(spark: Any, spark_node: NodeProcess, topic: str) -> None:
+    late = f"timestamp >= timestamp_micros({TIME_MS + 3_900}001)"
+    for is_java_8 in ("true", "false"):
+        spark.conf.set("spark.sql.datetime.java8API.enabled", is_java_8)
+        try:
+            before = sent_bytes(spark_node)
+            assert read(spark, spark_node, subscribe=topic).where(late).count() == 98
+            assert sent_bytes(spark_node) - before < 0.15 * ROWS * len(PAD)
+        finally:
+            spark.conf.unset("spark.sql.datetime.java8API.enabled")
+
+
+def test_threads_share_a_table(spark: Any, spark_node: NodeProcess, topic: str) -> None:
+    table = read(spark, spark_node, subscribe=topic)
+
+    def count(number: int) -> int:
+        frame = table if number % 3 == 0 else table.where(f"offset < {number * 10}")
+        return int(frame.count())
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(count, range(12), timeout=120))
+    assert found == [ROWS if number % 3 == 0 else number * 20 for number in range(12)]

@@ -131,8 +131,9 @@ class Connection(asyncio.BufferedProtocol):
     def in_flight(self) -> int:
         return len(self._owed)
 
-    def version_of(self, api_key: int) -> int:
-        """The version that `call` would use."""
+    def version_of(self, api_key: int, version_max: int | None = None) -> int:
+        """The version that `call` would use. A maximum is a wish: a broker that has no version so low is asked in its
+        lowest."""
         api = APIS[api_key]
         if api_key not in self._versions:
             raise ProtocolMismatchError(f"{self.address} does not offer {api.name}: the broker is too old")
@@ -143,15 +144,19 @@ class Connection(asyncio.BufferedProtocol):
             raise ProtocolMismatchError(
                 f"{self.address} offers {api.name} in versions {low} to {high}, this client speaks {ours}"
             )
-        return version
+        return version if version_max is None else max(low, api.version_min, min(version, version_max))
 
     def supports(self, api_key: int) -> bool:
         return api_key in self._versions
 
-    async def call(self, request: Request, response: type[R], *, timeout_ms: int | None = None) -> R:
-        return await (await self.send(request, response, timeout_ms=timeout_ms))
+    async def call(
+        self, request: Request, response: type[R], *, timeout_ms: int | None = None, version_max: int | None = None
+    ) -> R:
+        return await (await self.send(request, response, timeout_ms=timeout_ms, version_max=version_max))
 
-    async def send(self, request: Request, response: type[R], *, timeout_ms: int | None = None) -> asyncio.Future[R]:
+    async def send(
+        self, request: Request, response: type[R], *, timeout_ms: int | None = None, version_max: int | None = None
+    ) -> asyncio.Future[R]:
         """Returns once the request is on its way: the next one may follow before the reply has come."""
         api_key = request.api_key
         assert APIS[api_key].response is response
@@ -159,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         async with self._order:
             await self._wait_for_room()
             await self._renew_login()
-            version = self.version_of(api_key)
+            version = self.version_of(api_key, version_max)
             correlation_id = self._write(request, version)
             return self._owe(correlation_id, APIS[api_key].name, response, version, timeout_ms)
 

@@ -2,6 +2,9 @@
 
 Which topics a statement reads is not guessed from its text: Spark is asked to understand it, says which table it
 misses, is given that topic, and asked again. Common table expressions, subqueries and joins are what they are in SQL.
+
+Names in SQL are the same in capitals, those of topics are not. A statement with two topics that differ in nothing else
+is understood to the letter, columns included; every other one as people write it.
 """
 
 from __future__ import annotations
@@ -11,19 +14,18 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from penstock.client.errors import TopicMissingError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # More tables than this no statement has; each costs a question to the cluster.
 TOPICS_MAX: Final = 100
 
-# Spark's pushing of filters into Python sources keeps those of one scan for the next (seen in 4.3): rows go missing
-# when a table is read twice. What may be left unread is told by the option `narrow` instead. Of headers with one name
-# the last one counts.
-SETTINGS: Final = {
-    "spark.sql.python.filterPushdown.enabled": "false",
-    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
-}
+# Of headers with one name the last one counts.
+SETTINGS: Final = {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
+
+TO_THE_LETTER: Final = "spark.sql.caseSensitive"
 
 _IDENTIFIER: Final = re.compile(r"`((?:[^`]|``)*)`")
 
@@ -34,11 +36,21 @@ class QueryError(Exception):
 
 def query_topics(spark: SparkSession, sql: str, open_topic: Callable[[str], DataFrame]) -> DataFrame:
     """The statement's result. `open_topic` raises if there is no such topic."""
-    from pyspark.errors import AnalysisException, ParseException
-
     # It prints every statement that it cannot understand, which here is how topics are found.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    seen: set[str] = set()
+    views: dict[str, DataFrame] = {}
+    setting = spark.conf.get(TO_THE_LETTER, "false")
+    try:
+        return _understand(spark, sql, open_topic, views)
+    finally:
+        spark.conf.set(TO_THE_LETTER, setting or "false")
+
+
+def _understand(
+    spark: SparkSession, sql: str, open_topic: Callable[[str], DataFrame], views: dict[str, DataFrame]
+) -> DataFrame:
+    from pyspark.errors import AnalysisException, ParseException
+
     while True:
         try:
             return spark.sql(sql)
@@ -49,10 +61,28 @@ def query_topics(spark: SparkSession, sql: str, open_topic: Callable[[str], Data
             if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND" or not missing:
                 raise QueryError(_first_line(str(error))) from error
             topic = topic_of(missing)
-        if topic in seen or len(seen) == TOPICS_MAX:
+        if topic in views or len(views) == TOPICS_MAX:
             raise QueryError(f"table {missing} is not understood")
-        seen.add(topic)
-        open_topic(topic).createOrReplaceTempView("`" + topic.replace("`", "``") + "`")
+        views[topic] = open_topic(topic)
+        # Before it has a name: one that does not count capitals would be its namesake's as well.
+        if any(_exists(name, open_topic) for name in _spellings(sql, topic)):
+            spark.conf.set(TO_THE_LETTER, "true")
+        for name, frame in views.items():
+            frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
+
+
+def _spellings(sql: str, topic: str) -> list[str]:
+    """How else the statement writes that name."""
+    found = re.findall(rf"(?<!\w){re.escape(topic)}(?!\w)", sql, re.IGNORECASE)
+    return sorted(set(found) - {topic})
+
+
+def _exists(topic: str, open_topic: Callable[[str], DataFrame]) -> bool:
+    try:
+        open_topic(topic)
+    except TopicMissingError:
+        return False
+    return True
 
 
 def topic_of(relation: str) -> str:

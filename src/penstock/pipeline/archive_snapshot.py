@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.pipeline.table_commit import open_table, position_name
+from penstock.pipeline.table_commit import identity_name, open_table, position_name
 from penstock.pipeline.table_options import TableError, TableOptions
 from penstock.pipeline.table_upkeep import StoredFile, stored_files
 
@@ -75,6 +75,8 @@ class ArchiveSnapshot(msgspec.Struct, frozen=True):
     files: tuple[ArchiveFile, ...]
     # The first offset that is not archived, for every partition of which that is known.
     ends: dict[Place, int]
+    # Which topics of these names they are; none where that was not kept.
+    topic_ids: dict[str, int] = {}
     _by_place: dict[Place, list[ArchiveFile]] = {}
 
     def __post_init__(self) -> None:
@@ -109,13 +111,15 @@ def open_archive(
     if tuple(table.metadata().partition_columns) != PARTITION_BY:
         raise TableError(f"{path} is a Delta table, but no archive: it is not divided by topic and date")
     files = sorted(_archive_file(path, stored) for stored in stored_files(table))
+    ends = _ends(table, files, partitions or {})
     return ArchiveSnapshot(
         path=path,
         version=table.version(),
         schema_json=table.schema().to_json(),
         description=table.metadata().description,
         files=tuple(files),
-        ends=_ends(table, files, partitions or {}),
+        ends=ends,
+        topic_ids=_topic_ids(table, {topic for topic, _ in ends}),
     )
 
 
@@ -154,9 +158,15 @@ def _ends(table: DeltaTable, files: Iterable[ArchiveFile], partitions: Mapping[s
     for topic, highest in sorted(last.items()):
         for partition in range(highest + 1 + PARTITIONS_PROBED):
             end = table.transaction_version(position_name(topic, partition))
-            if end is not None:
+            # None was archived; or what was is forgotten, which Delta cannot say otherwise.
+            if end:
                 ends[topic, partition] = end
     return ends
+
+
+def _topic_ids(table: DeltaTable, topics: Iterable[str]) -> dict[str, int]:
+    known = {topic: table.transaction_version(identity_name(topic)) for topic in sorted(topics)}
+    return {topic: identity for topic, identity in known.items() if identity}
 
 
 def ranges_of(snapshot: ArchiveSnapshot) -> list[ArchivedRange]:

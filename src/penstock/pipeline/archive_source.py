@@ -11,13 +11,14 @@ asked where it ends: an archive that runs at this moment only moves the boundary
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from penstock.client.cluster_client import ClusterClient
 from penstock.pipeline import source_positions
+from penstock.pipeline.archive_identity import check_archived, identities
 from penstock.pipeline.archive_snapshot import ArchiveFile, ArchiveSnapshot, open_archive
 from penstock.pipeline.source_filters import Narrowing
 from penstock.pipeline.source_options import EARLIEST, LATEST, Bound, OptionError, SourceOptions, TimestampStrategy
@@ -68,6 +69,7 @@ async def resolve(
     )
     if snapshot is None:
         return found
+    await check_topics(client, snapshot, partitions)
     if is_end and bound.everywhere == LATEST:
         check_not_ahead(snapshot, found, options)
     return {
@@ -178,6 +180,12 @@ def is_needed(file: ArchiveFile, narrowing: Narrowing) -> bool:
     if narrowing.time_ms_min is not None and file.timestamp_ms_last < narrowing.time_ms_min:
         return False
     return narrowing.time_ms_end is None or file.timestamp_ms_first < narrowing.time_ms_end
+
+
+async def check_topics(client: ClusterClient, snapshot: ArchiveSnapshot | None, topics: Iterable[str]) -> None:
+    """Raises if the archive is known to be of other topics of these names."""
+    if snapshot is not None:
+        check_archived(snapshot.path, snapshot.topic_ids, await identities(client, topics))
 
 
 def check_not_ahead(snapshot: ArchiveSnapshot | None, latest: Position, options: SourceOptions) -> None:

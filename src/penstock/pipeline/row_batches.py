@@ -7,7 +7,7 @@ lets grow to several megabytes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.address import parse_addresses
@@ -47,14 +47,16 @@ class SpanReader:
         is_read_committed: bool,
         fails_on_loss: bool,
         narrowing: Narrowing,
+        at_first: Callable[[ClusterClient], Awaitable[None]] | None = None,
     ) -> None:
-        """At most one span of each partition."""
+        """At most one span of each partition. `at_first` has the connection before anything is read."""
         self._bootstrap = bootstrap
         self._spans = [spans] if isinstance(spans, OffsetSpan) else list(spans)
         self._includes_headers = includes_headers
         self._is_read_committed = is_read_committed
         self._fails_on_loss = fails_on_loss
         self._narrowing = narrowing
+        self._at_first = at_first
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Blocking, with a loop of its own: a Python worker of Spark has none."""
@@ -64,6 +66,8 @@ class SpanReader:
             client = ClusterClient(parse_addresses(self._bootstrap))
             loop.run_until_complete(client.connect())
             try:
+                if self._at_first is not None:
+                    loop.run_until_complete(self._at_first(client))
                 for topic in dict.fromkeys(span.topic for span in self._spans):
                     spans = {span.partition: span for span in self._spans if span.topic == topic}
                     yield from self._read(loop, client, topic, spans)

@@ -8,7 +8,7 @@ out before they reach Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -31,10 +31,14 @@ class Narrowing(msgspec.Struct, frozen=True):
     partitions: frozenset[int] | None = None
     topics: frozenset[str] | None = None
 
-    def kept(self, partitions: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    def kept(self, position: Position) -> Position:
         return {
-            topic: [index for index in indexes if self.partitions is None or index in self.partitions]
-            for topic, indexes in partitions.items()
+            topic: {
+                index: offset
+                for index, offset in partitions.items()
+                if self.partitions is None or index in self.partitions
+            }
+            for topic, partitions in position.items()
             if self.topics is None or topic in self.topics
         }
 
@@ -45,6 +49,17 @@ class Narrowing(msgspec.Struct, frozen=True):
     def lowered(self, end: Position) -> Position:
         high = self.offset_end
         return end if high is None else _each(end, lambda offset: min(offset, high))
+
+    def within(self, other: Narrowing) -> Narrowing:
+        """The bounds of both."""
+        return Narrowing(
+            offset_min=_larger(self.offset_min, other.offset_min),
+            offset_end=_smaller(self.offset_end, other.offset_end),
+            time_ms_min=_larger(self.time_ms_min, other.time_ms_min),
+            time_ms_end=_smaller(self.time_ms_end, other.time_ms_end),
+            partitions=_both(self.partitions, other.partitions),
+            topics=_both(self.topics, other.topics),
+        )
 
 
 def _each(position: Position, change: Any) -> Position:
@@ -77,12 +92,10 @@ def _narrow_by(known: Narrowing, column: str, comparison: str, value: Any) -> Na
                 known, time_ms_min=_larger(known.time_ms_min, low), time_ms_end=_smaller(known.time_ms_end, end)
             )
         case "partition":
-            indexes = known.partitions
-            named = _named(comparison, value, int)
-            return known if named is None else msgspec.structs.replace(known, partitions=_both(indexes, named))
+            named = _both(known.partitions, _named(comparison, value, int))
+            return msgspec.structs.replace(known, partitions=named)
         case "topic":
-            named = _named(comparison, value, str)
-            return known if named is None else msgspec.structs.replace(known, topics=_both(known.topics, named))
+            return msgspec.structs.replace(known, topics=_both(known.topics, _named(comparison, value, str)))
         case _:
             return known
 
@@ -144,5 +157,5 @@ def _smaller(first: int | None, second: int | None) -> int | None:
     return second if first is None else first if second is None else min(first, second)
 
 
-def _both(known: frozenset[Any] | None, named: frozenset[Any]) -> frozenset[Any]:
-    return named if known is None else known & named
+def _both(first: frozenset[Any] | None, second: frozenset[Any] | None) -> frozenset[Any] | None:
+    return second if first is None else first if second is None else first & second

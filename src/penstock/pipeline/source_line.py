@@ -27,19 +27,19 @@ class SourceLine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: ClusterClient | None = None
 
-    def ask(self, question: Callable[[ClusterClient], Awaitable[Answer]]) -> Answer:
+    def ask(self, question: Callable[[ClusterClient], Awaitable[Answer]], *, patience_ms: int = PATIENCE_MS) -> Answer:
         """It may be asked more than once."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(self._ask(question))
+        return self._loop.run_until_complete(self._ask(question, patience_ms))
 
-    async def _ask(self, question: Callable[[ClusterClient], Awaitable[Answer]]) -> Answer:
+    async def _ask(self, question: Callable[[ClusterClient], Awaitable[Answer]], patience_ms: int) -> Answer:
         if self._client is None:
             client = ClusterClient(parse_addresses(self._bootstrap))
             await ask_patiently(client.connect, patience_ms=FIRST_PATIENCE_MS)
             self._client = client
         client = self._client
-        return await ask_patiently(lambda: question(client), patience_ms=PATIENCE_MS)
+        return await ask_patiently(lambda: question(client), patience_ms=patience_ms)
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -11,17 +11,19 @@ import json
 import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from penstock.pipeline.source_filters import Narrowing
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+GROUP_PREFIX_DEFAULT: Final = "penstock-spark"
 # As Kafka writes them in offsets.
 LATEST: Final = -1
 EARLIEST: Final = -2
 
+Struct = TypeVar("Struct")
 PartitionOffsets = dict[str, dict[int, int]]
 
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|s|sec|m|min|h|d)?\s*")
@@ -41,7 +43,7 @@ _KNOWN: Final = frozenset({
     "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy", "endingoffsets", "endingtimestamp",
     "endingoffsetsbytimestamp", "failondataloss", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
     "minpartitions", "maxrecordsperpartition", "includeheaders", "groupidprefix", "group", "queryname",
-    "archive", "archiveversion", "archivehalf", "narrow", "archiveto",
+    "archive", "archiveversion", "archivehalf", "narrow", "snapshot", "archiveto", "topicids",
     "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms", "path",
 })  # fmt: skip
 
@@ -67,6 +69,14 @@ class Bound(msgspec.Struct, frozen=True):
     timestamps_ms: PartitionOffsets | None = None
 
 
+class TableSnapshot(msgspec.Struct, frozen=True):
+    """Where a table begins and ends, found out before; in an archive as well, if there was one."""
+
+    start: PartitionOffsets
+    end: PartitionOffsets
+    archive_version: int | None = None
+
+
 class SourceOptions(msgspec.Struct, frozen=True):
     bootstrap: str
     starting: Bound
@@ -83,8 +93,10 @@ class SourceOptions(msgspec.Struct, frozen=True):
     rows_per_partition_max: int | None = None
     includes_headers: bool = False
     is_read_committed: bool = False
-    # The group that shows how far the query is; None: a batch query, which nobody follows.
+    # The group that shows how far the query is; None: named for the query (`query_group`), behind the prefix. Nobody
+    # follows a batch query.
     group: str | None = None
+    group_prefix: str = GROUP_PREFIX_DEFAULT
     # An archive of the same topics (archive_source): what it holds is read from there; None: the log alone.
     archive: str | None = None
     archive_version: int | None = None
@@ -92,8 +104,12 @@ class SourceOptions(msgspec.Struct, frozen=True):
     is_log_half: bool = False
     # What the caller knows that it does not need, as a filter would say it.
     narrowing: Narrowing = Narrowing()
+    # Goes before all that says where to begin and to end.
+    snapshot: TableSnapshot | None = None
     # A table that tasks write to themselves (archive_files); None: rows are handed to Spark.
     writes_to: str | None = None
+    # Which topics are meant, by name: others of the same name are an error (archive_identity); None: whatever they are.
+    topic_ids: dict[str, int] | None = None
 
 
 def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
@@ -119,21 +135,25 @@ def parse_options(options: Mapping[str, str], *, is_streaming: bool) -> SourceOp
         includes_headers=_truth(known, "includeheaders", False),
         is_read_committed=known.get("kafka.isolation.level", "") == "read_committed",
         group=_group(known) if is_streaming else None,
+        group_prefix=_group_prefix(known),
         archive=known.get("archive") or None,
         archive_version=_number("archiveVersion", known["archiveversion"]) if "archiveversion" in known else None,
         is_log_half=known.get("archivehalf", "both").lower() == "log",
-        narrowing=_narrowing(known),
+        narrowing=_struct(known, "narrow", Narrowing) or Narrowing(),
+        snapshot=_struct(known, "snapshot", TableSnapshot),
         writes_to=known.get("archiveto") or None,
+        topic_ids=_struct(known, "topicids", dict[str, int]),
     )
 
 
-def _narrowing(options: Mapping[str, str]) -> Narrowing:
-    if "narrow" not in options:
-        return Narrowing()
+def _struct(options: Mapping[str, str], name: str, kind: type[Struct]) -> Struct | None:
+    """An option that programs write."""
+    if name not in options:
+        return None
     try:
-        return msgspec.json.decode(options["narrow"], type=Narrowing)
+        return msgspec.json.decode(options[name], type=kind)
     except msgspec.MsgspecError as error:
-        raise OptionError(f'narrow: {{"offset_min": 7}} is meant: {error}') from error
+        raise OptionError(f"{name} is not understood: {error}") from error
 
 
 def _parse_what(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, dict[str, list[int]] | None]:
@@ -188,11 +208,14 @@ def _parse_strategy(options: Mapping[str, str]) -> TimestampStrategy:
         raise OptionError(f"startingOffsetsByTimestampStrategy is {text!r}, error or latest is meant") from None
 
 
-def _group(options: Mapping[str, str]) -> str:
+def _group(options: Mapping[str, str]) -> str | None:
     if options.get("kafka.group.id") or options.get("group"):
         return options.get("kafka.group.id") or options["group"]
-    prefix = options.get("groupidprefix", "penstock-spark")
-    return f"{prefix}-{options['queryname']}" if options.get("queryname") else prefix
+    return f"{_group_prefix(options)}-{options['queryname']}" if options.get("queryname") else None
+
+
+def _group_prefix(options: Mapping[str, str]) -> str:
+    return options.get("groupidprefix") or GROUP_PREFIX_DEFAULT
 
 
 def _json(options: Mapping[str, str], name: str) -> object:

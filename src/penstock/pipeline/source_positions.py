@@ -13,6 +13,7 @@ from penstock.client.cluster_client import ClusterClient
 from penstock.client.groups import Place
 from penstock.client.offsets import list_offsets
 from penstock.domain.topic_rules import is_internal
+from penstock.pipeline.archive_identity import check_unchanged
 from penstock.pipeline.source_options import (
     EARLIEST,
     LATEST,
@@ -44,6 +45,7 @@ async def find_partitions(client: ClusterClient, options: SourceOptions) -> dict
         known = [topic.name for topic in await client.topics()]
         names = tuple(name for name in known if matches(name) and not is_internal(name))
     found = [await client.topic(name, is_fresh=True) for name in names]
+    check_unchanged(options.topic_ids or {}, found)
     return {topic.name: [partition.partition for partition in topic.partitions] for topic in found}
 
 

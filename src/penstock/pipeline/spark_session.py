@@ -54,6 +54,9 @@ def open_session(
     check_spark()
     from pyspark.sql import SparkSession
 
+    from penstock.pipeline.spark_pushdown import enable_filter_pushdown
+
+    enable_filter_pushdown()
     settings = session_settings(name, master=master, conf=conf or {}, environment=os.environ)
     active = SparkSession.getActiveSession()
     if active is None:
@@ -92,9 +95,6 @@ def session_settings(
     settings |= {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Off, as it is by default: Spark 4.3 keeps what it pushed in the table and not in the scan, so a table that is
-        # read twice, with two conditions or once without, loses rows. The source's option `narrow` does it safely.
-        "spark.sql.python.filterPushdown.enabled": "false",
     }
     chosen = master or conf.get("spark.master")
     if chosen is None and _GATEWAY not in environment:

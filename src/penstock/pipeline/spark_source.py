@@ -8,17 +8,18 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.pipeline import archive_source, source_positions
-from penstock.pipeline.archive_source import ArchivedSpan
+from penstock.pipeline import source_positions
 from penstock.pipeline.sink_options import SinkOptions, check_columns, parse_sink_options
 from penstock.pipeline.source_filters import Narrowing, narrow
 from penstock.pipeline.source_options import OptionError, SourceOptions, parse_options
-from penstock.pipeline.source_ranges import OffsetSpan, cut, spans_between
+from penstock.pipeline.source_plan import plan
 from penstock.pipeline.spark_sink import BatchWriter, StreamWriter
 from penstock.pipeline.spark_spans import read_span, tasks_for
 from penstock.pipeline.spark_stream import StreamReader
 
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+# The limit came with the change that keeps both with the scan.
+KEEPS_FILTERS_WITH_SCAN = hasattr(DataSourceReader, "pushLimit")
 HEADERS = "headers array<struct<key: string, value: binary>>"
 
 
@@ -56,6 +57,9 @@ class FilterTaker:
     """The reader's `pushFilters`. Spark refuses a reader that has one while its setting
     `spark.sql.python.filterPushdown.enabled` is off, which is the default, and looks at `__func__` to find out: so this
     shows that of a reader without, and a session works either way.
+
+    A Spark without SPARK-58551 keeps what it pushed with the table instead of with the scan, and gives it to the next
+    query on the same DataFrame, whose rows would be missing. There this takes nothing; `spark_pushdown` does.
     """
 
     def __init__(self, reader: BatchReader) -> None:
@@ -64,7 +68,8 @@ class FilterTaker:
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
         """All are evaluated again: what is spared here is reading."""
-        self._reader.narrow_to(narrow(filters))
+        if KEEPS_FILTERS_WITH_SCAN:
+            self._reader.narrow_to(narrow(filters))
         return filters
 
 
@@ -78,28 +83,10 @@ class BatchReader(DataSourceReader):
         return FilterTaker(self)
 
     def narrow_to(self, narrowing: Narrowing) -> None:
-        self._narrowing = narrowing
+        self._narrowing = self._narrowing.within(narrowing)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return tasks_for(self._options, source_positions.run(self._plan()))
-
-    async def _plan(self) -> list[OffsetSpan | ArchivedSpan]:
-        options, narrowing = self._options, self._narrowing
-        async with source_positions.connect(options) as client:
-            partitions = narrowing.kept(await source_positions.find_partitions(client, options))
-            # Before the log is asked for anything: an archive that goes on meanwhile is as it was.
-            archive = archive_source.snapshot_of(options, partitions)
-            start = await archive_source.resolve(client, options.starting, partitions, options, archive)
-            end = await archive_source.resolve(client, options.ending, partitions, options, archive, is_end=True)
-            if narrowing.time_ms_min is not None:
-                # After the end is known: what is younger and comes later is not in this table.
-                start = await archive_source.raised_to_time(client, start, end, narrowing.time_ms_min, archive)
-        spans = cut(
-            spans_between(narrowing.raised(start), narrowing.lowered(end)),
-            count_min=options.partitions_min,
-            rows_max=options.rows_per_partition_max,
-        )
-        return archive_source.divide(archive, spans, narrowing, is_log_half=options.is_log_half)
+        return tasks_for(self._options, source_positions.run(plan(self._options, self._narrowing)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         yield from read_span(self._options, partition, self._narrowing)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from penstock.client.cluster_client import ClusterClient
+from penstock.pipeline import source_positions
 from penstock.pipeline.archive_files import write_archived
 from penstock.pipeline.archive_source import ArchivedSpan, read_archived
+from penstock.pipeline.query_group import tell_name, tell_name_alone
 from penstock.pipeline.row_batches import SpanReader
 from penstock.pipeline.source_filters import Narrowing
 from penstock.pipeline.source_options import SourceOptions
@@ -22,6 +26,8 @@ class SpanPartition(InputPartition):
 
     def __init__(self, spans: tuple[OffsetSpan, ...] | ArchivedSpan) -> None:
         self.spans = spans
+        # Where the query's name is waited for (query_group), if it is this task that is to say it.
+        self.mailbox: str | None = None
 
 
 def tasks_for(options: SourceOptions, pieces: Sequence[OffsetSpan | ArchivedSpan]) -> list[InputPartition]:
@@ -35,11 +41,19 @@ def tasks_for(options: SourceOptions, pieces: Sequence[OffsetSpan | ArchivedSpan
     return [*tasks, *(SpanPartition(tuple(members)) for members in groups)]
 
 
+def let_one_tell(tasks: Sequence[InputPartition], mailbox: str) -> None:
+    """One that has a connection anyway, if there is any."""
+    asked = [task for task in tasks if isinstance(task, SpanPartition)]
+    min(asked, key=lambda task: isinstance(task.spans, ArchivedSpan)).mailbox = mailbox
+
+
 def read_span(options: SourceOptions, partition: InputPartition, narrowing: Narrowing = EVERYTHING) -> Iterator[Any]:
     if not isinstance(partition, SpanPartition):
         # Where there is nothing to read, Spark makes up one partition and asks for that.
         return
     if isinstance(partition.spans, ArchivedSpan):
+        if partition.mailbox is not None:
+            source_positions.run(tell_name_alone(options, partition.mailbox, partition.spans))
         yield from read_archived(partition.spans, includes_headers=options.includes_headers)
         return
     reader = SpanReader(
@@ -49,5 +63,22 @@ def read_span(options: SourceOptions, partition: InputPartition, narrowing: Narr
         is_read_committed=options.is_read_committed,
         fails_on_loss=options.fails_on_data_loss,
         narrowing=narrowing,
+        at_first=_telling(partition.mailbox, partition.spans[0]),
     )
-    yield from reader.batches() if options.writes_to is None else write_archived(options.writes_to, reader.batches())
+    batches = reader.batches() if options.topic_ids is None else _of_the_same_topics(options, reader.batches())
+    yield from batches if options.writes_to is None else write_archived(options.writes_to, batches)
+
+
+def _of_the_same_topics(options: SourceOptions, batches: Iterator[Any]) -> Iterator[Any]:
+    """The driver looked before and this looks after the last read: an id that is still there was there all the time."""
+
+    async def look() -> None:
+        async with source_positions.connect(options) as client:
+            await source_positions.find_partitions(client, options)
+
+    yield from batches
+    source_positions.run(look())
+
+
+def _telling(mailbox: str | None, span: OffsetSpan) -> Callable[[ClusterClient], Awaitable[None]] | None:
+    return None if mailbox is None else partial(tell_name, mailbox=mailbox, span=span)

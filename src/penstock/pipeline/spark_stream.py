@@ -18,11 +18,12 @@ from pyspark.sql.streaming.datasource import (
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.errors import ClientError
 from penstock.pipeline import archive_source, source_positions
+from penstock.pipeline.query_group import QueryGroup
 from penstock.pipeline.row_batches import DataLossError
 from penstock.pipeline.source_line import SourceLine
 from penstock.pipeline.source_options import SourceOptions
 from penstock.pipeline.source_ranges import Position, cut, from_json, limited, lost, spans_between, to_json
-from penstock.pipeline.spark_spans import read_span, tasks_for
+from penstock.pipeline.spark_spans import let_one_tell, read_span, tasks_for
 
 # A query with short triggers need not tell its group of each.
 REPORT_SECONDS_MIN: Final = 1.0
@@ -36,12 +37,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Spark says `commit` of a batch when it plans the one after it, so never of the last one. It does ask for what comes
     next when a batch is done, from that batch's end: the group is told then, and when nothing more is there at the
-    latest; of short triggers in a row, not of each.
+    latest; of short triggers in a row, not of each. What the group is called may have to be learnt from a task of the
+    first batch (`query_group`); nobody is told anything before.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._line = SourceLine(options.bootstrap)
+        self._group = QueryGroup(options.group, options.group_prefix)
         self._target: Position | None = None
         self._last_trigger = time.monotonic()
         self._reported: Position | None = None
@@ -113,7 +116,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         # As it is now. Another run of the same batch may find more archived: the messages are the same.
         archive = archive_source.snapshot_of(self._options, {})
-        return tasks_for(self._options, archive_source.divide(archive, spans))
+        if archive is not None:
+            topics = {span.topic for span in spans}
+            self._line.ask(lambda client: archive_source.check_topics(client, archive, topics))
+        tasks = tasks_for(self._options, archive_source.divide(archive, spans))
+        mailbox = self._group.mailbox_for_task() if tasks else None
+        if mailbox is not None:
+            let_one_tell(tasks, mailbox)
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         yield from read_span(self._options, partition)
@@ -123,11 +133,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._report(from_json(end))
 
     def _report(self, position: Position) -> None:
-        group = self._options.group
-        if group is None or position == self._reported:
+        group = self._group.find(self._line) if position != self._reported else None
+        if group is None:
             return
 
         async def tell(client: ClusterClient) -> None:
+            if self._options.topic_ids is not None:
+                # What is told of another topic of that name would be taken for that topic's.
+                await source_positions.find_partitions(client, self._options)
             await source_positions.report_group(client, group, position)
 
         try:

@@ -84,7 +84,7 @@ def test_times_between_two_milliseconds_lose_no_row() -> None:
 def test_partitions_and_topics_are_named_by_equality_alone() -> None:
     found = narrow([In(("partition",), (1, 2, None)), EqualTo(("partition",), 2), EqualTo(("topic",), "a")])
     assert (found.partitions, found.topics) == (frozenset({2}), frozenset({"a"}))
-    assert found.kept({"a": [0, 1, 2], "b": [2]}) == {"a": [2]}
+    assert found.kept({"a": {0: 7, 1: 8, 2: 9}, "b": {2: 10}}) == {"a": {2: 9}}
 
 
 @pytest.mark.parametrize(
@@ -135,3 +135,18 @@ def test_a_row_that_is_wanted_is_within_the_bounds(wanted: list[tuple[Any, str, 
     assert inside or not is_wanted
     # And the other way round: with these comparisons the bounds are exact.
     assert inside == is_wanted
+
+
+def test_two_narrowings_hold_both() -> None:
+    first = Narrowing(offset_min=3, offset_end=9, time_ms_min=5, partitions=frozenset({0, 1}))
+    second = Narrowing(
+        offset_min=4, offset_end=20, time_ms_end=8, partitions=frozenset({1, 2}), topics=frozenset({"a"})
+    )
+    assert (
+        first.within(second)
+        == second.within(first)
+        == Narrowing(
+            offset_min=4, offset_end=9, time_ms_min=5, time_ms_end=8, partitions=frozenset({1}), topics=frozenset({"a"})
+        )
+    )
+    assert Narrowing().within(first) == first.within(Narrowing()) == first

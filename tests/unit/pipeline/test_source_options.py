@@ -44,7 +44,11 @@ def test_names_are_those_of_the_kafka_connector_in_any_case() -> None:
 def test_the_group_is_named_for_the_query() -> None:
     assert parse(queryName="totals").group == "penstock-spark-totals"
     assert parse(**{"kafka.group.id": "mine"}).group == "mine"
+    assert parse(queryName="totals", groupIdPrefix="team").group == "team-totals"
     assert parse(False).group is None
+    unsaid = parse(groupIdPrefix="team")
+    assert (unsaid.group, unsaid.group_prefix) == (None, "team")
+    assert parse().group_prefix == "penstock-spark"
 
 
 def test_times_are_taken_for_all_partitions_or_for_each() -> None:

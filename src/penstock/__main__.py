@@ -1,0 +1,5 @@
+"""`python -m penstock` is `penstock`."""
+
+from penstock.main import main
+
+main()
