@@ -50,8 +50,10 @@ def serve(
 
     import uvloop
 
+    from penstock.gateways.connection_room import raise_file_limit
     from penstock.node import Node
 
+    raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(Node(loaded)))
 

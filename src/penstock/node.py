@@ -312,7 +312,7 @@ class Node:
         # Not before somebody wants it: Starlette takes a while to import.
         from penstock.gateways.http_app import make_http_app
 
-        application = make_http_app(parts, request_bytes_max=config.request_bytes_max)
+        application = make_http_app(parts, config)
         server = HttpServer(config, application, self._tasks)
         # In reverse: whoever waits for a message is woken, then what is at hand is answered.
         self._undo.push_async_callback(server.stop)

@@ -1,8 +1,10 @@
 """The same delayed message sent by confluent-kafka, boto3 and curl comes to a Kafka consumer, an SQS consumer and an
 HTTP consumer when it is due, and never before.
 
-How late it came is measured where it is received, and by the node itself. The bound is for a quiet machine; on one that
-is busy with other things the best of several rounds has to keep it.
+How late it came is measured where it is received, and by the node itself. Never early is for every message. The bound
+of 50 ms is for the median of each way and of the node: single messages may wait for a processor that others have (with
+a load of six to each core medians of 7 to 22 ms were seen, and single ones of 146). If a moment was bad for most of
+them, there are more rounds.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from support.node_process import NodeProcess
 from support.sqs_client import sqs_client
 
 TOPIC: Final = "every-door"
-ROUNDS: Final = 4
-# More of them until each way has kept the bound once.
+ROUNDS: Final = 5
+# More of them until the median of each way keeps the bound.
 ROUNDS_MAX: Final = 20
 # SQS knows seconds only.
 DELAY_MS: Final = 1_000
@@ -160,7 +162,7 @@ def send_all(node: NodeProcess, arrivals: dict[str, list[Arrival]]) -> dict[str,
             send(node, value)
         if number >= ROUNDS - 1:
             wait_for(sent, arrivals)
-            if all(min(late_ms) <= LATE_MS_MAX for late_ms in lateness_of(arrivals).values()):
+            if all(statistics.median(late_ms) <= LATE_MS_MAX for late_ms in lateness_of(arrivals).values()):
                 break
     return sent
 
@@ -213,9 +215,11 @@ def test_a_delayed_message_comes_by_every_door_when_it_is_due_and_never_before(n
     lateness = lateness_of(arrivals)
     released, in_time = _show(node, lateness)
     assert released == len(sent)
-    assert in_time, "by the node's own figures none was released in time"
+    assert in_time * 2 >= released, f"by the node's own figures only {in_time} of {released} were released in time"
+    assert set(lateness) == {(sender, reader) for sender in SENDERS for reader in READERS}
     for (sender, reader), late_ms in lateness.items():
-        assert min(late_ms) <= LATE_MS_MAX, f"sent by {sender}, {reader} got them {sorted(late_ms)} ms late"
+        assert len(late_ms) >= ROUNDS
+        assert statistics.median(late_ms) <= LATE_MS_MAX, f"sent by {sender}, {reader} got them {sorted(late_ms)} late"
 
 
 def _show(node: NodeProcess, lateness: dict[tuple[str, str], list[float]]) -> tuple[int, int]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import socket
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +128,19 @@ def test_produce_is_advertised_from_version_zero(node: NodeProcess) -> None:
     least = {entry.api_key: entry.min_version for entry in reply.api_keys}
     # librdkafka 2.0 would otherwise send gzip, snappy and lz4 uncompressed, without a word.
     assert least[produce.ProduceRequest.api_key] == 0
+
+
+def test_connections_do_not_take_the_files_of_the_log(tmp_path: Path) -> None:
+    """Without a file left no topic could be opened and no segment rolled."""
+    few_files = ("bash", "-c", 'ulimit -n 256; exec "$@"', "few")
+    with NodeProcess(tmp_path / "node", has_http=True, wrapper=few_files) as node, RawConnection(node) as writer:
+        create_by_asking(writer, "before")
+        with ExitStack() as held:
+            for address in (node.kafka, node.http) * 150:
+                host, _, port = address.rpartition(":")
+                held.enter_context(socket.create_connection((host, int(port)), timeout=CLOSE_SECONDS_MAX))
+            create_by_asking(writer, "meanwhile")
+            batches = produce_request("meanwhile", {0: one_batch(b"value")})
+            reply = writer.ask(batches, produce.ProduceResponse, PRODUCE_VERSION)
+            assert reply.responses[0].partition_responses[0].error_code == wire.ErrorCode.NONE
+        assert "Too many open files" not in node.log_text()

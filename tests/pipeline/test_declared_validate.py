@@ -78,6 +78,21 @@ pipelines:
     sources: {{a: {{topic: {orders}, schema: 'id INT'}}}}
     python: no_such_rules:apply
     sink: {{console: 5}}
+  wrong_exit:
+    sources: {{a: {{topic: {orders}, schema: 'id INT'}}}}
+    python: wrong_rules:leave
+    sink: {{console: 5}}
+  taken_case:
+    sources: {{a: {{topic: {orders}, schema: '_KEY STRING, _Headers INT', headers: true}}}}
+    sink: {{console: 5}}
+  no_column_left:
+    sources: {{a: {{topic: {orders}, schema: 'id INT'}}}}
+    sql: SELECT id FROM a
+    sink: {{parquet: somewhere, partition_by: [id]}}
+  endless_join:
+    sources: {{a: {{topic: {orders}, schema: 'id INT'}}, b: {{topic: {empty}, schema: 'id INT'}}}}
+    sql: SELECT a.id FROM a JOIN b ON a.id = b.id
+    sink: {{console: 5}}
   wrong_schema_file:
     sources: {{a: {{topic: {orders}, format: avro, schema_file: nowhere.avsc}}}}
     sink: {{console: 5}}
@@ -100,7 +115,8 @@ def test_everything_that_is_wrong_is_told_at_once(scene: PipelineScene, topic: s
     orders, empty = topic, f"{topic}-empty"
     for name in (orders, empty):
         create(scene.kafka, name, 1)
-    (scene.directory / "wrong_rules.py").write_text("def apply(spark, frames):\n    return 5\n")
+    rules = "def apply(spark, frames):\n    return 5\n\n\ndef leave(spark, frames):\n    raise SystemExit(3)\n"
+    (scene.directory / "wrong_rules.py").write_text(rules)
     (scene.directory / "some.csv").write_text("id\n1\n")
     found = scene.validate(WRONG.format(orders=orders, empty=empty))
     # By pipeline: where, and how it begins.
@@ -125,13 +141,17 @@ def test_everything_that_is_wrong_is_told_at_once(scene: PipelineScene, topic: s
     assert "nowhere" in texts["wrong_files.sources.b"]
     assert texts["wrong_function.python"] == "module 'wrong_rules' has no function 'aply'; did you mean 'apply'?"
     assert texts["wrong_answer.python"] == "wrong_rules:apply returned int, a DataFrame is meant"
+    assert texts["wrong_exit.python"] == "wrong_rules:leave raised SystemExit: 3"
+    assert sum("taken_case.sources.a.schema: a field cannot be called" in sentence for sentence in found) == 2
+    assert texts["no_column_left.sink.partition_by"] == "one column at least must be left for the files"
+    assert "warning: pipelines.endless_join: streams are joined, and not each source" in told["endless_join"]
     assert texts["wrong_module.python"].startswith("module 'no_such_rules' cannot be imported: ModuleNotFoundError")
     assert texts["wrong_schema_file.sources.a.schema_file"].endswith("nowhere.avsc: No such file or directory")
     assert "has no message to find one in" in texts["nothing_to_infer.sources.a"]
     assert texts["no_stream.sink"] == "the result comes of tables alone: no step reads a topic"
     assert f"topic '{orders}-out' does not exist yet and will be created" in told["wrong_key.sink.topic"]
     assert ": warning: " in told["wrong_key.sink.topic"]
-    assert len(found) == 20
+    assert len(found) == 25
 
 
 def test_without_a_node_schemas_and_sql_are_checked_all_the_same(scene: PipelineScene, topic: str) -> None:

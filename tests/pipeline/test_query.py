@@ -142,7 +142,37 @@ def test_sql_sees_each_message_once_with_its_fields(spark: Any, spark_node: Node
         assert ask(f"SELECT min(id), max(id), count(*) FROM {table}", since=550, until=650) == [(550, 649, 100)]
     finally:
         spark.catalog.dropTempView(TOPIC)
+    with pytest.raises(QueryError, match=r"it is a command \(CREATE …\)"):
+        ask(f"CREATE TABLE copied AS SELECT * FROM {table}")
     with pytest.raises(QueryError, match="written in backquotes: `one-table`"):
         ask("SELECT 1 FROM one-table")
     with pytest.raises(Exception, match="topic 'missing' does not exist"):
         ask("SELECT 1 FROM missing")
+
+
+@pytest.mark.usefixtures("settings")
+def test_topics_that_differ_in_capitals_only_are_two_tables(spark: Any, spark_node: NodeProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": spark_node.kafka})
+    producer = Producer({"bootstrap.servers": spark_node.kafka})
+    for topic in ("Capitals", "capitals", "Alone"):
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
+        producer.produce(topic, topic.encode())
+    assert producer.flush(30) == 0
+
+    def ask(sql: str) -> list[tuple[Any, ...]]:
+        wish = QueryWish(sql=sql, bootstrap=spark_node.kafka)
+        try:
+            frame = query_topics(spark, sql, lambda topic: topic_frame(spark, wish, topic, (None, None)))
+            return [tuple(map(plain, row)) for row in fetch(frame, 0)[1]]
+        finally:
+            for name in ("Capitals", "capitals", "Alone"):
+                spark.catalog.dropTempView(name)
+
+    # The one that is found first has a name before the others are known.
+    tables = "FROM Alone, Capitals AS upper, capitals AS lower"
+    assert ask(f"SELECT Alone.value, upper.value, lower.value {tables}") == [("Alone", "Capitals", "capitals")]
+    assert ask("SELECT value FROM capitals UNION ALL SELECT value FROM Capitals") == [("capitals",), ("Capitals",)]
+    # One of them alone, or none: as SQL is written everywhere.
+    assert ask("SELECT VALUE, Capitals.Topic FROM Capitals") == [("Capitals", "Capitals")]
+    assert ask("SELECT ALONE.value FROM Alone") == [("Alone",)]
+    assert spark.conf.get("spark.sql.caseSensitive") == "false"

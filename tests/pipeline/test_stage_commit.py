@@ -8,21 +8,26 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.client import admin, groups
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
-from penstock.client.consumer import Consumer, ConsumerOptions
+from penstock.client.consumer import Consumer, ConsumerOptions, Fetched
+from penstock.client.errors import ConnectionLostError
 from penstock.client.offsets import EARLIEST, LATEST, list_offsets
 from penstock.client.producer import PartitionBatch
 from penstock.client.rows import rows_of
 from penstock.client.transactional_producer import ProducerFencedError, TransactionalProducer
+from penstock.client.transactions import describe_transaction
 from penstock.codec.columns import build_batches_from_columns
 from penstock.domain.topic_rules import SPARK_STAGE
+from penstock.pipeline import stage_copy
 from penstock.pipeline.sink_batches import TargetBatch
-from penstock.pipeline.stage_copy import StagedRowsLostError, commit_staged, fence_group
-from penstock.pipeline.stage_write import FENCE_PARTITION, StagedBatch, StageWriter, ensure_stage
+from penstock.pipeline.sink_options import SinkOptions
+from penstock.pipeline.stage_copy import OlderBatchError, StageCopy, StagedRowsLostError, commit_staged, fence_group
+from penstock.pipeline.stage_write import FENCE_PARTITION, StagedBatch, StageWriter, ensure_stage, stage_rows
 from support.node_process import NodeProcess
 
 PARTITIONS = 2
@@ -84,6 +89,16 @@ async def test_a_batch_is_written_once_and_the_next_one_too(node: NodeProcess) -
         assert await groups.committed_offsets(client, fence_group("q1")) == {(SPARK_STAGE, FENCE_PARTITION): 1}
 
 
+async def test_a_batch_older_than_the_last_one_is_not_taken_for_a_repetition(node: NodeProcess) -> None:
+    """A checkpoint that was put back to an earlier one: there may be other rows in its batches, which would be lost."""
+    async with connect(node, "older") as client:
+        assert await commit_staged(node.kafka, await stage(client, "older", 4), writer_id="q9", batch_id=3)
+        others = await stage(client, "older", 4, first=50)
+        with pytest.raises(OlderBatchError, match="batch 2 of query 'q9' comes after batch 3"):
+            await commit_staged(node.kafka, others, writer_id="q9", batch_id=2)
+        assert await read_settled(client, "older", fence_group("q9")) == [0, 1, 2, 3]
+
+
 async def test_the_stage_is_internal_forgets_soon_and_has_an_empty_partition_for_fences(node: NodeProcess) -> None:
     async with connect(node, "places") as client:
         staged = await stage(client, "places", 20)
@@ -126,6 +141,140 @@ async def test_rows_that_are_gone_are_told_and_nothing_is_written(node: NodeProc
         assert await commit_staged(node.kafka, plain, writer_id="q4", batch_id=0)
         assert await read_settled(client, "gone", fence_group("q4")) == [50, 51]
         assert fence_group("q3") not in [listed.group for listed in await groups.list_groups(client)]
+
+
+async def test_other_rows_in_the_place_of_lost_ones_are_not_taken_for_them(node: NodeProcess) -> None:
+    """As after a power failure, which takes the end of a log: what comes next has the same offsets."""
+    async with connect(node, "mistaken") as client:
+        staged = await stage(client, "mistaken", 2)
+        await admin.delete_topics(client, [SPARK_STAGE])
+        others = await stage(client, "mistaken", 2, first=50)
+        assert [(batch.stage_partition, batch.base_offset) for batch in others] == [
+            (batch.stage_partition, 0) for batch in others
+        ]
+        moved = [msgspec.structs.replace(batch, base_offset=0) for batch in staged]
+        with pytest.raises(StagedRowsLostError, match="holds other rows at offset 0"):
+            await commit_staged(node.kafka, moved, writer_id="q5", batch_id=0)
+        assert await read_settled(client, "mistaken", fence_group("q5")) == []
+
+
+@pytest.mark.parametrize("past_the_end", [0, 5])
+async def test_rows_that_the_log_ends_before_are_not_waited_for(node: NodeProcess, past_the_end: int) -> None:
+    topic = f"short-{past_the_end}"
+    async with connect(node, topic) as client:
+        (staged,) = await stage(client, topic, 1)
+        end = staged.base_offset + 1 + past_the_end
+        with pytest.raises(StagedRowsLostError, match="nothing was written"):
+            await commit_staged(
+                node.kafka,
+                [msgspec.structs.replace(staged, base_offset=end)],
+                writer_id=topic,
+                batch_id=0,
+                patience_ms=1_000,
+            )
+
+
+async def test_two_batches_in_one_place_are_one_lost(node: NodeProcess) -> None:
+    async with connect(node, "same-place") as client:
+        staged = await stage(client, "same-place", 1)
+        with pytest.raises(StagedRowsLostError, match="1 batches of staged rows are gone"):
+            await commit_staged(node.kafka, staged * 2, writer_id="q6", batch_id=0)
+        assert await read_settled(client, "same-place", fence_group("q6")) == []
+
+
+async def is_aborted(client: ClusterClient, transactional_id: str) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        while (await describe_transaction(client, transactional_id)).state != "CompleteAbort":  # noqa: ASYNC110  far away
+            await asyncio.sleep(0.02)
+
+
+async def test_a_transaction_that_took_too_long_is_begun_again(
+    node: NodeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a node that was away for a while: at its return it ends the transaction, and we are not the rival."""
+    attempts = 0
+    copy = StageCopy.run
+
+    async def run(self: StageCopy) -> None:
+        nonlocal attempts
+        attempts += 1
+        await copy(self)
+        if attempts == 1:
+            await is_aborted(client, fence_group("q7"))
+
+    monkeypatch.setattr(stage_copy, "TIMEOUT_MS_MIN", 300)
+    monkeypatch.setattr(StageCopy, "run", run)
+    async with connect(node, "overdue") as client:
+        staged = await stage(client, "overdue", 4)
+        assert await commit_staged(node.kafka, staged, writer_id="q7", batch_id=0)
+        assert attempts == 2
+        assert await read_settled(client, "overdue", fence_group("q7")) == [0, 1, 2, 3]
+
+
+async def test_a_node_is_waited_for_while_the_stage_is_read(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = 3
+    poll = Consumer.poll
+
+    async def poll_in_vain(self: Consumer) -> list[Fetched]:
+        nonlocal failures
+        failures -= 1
+        if failures > 0:
+            raise ConnectionLostError("the node is away")
+        return await poll(self)
+
+    async with connect(node, "waited") as client:
+        staged = await stage(client, "waited", 4)
+        monkeypatch.setattr(Consumer, "poll", poll_in_vain)
+        assert await commit_staged(node.kafka, staged, writer_id="q10", batch_id=0)
+        assert failures == 0
+        assert await read_settled(client, "waited", fence_group("q10")) == [0, 1, 2, 3]
+
+
+async def test_a_node_that_stays_away_is_no_loss_of_rows(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def poll_in_vain(_: Consumer) -> list[Fetched]:
+        raise ConnectionLostError("the node is away")
+
+    async with connect(node, "unreached") as client:
+        staged = await stage(client, "unreached", 4)
+        monkeypatch.setattr(Consumer, "poll", poll_in_vain)
+        with pytest.raises(ConnectionLostError, match="the node is away"):
+            await commit_staged(node.kafka, staged, writer_id="q11", batch_id=0, patience_ms=300)
+
+
+async def test_a_rival_is_not_fought(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = StageCopy.run
+
+    async def run(self: StageCopy) -> None:
+        await copy(self)
+        await TransactionalProducer(client, fence_group("q8")).start()
+
+    monkeypatch.setattr(StageCopy, "run", run)
+    async with connect(node, "fought") as client:
+        staged = await stage(client, "fought", 4)
+        with pytest.raises(ProducerFencedError):
+            await commit_staged(node.kafka, staged, writer_id="q8", batch_id=0)
+        assert await read_settled(client, "fought", fence_group("q8")) == []
+
+
+@pytest.mark.parametrize(
+    ("message_bytes_max", "values"),
+    [(8_000_000, [b"x" * 5_000_000]), (20_000, [b"y" * 90] * 3_000)],
+    ids=["large", "small"],
+)
+async def test_batches_are_as_large_as_their_topic_takes_them(
+    node: NodeProcess, message_bytes_max: int, values: list[bytes]
+) -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+    topic = f"sized-{message_bytes_max}"
+    async with ClusterClient(parse_addresses(node.kafka)) as client:
+        configs = {"max.message.bytes": str(message_bytes_max)}
+        await admin.create_topic(client, topic, partitions=PARTITIONS, configs=configs)
+        rows = pa.RecordBatch.from_pydict({"value": values})
+        staged = await asyncio.to_thread(stage_rows, SinkOptions(node.kafka, topic), [rows], task=0)
+        assert await commit_staged(node.kafka, staged, writer_id=topic, batch_id=0)
+        assert sum((await list_offsets(client, topic, dict.fromkeys(range(PARTITIONS), LATEST))).values()) >= len(
+            values
+        )
 
 
 async def test_an_aborted_transaction_leaves_nothing_and_the_next_one_counts(node: NodeProcess) -> None:

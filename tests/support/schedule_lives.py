@@ -27,6 +27,11 @@ DELAYS_MS: Final = (0, 7, 25, 60, 400_000, 40_000_000)
 LONG_MS: Final = 100_000_000
 
 
+# As they are for everybody else.
+_IN_THREAD: Final = schedule_files._in_thread
+_INTENT_MS_MAX: Final = schedule_mover.INTENT_MS_MAX
+
+
 class OnTheLoop(Executor):
     """Reads at once, so that a death comes between two turns of the loop, and never in the midst of one."""
 
@@ -72,6 +77,8 @@ class MortalSchedules(ScheduleBroker):
         for log in self.store.logs:
             log.close()
         cast(FaultyFiles, cast(object, self.files)).crash(mode)
+        schedule_files._in_thread = _IN_THREAD
+        schedule_mover.INTENT_MS_MAX = _INTENT_MS_MAX  # type: ignore[misc]
 
 
 class Life:

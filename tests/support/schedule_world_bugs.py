@@ -339,8 +339,8 @@ FILE_BUGS: Final = (
     _bug(
         "near messages are not written to files",
         "schedule_buckets",
-        "            entries = self._still_pending(bucket.spill) if bucket.is_near else bytes(bucket.spill)",
-        '            entries = b"" if bucket.is_near else bytes(bucket.spill)',
+        "            entries = self._still_pending(some) if bucket.is_near else some",
+        '            entries = b"" if bucket.is_near else some',
         story="everything",
         caught_by=IN_TIME,
     ),
@@ -432,8 +432,8 @@ CRON_BUGS: Final = (
     _bug(
         "the first of the missed times is fired, not the last",
         "cron",
-        "            last = due_ms\n",
-        "            last = last or due_ms\n",
+        "            last_ms = later_ms\n",
+        "            empty_ms = middle_ms\n",
         story="crons",
         caught_by=CRON,
     ),

@@ -183,7 +183,8 @@ class SimNode:
     # ------------------------------------------------------------------ files
 
     def spill(self) -> None:
-        self._write(self.schedule.take_spill())
+        # All of it, or no more than so many bytes, which need not be whole entries.
+        self._write(self.schedule.take_spill(self._rng.choice((None, 40, 100, 1_000))))
 
     def _write(self, writes: tuple[BucketWrite, ...]) -> None:
         for write in writes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -80,6 +81,8 @@ class Broker:
         self._topics_by_id: dict[bytes, ServedTopic] = {}
         # Beside partitions, opened when they are asked for.
         self._companions: dict[tuple[bytes, int, CompanionKind], PartitionShell] = {}
+        # A log is opened once, however many want it at the same moment, and whether they wait for it or not.
+        self._opening: dict[tuple[bytes, int, CompanionKind], asyncio.Future[PartitionShell]] = {}
         # Topics found while starting: opened together, in threads, before anybody is served.
         self._found: list[Topic] | None = []
         self._upkeep = Upkeep(self.all_shells, store, clock=clock, tasks=tasks, config=config)
@@ -152,10 +155,27 @@ class Broker:
 
     async def companion(self, partition: PartitionShell, kind: CompanionKind) -> PartitionShell:
         key = (partition.log.home.topic_id, partition.index, kind)
-        if key not in self._companions:
-            opened = await asyncio.to_thread(open_companion, partition, kind, store=self._store, clock=self.clock)
-            self._companions[key] = opened
-        return self._companions[key]
+        if key in self._companions:
+            return self._companions[key]
+        opening = self._opening.get(key)
+        if opening is None:
+            traced_ms = self.config.trace_horizon_ms
+            work = partial(open_companion, partition, kind, store=self._store, clock=self.clock, traced_ms=traced_ms)
+            opening = self._opening[key] = asyncio.get_running_loop().run_in_executor(None, work)
+            opening.add_done_callback(lambda opened: self._on_opened(partition, kind, opened))
+        return await asyncio.shield(opening)
+
+    def _on_opened(
+        self, partition: PartitionShell, kind: CompanionKind, opened: asyncio.Future[PartitionShell]
+    ) -> None:
+        key = (partition.log.home.topic_id, partition.index, kind)
+        del self._opening[key]
+        if opened.cancelled() or opened.exception() is not None:
+            return
+        self._companions[key] = opened.result()
+        if partition.is_closed:
+            # Its topic was removed meanwhile, and took with it what was there then.
+            self._remove_companions(key[0], kind)
 
     def has_companion(self, partition: PartitionShell, kind: CompanionKind) -> bool:
         """Whether there is anything in it, or ever was since the start."""

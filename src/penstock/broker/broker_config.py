@@ -21,8 +21,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # How often a log is looked for that needs compaction, as Kafka's log.cleaner.backoff.ms.
     cleaner_check_ms: int = 15_000
     free_space_check_ms: int = 1_000
-    # For how long it can be told of every message what happened to it: compaction of `__consumer_offsets` leaves
-    # younger records alone, and journals of queues are kept for so long, but none of them longer than so much.
+    # For how long it can be told of every message what happened to it: compaction of `__consumer_offsets` and of the
+    # logs of schedules leaves younger records alone, and journals of queues are kept for so long, but none of them
+    # longer than so much.
     trace_horizon_ms: int = 24 * 3_600_000
     trace_bytes_max: int = 1024 * 1024 * 1024
     # How often a partition that a failed sync took offline is read again.

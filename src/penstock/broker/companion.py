@@ -22,8 +22,7 @@ class CompanionKind(StrEnum):
     SCHEDULE = "schedule"
 
 
-# What is over is kept so long for whoever traces a message.
-TRACED_MS: Final = 24 * 3_600_000
+_HOUR_MS: Final = 3_600_000
 
 _OVERRIDES: Final = {
     # A decision is one batch, and a snapshot of a queue with a million messages in flight is one record.
@@ -36,12 +35,25 @@ _OVERRIDES: Final = {
     # Never cut by age or size: a message waits for as long as it was told to.
     CompanionKind.SCHEDULE: {
         "cleanup.policy": "compact",
-        "min.compaction.lag.ms": str(TRACED_MS),
-        "delete.retention.ms": str(TRACED_MS),
         "segment.bytes": str(64 * 1024 * 1024),
-        "segment.ms": str(TRACED_MS),
     },
 }
+
+
+def companion_settings(kind: CompanionKind, *, traced_ms: int) -> dict[str, str]:
+    """What is over is kept for `traced_ms`, for whoever traces a message: the node's trace horizon. Journals of queues
+    see to that by themselves."""
+    if kind is CompanionKind.QUEUES:
+        return _OVERRIDES[kind]
+    lag_ms = max(traced_ms, 0)
+    # An active segment is never compacted, and a segment for a few rows is none that anybody wants.
+    segment_ms = min(max(lag_ms, _HOUR_MS), 24 * _HOUR_MS)
+    return {
+        **_OVERRIDES[kind],
+        "min.compaction.lag.ms": str(lag_ms),
+        "delete.retention.ms": str(lag_ms),
+        "segment.ms": str(segment_ms),
+    }
 
 
 def companion_id(topic_id: bytes, kind: CompanionKind) -> bytes:
@@ -49,9 +61,11 @@ def companion_id(topic_id: bytes, kind: CompanionKind) -> bytes:
     return hashlib.blake2b(topic_id, digest_size=16, person=kind.encode()[:16]).digest()
 
 
-def open_companion(partition: PartitionShell, kind: CompanionKind, *, store: LogStore, clock: Clock) -> PartitionShell:
+def open_companion(
+    partition: PartitionShell, kind: CompanionKind, *, store: LogStore, clock: Clock, traced_ms: int
+) -> PartitionShell:
     """Blocking if there is anything on disk."""
-    config = make_topic_config(_OVERRIDES[kind], {})
+    config = make_topic_config(companion_settings(kind, traced_ms=traced_ms), {})
     home = partition.log.home
     name = f"{partition.topic}.{kind}"
     log = store.open_log(name, companion_id(home.topic_id, kind), partition.index, log_config(config))

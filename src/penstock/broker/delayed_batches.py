@@ -21,6 +21,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from penstock.base.checksum import crc32c
 from penstock.base.clock import Clock
 from penstock.broker.append_outcome import Appended, AppendRefused, Refusal, VerificationNeeded
 from penstock.broker.batch_refusals import refuse_producer
@@ -47,6 +48,8 @@ OPENED_AT_ONCE_MAX: Final = 2
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
 
 # Whose transaction, where.
 _Key = tuple[PartitionShell, int]
@@ -185,8 +188,8 @@ async def _schedule(schedule: ScheduleShell, found: _Found, delayed: Sequence[De
     """In portions: the loop has others to serve. Of a producer's batch the schedule is told all from the first on, and
     takes what it does not have: so after a crash in between, too."""
     header = found.opened.header
-    producer = _producer_of(header)
     records = dict(found.records)
+    producer = _producer_of(header, [records[each.number] for each in delayed])
     # Grows: to make all of them anew for every portion would take as long as the square of their number.
     messages: list[DelayedMessage] = []
     for start in range(0, len(delayed), SCHEDULED_AT_ONCE):
@@ -202,10 +205,14 @@ async def _schedule(schedule: ScheduleShell, found: _Found, delayed: Sequence[De
     return None
 
 
-def _producer_of(header: BatchHeader) -> ProducerBatch | None:
+def _producer_of(header: BatchHeader, delayed: Sequence[StoredRecord]) -> ProducerBatch | None:
     if header.producer_id < 0:
         return None
-    return ProducerBatch(header.producer_id, header.producer_epoch, header.base_sequence)
+    checksum = 0
+    for record in delayed:
+        # Without their dates and due times: those may be others when they are sent again.
+        checksum = crc32c(_ENCODER.encode((record.key, record.value, record.headers)), checksum)
+    return ProducerBatch(header.producer_id, header.producer_epoch, header.base_sequence, checksum=checksum or 1)
 
 
 def _message(record: StoredRecord, due_ms: int) -> DelayedMessage:

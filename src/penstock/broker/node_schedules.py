@@ -21,10 +21,12 @@ from penstock.broker.append_outcome import Refusal
 from penstock.broker.broker import Broker
 from penstock.broker.companion import CompanionKind
 from penstock.broker.journal import JournalLostError
+from penstock.broker.node_crons import NodeCrons
 from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.schedule_mover import MoverIds, MoverPace
+from penstock.broker.schedule_list import LISTED_BYTES_MAX
+from penstock.broker.schedule_mover import MoverIds, MoverPace, known_producers
 from penstock.broker.schedule_reader import RowCache
-from penstock.broker.schedule_shell import LISTED_BYTES_MAX, ScheduleShell
+from penstock.broker.schedule_shell import ScheduleShell
 from penstock.broker.schedule_values import (
     ChangeOutcome,
     CronFacts,
@@ -39,10 +41,9 @@ from penstock.broker.schedule_values import (
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.cluster.topic_image import Change, TopicRemoved
-from penstock.domain.partitioner import partition_for_key
 from penstock.domain.queue_receipt import read_scheduled_id
 from penstock.domain.schedule import ScheduleConfig
-from penstock.domain.schedule_commands import Done, Refused, ScheduleProblem
+from penstock.domain.schedule_commands import Refused, ScheduleProblem
 from penstock.domain.schedule_records import Missed
 from penstock.domain.topic_config import TopicConfig
 from penstock.storage.storage_errors import StorageError
@@ -65,7 +66,6 @@ SCHEDULED_AT_ONCE: Final = 500
 _OF_ONE_MESSAGE: Final = frozenset({Refusal.TOO_LARGE, Refusal.INVALID})
 
 _NOT_PENDING: Final = Refused(ScheduleProblem.NOT_PENDING)
-_NO_SUCH_CRON: Final = Refused(ScheduleProblem.NO_SUCH_CRON)
 
 _Key = tuple[bytes, int]
 
@@ -97,6 +97,7 @@ class NodeSchedules:
         self._config = config
         self._cache = RowCache()
         self._pace = MoverPace()
+        self._crons = NodeCrons(broker, self, clock=clock)
         self._shells: dict[_Key, ScheduleShell] = {}
         self._number = 0
         # One load of a shell at a time, and everybody who wants it waits for the same.
@@ -108,9 +109,19 @@ class NodeSchedules:
 
     async def start(self) -> None:
         """Loads what is on disk, in the background."""
-        self._tasks.start("schedules on disk", self._load_all())
+        found = [
+            partition
+            for partition in self._broker.shells()
+            if self._broker.has_companion(partition, CompanionKind.SCHEDULE)
+        ]
+        for partition in found:
+            # One of them is the mover, and may have left something half done. It may take a while until it is known
+            # which; a log that has forgotten it by then would take the same messages once more.
+            partition.log.known_producers.is_pinned = known_producers(partition).__contains__
+        self._tasks.start("schedules on disk", self._load_all(found))
         self._tasks.every(TIDY_MS, "schedule files", self._tidy)
         self._tasks.every(RELOAD_MS, "schedule reload", self.reload_lost)
+        self._tasks.every(RELOAD_MS, "schedule crons", self._settle_crons)
         self._tasks.every(CLOCK_CHECK_MS, "wall clock", self.check_clock)
 
     async def stop(self) -> None:
@@ -125,19 +136,14 @@ class NodeSchedules:
 
         await asyncio.gather(*map(close, list(self._shells.values())))
 
-    async def _load_all(self) -> None:
+    async def _load_all(self, partitions: Sequence[PartitionShell]) -> None:
         limit = asyncio.Semaphore(LOADING_AT_ONCE)
 
         async def load(partition: PartitionShell) -> None:
             async with limit:
                 await self.shell_of(partition)
 
-        found = [
-            partition
-            for partition in self._broker.shells()
-            if self._broker.has_companion(partition, CompanionKind.SCHEDULE)
-        ]
-        await asyncio.gather(*map(load, found))
+        await asyncio.gather(*map(load, partitions))
 
     # Shells
 
@@ -186,6 +192,8 @@ class NodeSchedules:
                 shell = await self._make(key, partition)
             if shell is not None and not shell.is_loaded:
                 await shell.load()
+                # Not waited for: who defines a schedule waits for a load, and this would wait for him.
+                self._tasks.start("crons of a topic", self._crons.settle(key[0]))
         except (JournalLostError, StorageError, OSError) as error:
             log.error("schedule not available", topic=partition.topic, partition=partition.index, error=str(error))
 
@@ -335,7 +343,7 @@ class NodeSchedules:
             marker.append(0 if shell is None else shell.journal.next_position)
         return tuple(marker)
 
-    # Named schedules
+    # Named schedules: see `node_crons`
 
     async def define_cron(
         self,
@@ -348,44 +356,17 @@ class NodeSchedules:
         missed: Missed = Missed.ONCE,
     ) -> ChangeOutcome:
         """In the partition of the message's key, or else of its own name; in place of the topic's one of that name."""
-        key = message.key if message.key is not None else name.encode()
-        index = partition_for_key(key, len(topic.partitions))
-        shell = await self.shell_of(topic.partitions[index])
-        if isinstance(shell, NotScheduled):
-            return shell
-        outcome = await shell.define_cron(name, message, expression=expression, zone=zone, missed=missed)
-        if isinstance(outcome, Done):
-            for other in await self._shells_with_cron(topic, name):
-                if other is not shell:
-                    await other.delete_cron(name)
-        return outcome
+        return await self._crons.define(topic, name, message, expression=expression, zone=zone, missed=missed)
 
     async def delete_cron(self, topic: ServedTopic, name: str) -> ChangeOutcome:
-        outcome: ChangeOutcome = _NO_SUCH_CRON
-        for shell in await self._shells_with_cron(topic, name):
-            outcome = await shell.delete_cron(name)
-        return outcome
+        return await self._crons.delete(topic, name)
 
     async def crons(self, topic: ServedTopic | None = None) -> list[CronFacts]:
         """Of a topic or of all, by name."""
-        found: list[CronFacts] = []
-        for each in self._broker.topics() if topic is None else [topic]:
-            for shell in await self._existing_shells(each):
-                found += shell.crons()
-        return sorted(found, key=lambda cron: (cron.name, cron.topic, cron.partition))
+        return await self._crons.all(topic)
 
     async def cron_message(self, topic: ServedTopic, name: str) -> CronMessage | NotScheduled | None:
-        for shell in await self._shells_with_cron(topic, name):
-            return await shell.cron_message(name)
-        return None
-
-    async def _shells_with_cron(self, topic: ServedTopic, name: str) -> list[ScheduleShell]:
-        shells = await self._existing_shells(topic)
-        return [shell for shell in shells if any(cron.name == name for cron in shell.machine.crons())]
-
-    async def _existing_shells(self, topic: ServedTopic) -> list[ScheduleShell]:
-        shells = [await self.existing_shell(partition) for partition in topic.partitions]
-        return [shell for shell in shells if isinstance(shell, ScheduleShell)]
+        return await self._crons.message(topic, name)
 
     # What changes elsewhere
 
@@ -421,6 +402,10 @@ class NodeSchedules:
                 await shell.unload()
             if not shell.is_loaded and not shell.is_closed and not shell.partition.is_closed:
                 await self.shell_of(shell.partition)
+
+    async def _settle_crons(self) -> None:
+        for topic_id in {key[0] for key, shell in self._shells.items() if shell.is_loaded and not shell.may_fire}:
+            await self._crons.settle(topic_id)
 
 
 def _key_of(partition: PartitionShell) -> _Key:

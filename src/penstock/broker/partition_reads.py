@@ -87,7 +87,7 @@ class PartitionReads:
     def take_loaded(self, read: PartitionRead, loaded: memoryview | Damage, bytes_max: int) -> PartitionRead:
         assert read.cold is not None
         if isinstance(loaded, Damage):
-            return PartitionRead(problem=ReadProblem.DAMAGED)
+            return PartitionRead(problem=ReadProblem.DAMAGED if loaded.is_proven else ReadProblem.OFFLINE)
         must_fit = read.cold.must_fit
         if not read.is_committed_only:
             return self._past_empty(PartitionRead(records=loaded), read.offset, bytes_max, must_fit, None)

@@ -18,7 +18,7 @@ from penstock.broker.partition_shell import PartitionShell
 from penstock.codec.http.settlements import Settled, SettlementPage
 from penstock.codec.record_batch import BatchProblem, walk_headers
 from penstock.codec.records import read_records
-from penstock.domain.queue_records import Finished, read_record
+from penstock.domain.queue_records import Died, Finished, read_record
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.storage_errors import Damage
 
@@ -71,6 +71,7 @@ def _finished(value: bytes) -> list[Settled]:
         record = read_record(value)
     except msgspec.DecodeError:
         return []
-    if not isinstance(record, Finished):
+    # The queue is done with those too that died.
+    if not isinstance(record, Finished | Died):
         return []
     return [Settled(first, last, record.at_ms) for first, last in record.ranges]

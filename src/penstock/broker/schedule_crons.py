@@ -7,7 +7,9 @@ must have it at hand. Rows of what was fired come as pairs: the message, and the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import tzinfo
 from typing import Final, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -39,6 +41,7 @@ class CronShell(Protocol):
     reader: RowReader
     machine: PartitionSchedule
     journal: ScheduleJournal
+    may_fire: bool
 
     def refusal(self) -> NotScheduled | None: ...
 
@@ -85,7 +88,7 @@ class ScheduleCrons:
         ]
 
     async def message(self, name: str) -> CronMessage | NotScheduled | None:
-        cron = next((cron for cron in self._shell.machine.crons() if cron.name == name), None)
+        cron = self._shell.machine.cron(name)
         if cron is None:
             return None
         await self._learn([cron.position])
@@ -96,7 +99,7 @@ class ScheduleCrons:
         """Those whose time has come. False: something is in the way, and it is to be tried again."""
         shell = self._shell
         await self._learn([cron.position for cron in shell.machine.crons()])
-        if shell.refusal() is not None:
+        if shell.refusal() is not None or not shell.may_fire:
             return False
         crons = {cron.name: cron.position for cron in shell.machine.crons()}
         # Those that were replaced are not needed any more.
@@ -132,3 +135,10 @@ class ScheduleCrons:
         for position, row in rows.items():
             if row.value is not None:
                 self._messages[position] = read_message(row)[1]
+
+
+def find_zone(name: str) -> tzinfo | None:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None

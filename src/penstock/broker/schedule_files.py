@@ -3,12 +3,15 @@ time, in threads; the machine is asked and told on the loop.
 
     checkpoint: state and last entries ─► files synced ─► rows before it durable ─► checkpoint ─► others removed
 
-What fails here leaves the machine without what it handed out: `on_failure`, and it is built anew.
+What fails here leaves the machine without what it handed out: `on_failure`, and it is built anew. From the last
+checkpoint; but if a file turned out to be damaged there is none any more, and the whole log is read, which knows best.
+A read that fails for another reason is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +27,7 @@ from penstock.domain.schedule import PartitionSchedule
 from penstock.domain.schedule_buckets import ENTRY_BYTES
 from penstock.domain.schedule_commands import BucketName, BucketRead
 from penstock.domain.schedule_records import Stored, read_record, write_record
-from penstock.storage.bucket_files import BucketFiles
+from penstock.storage.bucket_files import BLOCK_BYTES, BucketDamagedError, BucketFiles
 from penstock.storage.partition_log import PartitionLog
 
 log = get_logger("schedules")
@@ -34,8 +37,13 @@ Outcome = TypeVar("Outcome")
 
 # New entries in memory before they are written.
 SPILL_BYTES: Final = 1024 * 1024
+# Taken from the machine at once: some milliseconds.
+SPILL_BYTES_AT_ONCE: Final = 256 * 1024
 # Of a near file, handed to the machine at once: some three milliseconds.
-LOAD_BYTES: Final = 4096 * ENTRY_BYTES
+LOAD_BYTES: Final = BLOCK_BYTES
+# Of a read that does not work just now, ten seconds in all; the machine is built anew then.
+READ_ATTEMPTS_MAX: Final = 20
+READ_AGAIN_SECONDS: Final = 0.5
 # What a start would have to read: a second of it, or two.
 CHECKPOINT_ROWS: Final = 200_000
 CHECKPOINT_BYTES: Final = 512 * 1024 * 1024
@@ -90,18 +98,47 @@ class ScheduleFiles:
         size = read.count * ENTRY_BYTES
         for position in range(0, size, LOAD_BYTES):
             wanted = min(LOAD_BYTES, size - position)
-            entries = await self.read(read.name, position=position, size=wanted)
+            entries = await self._read_patiently(read.name, position, wanted)
             if self.is_closed:
                 return
             if len(entries) < wanted:
                 raise OSError(f"bucket {read.name.number} ends at byte {position + len(entries)} of {size}")
             machine.load(read.name, entries, is_last=position + wanted >= size, now_ms=self._clock.now_ms())
+            # What came from a file of a higher level goes into others: little by little, for the loop has to sort it.
+            await self.spill(machine)
             await asyncio.sleep(0)
 
+    async def _read_patiently(self, name: BucketName, position: int, size: int) -> bytes:
+        for _attempt in range(READ_ATTEMPTS_MAX - 1):
+            try:
+                return await self.read(name, position=position, size=size)
+            except BucketDamagedError:
+                raise
+            except OSError as error:
+                if self.is_closed:
+                    return b""
+                log.warning("bucket file not read yet", bucket=name.number, error=str(error))
+                await asyncio.sleep(READ_AGAIN_SECONDS)
+        return await self.read(name, position=position, size=size)
+
     async def read(self, name: BucketName, *, position: int, size: int) -> bytes:
-        """OSError: no disk, or the file is gone because its time came."""
+        """FileNotFoundError: its time came. Other OSErrors: not now, and if it is damaged, not before all was built
+        anew."""
         async with self._lock:
-            return await _in_thread(self._files.read, name, position=position, size=size)
+            try:
+                return await _in_thread(self._files.read, name, position=position, size=size)
+            except BucketDamagedError as error:
+                if not self.is_closed:
+                    await self._forget_all(error)
+                raise
+
+    async def _forget_all(self, error: BucketDamagedError) -> None:
+        """Else the next start would believe the same file."""
+        try:
+            await _in_thread(self._files.clear)
+        except OSError as another:
+            log.error("damaged bucket file not removed", error=str(another))
+        self._fail("bucket file is damaged, the schedule is read from its whole log", error)
 
     # Writing
 
@@ -111,10 +148,17 @@ class ScheduleFiles:
             return
         try:
             async with self._lock:
-                if not self.is_closed:
-                    await _in_thread(self._files.append, machine.take_spill())
+                await self._spill(machine, bytes_min=0)
         except OSError as error:
             self._fail("bucket files not written", error)
+
+    async def _spill(self, machine: PartitionSchedule, *, bytes_min: int) -> None:
+        """What is there now, but for the last of it. In portions: the loop has others to serve."""
+        left = machine.spill_bytes
+        while left > bytes_min and not self.is_closed:
+            writes = machine.take_spill(SPILL_BYTES_AT_ONCE)
+            left -= SPILL_BYTES_AT_ONCE
+            await _in_thread(self._files.append, writes)
 
     def is_checkpoint_due(self, journal: ScheduleJournal) -> bool:
         row_count = journal.next_position - self._saved_position
@@ -133,6 +177,9 @@ class ScheduleFiles:
             self._fail("checkpoint not written", error)
 
     async def _save(self, machine: PartitionSchedule, journal: ScheduleJournal) -> None:
+        await self._spill(machine, bytes_min=SPILL_BYTES_AT_ONCE)
+        if self.is_closed:
+            return
         checkpoint = machine.checkpoint(journal.next_position)
         stored, written_bytes = checkpoint.stored, journal.written_bytes
         await _in_thread(self._files.append, checkpoint.writes)
@@ -162,7 +209,7 @@ class ScheduleFiles:
 
 def _open_checkpoint(files: BucketFiles, partition_log: PartitionLog) -> Stored | None:
     """Blocking."""
-    payload = files.read_checkpoint()
+    payload = _read_checkpoint(files)
     stored = None if payload is None else _decoded(payload)
     # Where compaction has come past it, tombstones behind it may be gone: what they ended would come back.
     lowest = max(partition_log.log_start, partition_log.clean_end)
@@ -172,6 +219,17 @@ def _open_checkpoint(files: BucketFiles, partition_log: PartitionLog) -> Stored 
         log.warning("schedule is read from its whole log", position=stored.next_position, lowest=lowest)
     files.clear()
     return None
+
+
+def _read_checkpoint(files: BucketFiles) -> bytes | None:
+    try:
+        return files.read_checkpoint()
+    except OSError as error:
+        # A bad sector stays one, and what was there is in the log as well. Other troubles pass.
+        if error.errno != errno.EIO:
+            raise
+        log.error("checkpoint not read", error=str(error))
+        return None
 
 
 def _decoded(payload: bytes) -> Stored | None:

@@ -24,6 +24,9 @@ DueEntry = tuple[int, int]
 READ_BYTES: Final = 65_536 * ENTRY_BYTES
 # Entries of ended messages lie among the others: a page is given up, not full, after so many attempts to fill it.
 ATTEMPTS_MAX: Final = 20
+# Of the messages of one page, and how many are read before it is known how large they are.
+LISTED_BYTES_MAX: Final = 16 * 1024 * 1024
+LISTED_AT_ONCE: Final = 20
 # Entries that one attempt takes at least.
 TAKEN_MIN: Final = 500
 
@@ -39,7 +42,7 @@ class DueList:
         self._partition = partition
 
     async def page(self, after: DueCursor | None, limit: int) -> tuple[list[DueEntry], DueCursor | None]:
-        """And where the next page goes on; None: there is nothing behind it."""
+        """And where the next page goes on; None: there is nothing behind it. OSError: nobody can say just now."""
         last = self._first_entry(after)
         found: list[DueEntry] = []
         for _attempt in range(ATTEMPTS_MAX):
@@ -78,7 +81,7 @@ class DueList:
         for position in range(0, size, READ_BYTES):
             try:
                 data = await self._files.read(part.name, position=position, size=min(READ_BYTES, size - position))
-            except OSError:
+            except FileNotFoundError:
                 # Its time came, and its entries are elsewhere now, or over.
                 break
             found = await asyncio.to_thread(_merged, found, data, last, count)

@@ -15,6 +15,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, Protocol
 
 import msgspec
@@ -62,6 +63,12 @@ BLOCKED_MS: Final = 500
 BATCH_BYTES_MAX: Final = 900_000
 # Messages of one intent that are in memory together.
 PORTION_BYTES: Final = 8 * 1024 * 1024
+# If they are larger than rows are on average, which is all that is known before.
+PORTION_BYTES_MAX: Final = 4 * PORTION_BYTES
+# Of messages: an intent that makes the loop and the threads work for tens of milliseconds. After a night of downtime
+# every partition has them, and whoever else uses the node would stand behind all of them; so they take turns.
+HEAVY_COUNT: Final = 300
+HEAVY_AT_ONCE_MAX: Final = 2
 # More than this are decoded and put together in a thread.
 LOOP_COUNT_MAX: Final = 20
 # Of a message that its own log has lost: says so.
@@ -101,9 +108,10 @@ class MoverShell(Protocol):
 class MoverPace:
     """How many movers of a node are at work, and how long each should wait for more to do."""
 
-    __slots__ = ("_before_count", "_movers", "_since_ms")
+    __slots__ = ("_before_count", "_heavy", "_movers", "_since_ms")
 
     def __init__(self) -> None:
+        self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE_MAX)
         self._since_ms = 0
         # In the window that is open, and in the one before it.
         self._movers: set[int] = set()
@@ -117,6 +125,10 @@ class MoverPace:
         self._movers.add(mover)
         count = max(self._before_count, len(self._movers))
         return min(max(INTENT_MS_MIN, count * INTENT_MS_EACH), INTENT_MS_MAX)
+
+    def turn(self, count: int) -> AbstractAsyncContextManager[None]:
+        """To be held while so many messages are moved."""
+        return self._heavy if count >= HEAVY_COUNT else nullcontext()
 
 
 class ReleaseCounts:
@@ -211,6 +223,20 @@ class ScheduleMover:
             if alarm is not None:
                 alarm.cancel()
 
+    async def _pause(self, machine: PartitionSchedule) -> None:
+        """Named schedules cannot fire just now. Messages need not wait for them."""
+        due_ms = machine.earliest_due_ms()
+        wait_ms = BLOCKED_MS if due_ms is None else min(max(due_ms - self._clock.now_ms(), 1), BLOCKED_MS)
+        self._wakeup.clear()
+        self._alarm_ms = _NEVER_MS
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._wakeup.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._alarm_ms = -1
+
     # Work
 
     async def run(self, machine: PartitionSchedule) -> None:
@@ -239,9 +265,10 @@ class ScheduleMover:
                 self.counts.throttled += 1
             return None
         shell.files.read_soon(machine, machine.open_near(now_ms), self.wake)
-        if machine.has_cron_due(now_ms) and not await shell.fire_crons():
-            await asyncio.sleep(BLOCKED_MS / 1000)
+        is_blocked = machine.has_cron_due(now_ms) and not await shell.fire_crons()
         if shell.refusal() is not None or not machine.has_due(now_ms):
+            if is_blocked:
+                await self._pause(machine)
             return None
         producer_id = self._producer_id
         if producer_id is None:
@@ -281,7 +308,8 @@ class ScheduleMover:
     async def _try_to_carry_out(self, machine: PartitionSchedule, move: Move) -> bool:
         """False: try again later."""
         try:
-            return await self._carry_out(machine, move)
+            async with self._pace.turn(len(move.sources)):
+                return await self._carry_out(machine, move)
         except OSError as error:
             partition = self._shell.partition
             log.warning(
@@ -294,13 +322,18 @@ class ScheduleMover:
         portion_count = self._portion_count()
         keys: dict[int, bytes] = {}
         dues_ms: list[int] = []
-        for first in range(0, len(move.sources), portion_count):
+        while len(dues_ms) < len(move.sources):
+            first = len(dues_ms)
             sources = move.sources[first : first + portion_count]
             # Put together meanwhile; but the intent must be durable before anything of it is in the log.
             part, is_intended = await asyncio.gather(self._prepare(move, first, sources), shell.journal.until_durable())
-            if part.missing:
+            if part is not None and part.missing:
                 # Too young to be read a moment ago; or lost for good.
                 part = await self._prepare(move, first, sources)
+            if part is None:
+                # Larger than most.
+                portion_count = max(len(sources) // 4, 1)
+                continue
             if not is_intended or not self._may_write(machine) or not self._append(move, part):
                 return False
             keys.update(zip(sources, part.keys, strict=True))
@@ -319,9 +352,12 @@ class ScheduleMover:
         row_bytes = max(companion_log.size_bytes // max(companion_log.log_end - companion_log.log_start, 1), 1)
         return max(PORTION_BYTES // row_bytes, 1)
 
-    async def _prepare(self, move: Move, first: int, sources: Sequence[int]) -> ReleasedPart:
+    async def _prepare(self, move: Move, first: int, sources: Sequence[int]) -> ReleasedPart | None:
+        """None: they are too large to be in memory together."""
         partition = self._shell.partition
-        rows = await self._shell.reader.rows(sources)
+        rows = await self._shell.reader.some_rows(sources, bytes_max=PORTION_BYTES_MAX)
+        if rows is None:
+            return None
         # What is there already, from before a crash or a full disk, is not built once more.
         skipped = self._written_count(move) - first
         ids = ScheduledIdWriter(partition.log.home.topic_id, partition.index)
@@ -374,6 +410,11 @@ class ScheduleMover:
         )
         shell.reader.drop(move.sources)
         return isinstance(decision.reply, Done)
+
+
+def known_producers(partition: PartitionShell) -> frozenset[int]:
+    """One of them may be the mover of the life before, and has to be remembered until it is known which."""
+    return frozenset(producer_id for producer_id, _state in partition.log.producers.states())
 
 
 # For ever, as clocks go.

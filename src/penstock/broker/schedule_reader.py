@@ -24,6 +24,7 @@ CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_MS_MAX: Final = 5 * 60_000
 # Of a row in memory, beside its bytes.
 _ROW_BYTES: Final = 250
+_ANY_BYTES: Final = 1 << 62
 
 CacheKey = tuple[int, int]
 
@@ -42,6 +43,7 @@ class RowCache:
         return len(self._rows)
 
     def put(self, key: CacheKey, row: Row) -> None:
+        self.drop(key)
         self._rows[key] = row
         self._size_bytes += _size_of(row)
         while self._size_bytes > self._bytes_max:
@@ -85,6 +87,12 @@ class RowReader:
     async def rows(self, positions: Sequence[int]) -> dict[int, Row]:
         """By place. What is not there, not readable yet or damaged, is missing. OSError: they cannot be looked at just
         now, and may well be there."""
+        found = await self.some_rows(positions, bytes_max=_ANY_BYTES)
+        assert found is not None
+        return found
+
+    async def some_rows(self, positions: Sequence[int], *, bytes_max: int) -> dict[int, Row] | None:
+        """The same. None: they are larger than that together, ask for fewer."""
         found: dict[int, Row] = {}
         missing: list[int] = []
         for position in positions:
@@ -95,11 +103,14 @@ class RowReader:
                 found[position] = row
         if missing:
             lookups = plan_lookups(self._companion.log, sorted(missing))
-            found |= await asyncio.get_running_loop().run_in_executor(self._readers, _load_all, lookups)
+            loaded = await asyncio.get_running_loop().run_in_executor(self._readers, _load_all, lookups, bytes_max)
+            if loaded is None:
+                return None
+            found |= loaded
         return found
 
 
-def _load_all(lookups: Sequence[BatchLookup]) -> dict[int, Row]:
+def _load_all(lookups: Sequence[BatchLookup], bytes_max: int) -> dict[int, Row] | None:
     """Blocking."""
     found: dict[int, Row] = {}
     for lookup in lookups:
@@ -107,4 +118,7 @@ def _load_all(lookups: Sequence[BatchLookup]) -> dict[int, Row]:
             record = None if header.is_control else record_at(batch, header, position)
             if isinstance(record, StoredRecord):
                 found[position] = Row(record.key or b"", record.value, record.headers)
+                bytes_max -= len(record.value or b"")
+                if bytes_max < 0 and len(found) > 1:
+                    return None
     return found

@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from datetime import tzinfo
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -24,11 +22,11 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.journal import JournalLostError
 from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.schedule_crons import ScheduleCrons
+from penstock.broker.schedule_crons import ScheduleCrons, find_zone
 from penstock.broker.schedule_files import SPILL_BYTES, ScheduleFiles
 from penstock.broker.schedule_journal import ScheduleJournal
-from penstock.broker.schedule_list import DueList
-from penstock.broker.schedule_mover import MoverIds, MoverPace, ReleaseCounts, ScheduleMover
+from penstock.broker.schedule_list import LISTED_AT_ONCE, LISTED_BYTES_MAX, DueList
+from penstock.broker.schedule_mover import MoverIds, MoverPace, ReleaseCounts, ScheduleMover, known_producers
 from penstock.broker.schedule_reader import CACHED_MS_MAX, RowCache, RowReader
 from penstock.broker.schedule_replay import replay_rows
 from penstock.broker.schedule_values import (
@@ -73,9 +71,6 @@ log = get_logger("schedules")
 
 # Records of a replay that are applied before others may use the loop: some milliseconds.
 REPLAYED_AT_ONCE: Final = 1_000
-# Of the messages of one page, and how many are read before it is known how large they are.
-LISTED_BYTES_MAX: Final = 16 * 1024 * 1024
-LISTED_AT_ONCE: Final = 20
 
 _LOADING: Final = NotScheduled(Refusal.OFFLINE, "the schedule of this partition is being loaded")
 _LOST: Final = NotScheduled(Refusal.OFFLINE, "the disk did not take the schedule's rows")
@@ -115,14 +110,22 @@ class ScheduleShell:
         self._running: asyncio.Task[None] | None = None
         self._crons = ScheduleCrons(self)
         self.is_loaded = False
+        # Whether named schedules make messages. Not before it is known that no other partition has the same ones.
+        self.may_fire = False
+        # By the monotonic clock.
+        self.loaded_ms = 0
         self._is_lost = False
         self.is_closed = False
+        self._producers_before: frozenset[int] | None = known_producers(partition)
         partition.log.known_producers.is_pinned = self._is_mover
 
     def _is_mover(self, producer_id: int) -> bool:
-        """Whose sequence in the partition's log must not be forgotten. Nobody's, until it is known who it is."""
+        """Whose sequence in the partition's log must not be forgotten. Of none that was there before, until it is known
+        who it is; those that come meanwhile are others."""
+        if self._producers_before is not None:
+            return producer_id in self._producers_before
         move = self.machine.last_move()
-        return not self.is_loaded or (move is not None and move.producer_id == producer_id)
+        return move is not None and move.producer_id == producer_id
 
     # Life
 
@@ -130,6 +133,8 @@ class ScheduleShell:
         """Rebuilds the machine from the last checkpoint and the log behind it. JournalLostError leaves the shell
         unloaded, to be tried again."""
         companion = self.companion
+        # Whatever the one before is still writing must not come between what this one writes.
+        await self.files.close()
         self.files = self._make_files()
         machine = PartitionSchedule(self._schedule_config, zones=find_zone)
         started_ms = self._clock.monotonic_ms()
@@ -148,10 +153,13 @@ class ScheduleShell:
         if self.files.is_closed:
             raise JournalLostError(f"the files of the schedule of {companion.topic} cannot be written")
         self.machine = machine
+        self._producers_before = None
         self.journal = ScheduleJournal(companion, self._clock)
         self._crons = ScheduleCrons(self)
         self.mover = self._make_mover(self.mover.counts)
         self._is_lost = False
+        self.may_fire = False
+        self.loaded_ms = self._clock.monotonic_ms()
         self.is_loaded = True
         self._running = self._tasks.start(f"schedule of {self.partition.topic}", self.mover.run(machine))
         log.info(
@@ -420,8 +428,15 @@ class ScheduleShell:
             return _LOADING
         if self.companion.readable_end < self.journal.next_position and not await self.journal.until_durable():
             return _LOST
-        due_list = DueList(self.machine, self.files, partition=self.partition.index)
-        entries, cursor = await due_list.page(after, limit)
+        machine = self.machine
+        due_list = DueList(machine, self.files, partition=self.partition.index)
+        try:
+            entries, cursor = await due_list.page(after, limit)
+        except OSError:
+            return _UNREADABLE
+        if self.is_lost or not self.is_loaded or self.machine is not machine:
+            # Files are gone for another reason than that their time came, and the page may lack what was in them.
+            return _LOST if self.is_loaded else _LOADING
         messages: list[PendingMessage] = []
         first, count = 0, LISTED_AT_ONCE
         while first < len(entries):
@@ -430,6 +445,9 @@ class ScheduleShell:
             try:
                 rows = await self.reader.rows([position for _due_ms, position in some])
             except OSError:
+                return _UNREADABLE
+            if self.companion.log.damage is not None:
+                # Some may be missing for no other reason: a page without them would look whole.
                 return _UNREADABLE
             messages += [
                 self.pending_message(position, row)
@@ -447,14 +465,22 @@ class ScheduleShell:
     # Named schedules: see `schedule_crons`
 
     async def define_cron(
-        self, name: str, message: CronMessage, *, expression: str, zone: str = "UTC", missed: Missed = Missed.ONCE
+        self,
+        name: str,
+        message: CronMessage,
+        *,
+        expression: str,
+        zone: str = "UTC",
+        missed: Missed = Missed.ONCE,
+        version: int = 0,
     ) -> ChangeOutcome:
         refused = self.refusal() or self._refuse_messages(
             [DelayedMessage(0, message.key, message.value, message.headers)]
         )
         if refused is not None:
             return refused
-        reply = self._crons.define(DefineCron(self.journal.next_position, name, expression, zone, missed), message)
+        command = DefineCron(self.journal.next_position, name, expression, zone, missed, version)
+        reply = self._crons.define(command, message)
         self.mover.look()
         return await self._settle(reply)
 
@@ -469,11 +495,4 @@ class ScheduleShell:
         return await self._crons.message(name) if self.is_loaded else _LOADING
 
     async def fire_crons(self) -> bool:
-        return await self._crons.fire()
-
-
-def find_zone(name: str) -> tzinfo | None:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return None
+        return self.may_fire and await self._crons.fire()

@@ -28,6 +28,8 @@ class CommitHistory:
         topic = self._broker.topic(CONSUMER_OFFSETS)
         shells = [] if topic is None else topic.partitions
         if [index.shell for index in self.indexes] != shells:
+            for index in self.indexes:
+                index.forget()
             self.indexes = [TraceIndex(shell, CommitZones, self._scans) for shell in shells]
         return self.indexes
 

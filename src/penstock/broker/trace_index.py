@@ -102,8 +102,17 @@ class TraceIndex:
         self._growing: Growing | None = None
         # Who waits for an answer: then nobody rests.
         self._waiting_count = 0
+        # Of what the index of an active segment takes, as far as it is counted.
+        self._counted_bytes = 0
+        self._is_forgotten = False
         # Whether the last answer was given before everything was looked through.
         self.is_behind = False
+
+    def forget(self) -> None:
+        """Nobody asks any more, because the log is gone or another one has taken its place: its memory is free for
+        others. What was being looked through is counted for no longer, however it ends."""
+        self._count(0)
+        self._is_forgotten = True
 
     # Asking
 
@@ -230,10 +239,13 @@ class TraceIndex:
             self._scans.remember(facts, entries)
 
     def _grow_on(self, growing: Growing | None) -> None:
-        scans = self._scans
-        scans.growing_bytes -= 0 if self._growing is None else self._growing.entries.size_bytes
         self._growing = growing
-        scans.growing_bytes += 0 if growing is None else growing.entries.size_bytes
+        self._count(0 if growing is None else growing.entries.size_bytes)
+
+    def _count(self, size_bytes: int) -> None:
+        if not self._is_forgotten:
+            self._scans.growing_bytes += size_bytes - self._counted_bytes
+            self._counted_bytes = size_bytes
 
     async def _begin(self, segment: Segment) -> Growing:
         log = self.shell.log
@@ -257,11 +269,11 @@ class TraceIndex:
             if not isinstance(plan, ReadPlan) or (deadline is not None and time.monotonic() > deadline):
                 return False
             async with self._scans.turn:
-                began, before_bytes = time.monotonic(), growing.entries.size_bytes
+                began = time.monotonic()
                 size = await self._scans.in_thread(partial(take, plan, growing))
                 spent = time.monotonic() - began
             self._scans.read_bytes += size
-            self._scans.growing_bytes += growing.entries.size_bytes - before_bytes
+            self._count(growing.entries.size_bytes)
             if not size:
                 return False
             if segment.is_active and growing.is_save_due:

@@ -93,7 +93,7 @@ class NodeTrace:
         await self._commits.tend()
         open_ids = {topic.topic_id for topic in self.broker.topics()}
         for key in [key for key in self._indexes if key[0] not in open_ids]:
-            del self._indexes[key]
+            self._indexes.pop(key).forget()
 
     def _behind(self, topics: set[str]) -> list[str]:
         """Logs about these topics of which not everything is known now."""
@@ -109,6 +109,8 @@ class NodeTrace:
     def _index_of(self, partition: PartitionShell, companion: PartitionShell, kind: CompanionKind) -> TraceIndex:
         key = (partition.log.home.topic_id, partition.index, kind)
         index = self._indexes.get(key)
+        if index is not None and index.shell is not companion:
+            index.forget()
         if index is None or index.shell is not companion:
             make_zones = QueueZones if kind is CompanionKind.QUEUES else ScheduleZones
             index = self._indexes[key] = TraceIndex(companion, make_zones, self.scans)

@@ -105,6 +105,25 @@ def show(
     archive_show_work.show(path, topic=topic, as_json=as_json)
 
 
+@app.command("forget")
+def forget(
+    path: Path,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    *,
+    only_id: Annotated[
+        bool,
+        typer.Option(
+            "--only-id", help="Keep the messages: a topic of that name with another id goes on where they end."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a topic's messages; an archive of it begins anew. Their files go with compact, seven days later."""
+    from penstock.cli import archive_show_work
+
+    archive_show_work.forget(path, topic, only_id=only_id, as_json=as_json)
+
+
 @app.command("compact")
 def compact(
     path: Path,

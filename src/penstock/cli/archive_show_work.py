@@ -1,4 +1,4 @@
-"""The work of `penstock archive list|show|compact`: the table is looked at and looked after without Spark."""
+"""The work of `penstock archive list|show|forget|compact`: the table is looked at and looked after without Spark."""
 
 from __future__ import annotations
 
@@ -155,6 +155,19 @@ def moment(timestamp_ms: int | None) -> str | None:
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def forget(path: str, topic: str, *, only_id: bool, as_json: bool) -> None:
+    check_installed()
+    from penstock.pipeline import archive_forget
+
+    done = archive_forget.forget(path, topic, only_id=only_id)
+    if as_json:
+        print_json(done)
+    elif only_id:
+        say(f"the next archive of {topic} goes on, whatever topic of that name it is")
+    else:
+        say(f"{done.message_count:,} messages of {topic} removed; an archive of it begins anew")
+
+
 def compact(path: str, *, keep: str | None, vacuum_after: str, as_json: bool) -> None:
     check_installed()
     from penstock.pipeline import table_upkeep
@@ -162,12 +175,17 @@ def compact(path: str, *, keep: str | None, vacuum_after: str, as_json: bool) ->
 
     keep_ms = None if keep is None else duration_ms(keep, "--keep")
     after_ms = duration_ms(vacuum_after, "--vacuum-after")
+    from deltalake.exceptions import DeltaError
+
     _open(path)
     removed = 0
-    if keep_ms is not None:
-        removed = table_upkeep.keep_days(path, keep_ms=keep_ms, now_ms=SystemClock().now_ms())
-    done = table_upkeep.compact(archive_options(path))
-    deleted = table_upkeep.vacuum(path, after_ms=after_ms)
+    try:
+        if keep_ms is not None:
+            removed = table_upkeep.keep_days(path, keep_ms=keep_ms, now_ms=SystemClock().now_ms())
+        done = table_upkeep.compact(archive_options(path))
+        deleted = table_upkeep.vacuum(path, after_ms=after_ms)
+    except DeltaError as error:
+        raise CommandError(f"{path} was not looked after to the end, and may be again: {error}") from error
     if as_json:
         print_json({**msgspec.structs.asdict(done), "removed_count": removed, "deleted_file_count": deleted})
     told = f"{removed:,} messages of old days removed, " if keep_ms is not None else ""

@@ -14,6 +14,7 @@ from penstock.cli.archive_show_work import duration_ms
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.output import print_json, say
+from penstock.cli.query_work import end_spark, in_words_of_options, spark_log_level
 from penstock.pipeline.archive_job import FORMATS, ArchiveRequest, ArchiveRun, start_archive
 from penstock.pipeline.archive_query import SETTINGS, python_error
 from penstock.pipeline.spark_session import open_session
@@ -44,7 +45,7 @@ def request_of(
         bootstrap=bootstrap,
         topics=tuple(dict.fromkeys(topics)),
         # Spark's workers may have another directory.
-        path=path if "://" in path else str(Path(path).absolute()),
+        path=path if "://" in path or not path else str(Path(path).absolute()),
         is_once=is_once,
         trigger_ms=duration_ms(every, "--every"),
         rows_per_batch=rows,
@@ -59,7 +60,7 @@ def request_of(
 def run(request: ArchiveRequest, *, keep: str | None, master: str | None, as_json: bool) -> None:
     keep_ms = None if keep is None else duration_ms(keep, "--keep")
     ending = _Ending()
-    spark = open_session("penstock archive", master=master, conf=SETTINGS)
+    spark = open_session("penstock archive", master=master, conf=SETTINGS, log_level=spark_log_level())
     try:
         archive = start_archive(spark, request)
         try:
@@ -68,7 +69,7 @@ def run(request: ArchiveRequest, *, keep: str | None, master: str | None, as_jso
         finally:
             archive.stop()
     finally:
-        spark.stop()
+        end_spark(spark)
 
 
 class _Ending:
@@ -119,12 +120,13 @@ def _keep(path: str, keep_ms: int) -> None:
     from deltalake.exceptions import DeltaError
 
     from penstock.pipeline import table_upkeep
+    from penstock.pipeline.table_options import TableError
 
     try:
         removed = table_upkeep.keep_days(path, keep_ms=keep_ms, now_ms=SystemClock().now_ms())
         table_upkeep.vacuum(path)
-    except DeltaError as error:
-        say(f"old days were not removed this time: {error}")
+    except (DeltaError, OSError, TableError) as error:
+        say(f"the table's upkeep waits for an hour: {error}")
         return
     if removed:
         say(f"{removed:,} messages of old days removed")
@@ -133,7 +135,7 @@ def _keep(path: str, keep_ms: int) -> None:
 def _finish(archive: ArchiveRun, *, as_json: bool, request: ArchiveRequest) -> None:
     error = archive.query.exception()
     if error is not None:
-        raise CommandError(f"the archive stopped: {python_error(str(error))}")
+        raise CommandError(f"the archive stopped: {in_words_of_options(python_error(str(error)))}")
     archive.report()
     if as_json:
         print_json({"path": request.path, "topics": request.topics, "archived_count": archive.row_count})

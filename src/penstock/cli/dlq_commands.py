@@ -101,6 +101,7 @@ def redrive(
             target=to,
             rate=rate,
             is_dry=dry_run,
+            is_awaited=not background,
             as_json=as_json,
         )
     elif dry_run:

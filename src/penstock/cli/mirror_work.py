@@ -54,7 +54,18 @@ def plan_of(
 
 def run(plan: MirrorPlan, *, once: bool, as_json: bool) -> None:
     configure(level="warning" if sys.stderr.isatty() else "info")
-    progress = run_async(_run(plan, once=once))
+    mirror = Mirror(plan, clock=SystemClock())
+    try:
+        run_async(_run(mirror, once=once))
+    except BaseException:
+        # What was mirrored all the same, and which topic was not.
+        if mirror.progress:
+            _tell(plan, mirror.progress, as_json=as_json)
+        raise
+    _tell(plan, mirror.progress, as_json=as_json)
+
+
+def _tell(plan: MirrorPlan, progress: Mapping[str, TopicProgress], *, as_json: bool) -> None:
     sums = _sums(progress)
     if as_json:
         print_json({"mirror": plan.name, "topics": sums})
@@ -67,19 +78,34 @@ def run(plan: MirrorPlan, *, once: bool, as_json: bool) -> None:
         say(f"no topic of {plan.source} matches {plan.topics!r}")
 
 
-async def _run(plan: MirrorPlan, *, once: bool) -> dict[str, TopicProgress]:
-    mirror = Mirror(plan, clock=SystemClock())
-    loop = asyncio.get_running_loop()
+async def _run(mirror: Mirror, *, once: bool) -> None:
+    _stop_when_told(mirror)
+    try:
+        async with asyncio.TaskGroup() as together:
+            watching = together.create_task(_watch(mirror)) if sys.stderr.isatty() else None
+            try:
+                await mirror.run(once=once)
+            finally:
+                if watching is not None:
+                    watching.cancel()
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def _stop_when_told(mirror: Mirror) -> None:
+    """The second time without waiting: a cluster that is away may keep a transaction under way for a minute."""
+    loop, running = asyncio.get_running_loop(), asyncio.current_task()
+    assert running is not None
+
+    def stop() -> None:
+        if mirror.is_stopping:
+            running.cancel()
+        else:
+            say("stopping after what is under way; once more to stop at once")
+            mirror.stop()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, mirror.stop)
-    async with asyncio.TaskGroup() as together:
-        watching = together.create_task(_watch(mirror)) if sys.stderr.isatty() else None
-        try:
-            await mirror.run(once=once)
-        finally:
-            if watching is not None:
-                watching.cancel()
-    return mirror.progress
+        loop.add_signal_handler(number, stop)
 
 
 async def _watch(mirror: Mirror) -> None:

@@ -14,6 +14,8 @@ T = TypeVar("T")
 # Wide enough that no cell is cut where nobody looks at it: a pipe has no width.
 PIPE_WIDTH: Final = 200
 
+BOX: Final = "\N{WHITE SQUARE}"
+
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -37,7 +39,7 @@ def print_table(columns: Sequence[str] | None, rows: Sequence[Sequence[object]],
     from rich.text import Text
 
     table = Table(
-        title=title,
+        title=None if title is None else Text(_printable(title)),
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
@@ -76,4 +78,9 @@ def _cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return str(value)
+    return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """What moves a cursor or recolours a terminal is shown as a box: keys and values are anybody's."""
+    return "".join(character if character.isprintable() or character == "\n" else BOX for character in text)

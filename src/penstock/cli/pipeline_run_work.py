@@ -16,7 +16,15 @@ from penstock.cli.pipeline_work import open_file, start_spark, tell_problems
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
 from penstock.pipeline.declared_document import Pipeline
-from penstock.pipeline.declared_prepare import Loaded, check_topics, create_topics, inferred, prepare, state_of
+from penstock.pipeline.declared_prepare import (
+    Loaded,
+    check_topics,
+    create_topics,
+    ids_of_topics,
+    inferred,
+    prepare,
+    state_of,
+)
 from penstock.pipeline.declared_report import Reporter
 from penstock.pipeline.declared_runner import Runner, View
 from penstock.pipeline.declared_state import Kept, PipelineState, StateError
@@ -68,9 +76,10 @@ async def _look_first(loaded: Loaded, pipelines: Mapping[str, Pipeline], states:
         await check_topics(client, pipelines, loaded.problems)
         if loaded.problems.errors:
             tell_problems(loaded)
-        for state in states.values():
+        for name, state in states.items():
             if state.has_checkpoint:
                 state.check_cluster(client.cluster_id)
+                state.check_topics(await ids_of_topics(client, pipelines[name]))
 
 
 def run_pipelines(
@@ -110,16 +119,26 @@ async def _prepare(
     view: View,
 ) -> list[Built]:
     async with ClusterClient(parse_addresses(loaded.site.bootstrap)) as client:
+        builts = await prepare(spark, loaded, pipelines, client=client)
+        if loaded.problems.errors:
+            return builts
         for topic in await create_topics(client, pipelines):
             view.event("topic created", topic=topic)
-        builts = await prepare(spark, loaded, pipelines, client=client)
         for built in builts:
-            state, found = states[built.name], inferred(built)
-            if not state.has_checkpoint:
-                for source, columns in found.items():
-                    view.event("schema found", pipeline=built.name, source=source, columns=columns)
-                state.keep(Kept(client.cluster_id, found))
+            topic_ids = await ids_of_topics(client, built.pipeline)
+            _keep(built, states[built.name], client.cluster_id, topic_ids, view)
     return builts
+
+
+def _keep(built: Built, state: PipelineState, cluster_id: str | None, topic_ids: dict[str, str], view: View) -> None:
+    """What the next start must know. Of a checkpoint that lies elsewhere it is not known whether this is the first."""
+    former = state.read() if state.has_checkpoint else Kept()
+    kept = Kept(former.cluster_id or cluster_id, inferred(built), topic_ids)
+    for source, columns in kept.columns.items():
+        if source not in former.columns:
+            view.event("schema found", pipeline=built.name, source=source, columns=columns)
+    if kept != former:
+        state.keep(kept)
 
 
 @contextmanager

@@ -125,10 +125,12 @@ def reset(file: Path, names: Sequence[str], bootstrap: str | None, *, is_confirm
     question = f"Forget how far {', '.join(pipelines)} {'is' if len(pipelines) == 1 else 'are'}?"
     if not is_confirmed and not typer.confirm(f"{question} The next run writes its rows again.", err=True):
         raise CommandError("nothing was done")
+    elsewhere: list[str] = []
     for name, pipeline in pipelines.items():
         state = state_of(loaded.site, name, pipeline)
-        if "://" in state.checkpoint:
-            raise CommandError(f"{state.checkpoint} is not on this machine: remove it there")
+        if state.is_elsewhere:
+            elsewhere += [state.checkpoint, state.dead_letter_checkpoint]
+            say(f"not on this machine, to be removed there: {', '.join(elsewhere[-2:])}")
         try:
             state.lock()
             for path in state.reset():
@@ -138,6 +140,8 @@ def reset(file: Path, names: Sequence[str], bootstrap: str | None, *, is_confirm
         finally:
             state.release()
     run_async(_forget(loaded.site.bootstrap, list(pipelines), SystemClock()))
+    if elsewhere:
+        raise CommandError(f"{len(elsewhere)} checkpoints are left, which are not on this machine")
 
 
 async def _forget(bootstrap: str, names: Sequence[str], clock: Clock) -> None:

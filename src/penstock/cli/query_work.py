@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import json
+import os
 import sys
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.base.clock import SystemClock
-from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.failure import EXIT_USAGE, TRACEBACK_VARIABLE, CommandError
 from penstock.cli.moments import NotUnderstood, parse_moment_ms
 from penstock.cli.output import print_json, print_table, say
 
@@ -38,6 +40,24 @@ class QueryWish(msgspec.Struct, frozen=True):
     master: str | None = None
 
 
+def spark_log_level() -> str:
+    """What Spark has to say comes as the command's own sentence: without pages of Java in front of it."""
+    return "ERROR" if os.environ.get(TRACEBACK_VARIABLE) else "FATAL"
+
+
+def end_spark(spark: SparkSession) -> None:
+    """Where its Java is gone already there is nothing to end, and why it went is told by whoever noticed."""
+    from py4j.protocol import Py4JError
+
+    with contextlib.suppress(ConnectionError, Py4JError):
+        spark.stop()
+
+
+def in_words_of_options(sentence: str) -> str:
+    """What the source says to programs, said to people."""
+    return sentence.replace("With failOnDataLoss=false the query goes on", "With --allow-loss it goes on")
+
+
 def moment_ms(text: str | None, option: str) -> int | None:
     if text is None:
         return None
@@ -54,7 +74,8 @@ def query(wanted: QueryWish, *, as_json: bool, as_csv: bool) -> None:
     from penstock.pipeline.archive_query import SETTINGS, QueryError, python_error, query_topics
     from penstock.pipeline.spark_session import open_session
 
-    spark = open_session("penstock query", master=wanted.master, conf=SETTINGS)
+    spark = open_session("penstock query", master=wanted.master, conf=SETTINGS, log_level=spark_log_level())
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
@@ -62,10 +83,12 @@ def query(wanted: QueryWish, *, as_json: bool, as_csv: bool) -> None:
         names, rows, is_cut = fetch(frame, wanted.row_limit)
     except QueryError as error:
         raise CommandError(str(error), exit_code=EXIT_USAGE) from error
-    except PySparkException as error:
-        raise CommandError(python_error(str(error))) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise CommandError(in_words_of_options(python_error(str(error)))) from error
+    except (ConnectionError, Py4JError) as error:
+        raise CommandError("Spark's Java has ended, most often for want of memory: ask for less at once") from error
     finally:
-        spark.stop()
+        end_spark(spark)
     show(names, rows, as_json=as_json, as_csv=as_csv)
     if is_cut:
         say(f"only the first {wanted.row_limit:,} rows; --limit shows more")
@@ -111,6 +134,7 @@ def fetch(frame: DataFrame, row_limit: int) -> tuple[list[str], list[tuple[Any, 
 
 def show(names: Sequence[str], rows: Sequence[Sequence[Any]], *, as_json: bool, as_csv: bool) -> None:
     if as_json:
+        names = different(names)
         print_json([dict(zip(names, map(plain, row), strict=True)) for row in rows])
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -120,6 +144,18 @@ def show(names: Sequence[str], rows: Sequence[Sequence[Any]], *, as_json: bool, 
         print_table(names, [[_cell(value) for value in row] for row in rows])
     else:
         say("no rows")
+
+
+def different(names: Sequence[str]) -> list[str]:
+    """Columns may have one name; the fields of an object cannot: `key`, `key_2`."""
+    found: dict[str, None] = {}
+    for name in names:
+        number, unused = 1, name
+        while unused in found:
+            number += 1
+            unused = f"{name}_{number}"
+        found[unused] = None
+    return list(found)
 
 
 def plain(value: Any) -> Any:
@@ -142,8 +178,9 @@ def plain(value: Any) -> Any:
             return {name: plain(each) for name, each in value.asDict().items()}
         case list() | tuple():
             return [plain(each) for each in value]
-        case _ if hasattr(value, "toPython"):
-            return plain(value.toPython())
+        case _ if hasattr(value, "toJson"):
+            # A variant. As Python's own its numbers with a fraction would be decimals, and texts in JSON.
+            return json.loads(value.toJson())
         case _:
             return str(value)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.cli.archive_show_work import moment
+from penstock.cli.archive_show_work import check_installed, moment
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.output import print_json, print_table, say
-from penstock.cli.query_work import moment_ms
+from penstock.cli.query_work import archive_of, end_spark, in_words_of_options, moment_ms, spark_log_level
 from penstock.pipeline.replay_pace import BadPace, Pace, parse_pace
 
 if TYPE_CHECKING:
@@ -59,12 +59,20 @@ def replay(wanted: ReplayWish, *, as_json: bool) -> None:
     pace = parse_pace(rate=wanted.rate, speed=wanted.speed)
     if isinstance(pace, BadPace):
         raise CommandError(pace.reason, exit_code=EXIT_USAGE)
-    moment_ms(wanted.since, "--since")
-    from penstock.pipeline.archive_query import SETTINGS, QueryError, python_error
+    # Before Spark is started for nothing.
+    _range(wanted)
+    if wanted.archive is not None:
+        check_installed()
+    if wanted.archive is not None and archive_of(wanted.topic, (wanted.archive,)) is None:
+        raise CommandError(f"{wanted.archive} holds nothing of topic {wanted.topic!r}")
+    from penstock.pipeline.archive_query import SETTINGS, QueryError, python_error, quiet_statements
     from penstock.pipeline.spark_session import open_session
 
-    spark = open_session("penstock replay", master=wanted.master, conf=SETTINGS)
+    spark = open_session("penstock replay", master=wanted.master, conf=SETTINGS, log_level=spark_log_level())
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+
+    quiet_statements()
 
     try:
         if wanted.is_dry_run:
@@ -76,10 +84,10 @@ def replay(wanted: ReplayWish, *, as_json: bool) -> None:
             say(f"{done.replayed_count:,} messages of {done.topic} replayed into {done.target}")
     except QueryError as error:
         raise CommandError(str(error), exit_code=EXIT_USAGE) from error
-    except PySparkException as error:
-        raise CommandError(python_error(str(error))) from error
+    except (PySparkException, Py4JError) as error:
+        raise CommandError(in_words_of_options(python_error(str(error)))) from error
     finally:
-        spark.stop()
+        end_spark(spark)
 
 
 def dry_run(spark: SparkSession, wanted: ReplayWish) -> list[PartitionCount]:

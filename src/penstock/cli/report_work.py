@@ -10,11 +10,12 @@ from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.moments import NotUnderstood, parse_moment_ms
 from penstock.cli.output import print_json, run_async, say
 from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import ClientError
+from penstock.client.cluster_client import ClusterClient, TopicInfo
+from penstock.client.errors import ClientError, TopicMissingError
 from penstock.client.http_client import HttpClient
 from penstock.client.http_queues import list_dead_letters, list_queues
 from penstock.client.http_settlements import settlements_of
+from penstock.domain.topic_rules import CONSUMER_OFFSETS
 from penstock.pipeline.report_job import ReportJob, ReportRequest, Settlements
 from penstock.pipeline.report_page import render_page
 from penstock.pipeline.report_values import TopicReport
@@ -36,7 +37,7 @@ def report(
 ) -> None:
     clock = SystemClock()
     now_ms = clock.now_ms()
-    run_async(_check_topic(bootstrap, topic))
+    info, has_commits = run_async(_look_at(bootstrap, topic))
     gaps: list[str] = []
     settlements, letters = _ask_node(http, topic, gaps)
     request = ReportRequest(
@@ -46,12 +47,15 @@ def report(
         since_ms=_moment_ms(since, "--since", now_ms),
         until_ms=_moment_ms(until, "--until", now_ms),
         dead_letter_topics=letters,
+        partition_count=len(info.partitions),
+        topic_id=info.topic_id,
+        has_commits=has_commits,
     )
     found = _compute(request, settlements, gaps, master)
     path = output or Path(f"{topic}.html")
     if not as_json or output is not None:
         try:
-            path.write_text(render_page(found))
+            path.write_text(render_page(found), encoding="utf-8")
         except OSError as error:
             raise CommandError(f"{path} cannot be written: {error.strerror}") from error
         say(f"{path}: {found.record_count:,} records of {topic!r}")
@@ -99,9 +103,15 @@ def _ask_node(http: str, topic: str, gaps: list[str]) -> tuple[list[Settlements]
     return settlements, letters
 
 
-async def _check_topic(bootstrap: str, topic: str) -> None:
+async def _look_at(bootstrap: str, topic: str) -> tuple[TopicInfo, bool]:
+    """The topic, and whether there is one that tells of commits."""
     async with ClusterClient(parse_addresses(bootstrap)) as client:
-        await client.topic(topic)
+        info = await client.topic(topic)
+        try:
+            await client.topic(CONSUMER_OFFSETS)
+        except TopicMissingError:
+            return info, False
+    return info, True
 
 
 def _moment_ms(text: str | None, option: str, now_ms: int) -> int | None:

@@ -272,8 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         deadline = self._loop.time() + timeout_ms / 1000
         future = self._loop.create_future()
         self._owed.append(_Owed(correlation_id, api_name, response, version, future, deadline, timeout_ms))
-        if self._alarm is None:
-            self._alarm = self._loop.call_at(deadline, self._check_overdue)
+        self._watch_oldest()
         return future
 
     def _has_room(self) -> bool:
@@ -294,6 +293,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
+    def _watch_oldest(self) -> None:
+        """An alarm that is set for later than the oldest request's deadline would find it overdue too late; one that is
+        set for earlier looks, and is set again."""
+        deadline = self._owed[0].deadline
+        if self._alarm is not None and self._alarm.when() > deadline:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None:
+            self._alarm = self._loop.call_at(deadline, self._check_overdue)
+
     def _check_overdue(self) -> None:
         self._alarm = None
         if not self._owed:
@@ -303,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
             waited = f"{oldest.timeout_ms / 1000:g} s"
             self._fail(RequestTimeoutError(f"{self.address} did not answer {oldest.api_name} within {waited}"))
         else:
-            self._alarm = self._loop.call_at(oldest.deadline, self._check_overdue)
+            self._watch_oldest()
 
     # -- bytes in (called by the transport)
 
@@ -347,6 +356,8 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(ProtocolMismatchError(f"{self.address} sent a reply that nobody asked for"))
             return
         owed = self._owed.popleft()
+        if self._owed:
+            self._watch_oldest()
         self._announce_room()
         if len(frame) < 4 or _CORRELATION_ID.unpack_from(frame)[0] != owed.correlation_id:
             problem: str | None = "replies out of order"

@@ -7,6 +7,8 @@ idempotent.
 Rules:
 - At most one batch of a partition in one `send`; calls for the same partition take effect in the order of the
   calls.
+- A batch that was refused has taken no sequence; one whose fate is not known may have: after `send` has raised, an
+  idempotent producer is of no more use, make another.
 - Without idempotence nothing is sent twice after a lost connection: whether it took effect is not known, and
   the caller is told. With it, a retry is recognised by the broker.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
@@ -125,6 +128,9 @@ class Producer:
         self._producer_id = -1
         self._producer_epoch = -1
         self._next_sequence: dict[TopicPartition, int] = {}
+        # Calls that are not back yet, and the first sequence among those that were refused.
+        self._under_way: Counter[TopicPartition] = Counter()
+        self._refused: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
         """Gets a producer id if one is needed; call it once before `send`."""
@@ -139,12 +145,35 @@ class Producer:
 
     async def send(self, batches: Sequence[PartitionBatch]) -> list[Outcome]:
         """One outcome a batch, in the order of the batches. Raises when the fate of some is not known."""
-        assert len({(batch.topic, batch.partition) for batch in batches}) == len(batches)
+        places = [(batch.topic, batch.partition) for batch in batches]
+        assert len(set(places)) == len(batches)
+        if not self._options.is_idempotent:
+            async with self._turns:
+                return await self._deliver(batches)
         # Before the first await: the order of the calls is the order of the sequences.
-        if self._options.is_idempotent:
-            batches = [self._stamp(batch) for batch in batches]
-        async with self._turns:
-            return await self._deliver(batches)
+        firsts = [self._next_sequence.get(place, 0) for place in places]
+        batches = [self._stamp(batch) for batch in batches]
+        self._under_way.update(places)
+        try:
+            async with self._turns:
+                outcomes = await self._deliver(batches)
+            for place, first, outcome in zip(places, firsts, outcomes, strict=True):
+                if isinstance(outcome, Refused):
+                    self._refused[place] = min(first, self._refused.get(place, first))
+            return outcomes
+        finally:
+            self._under_way.subtract(places)
+            self._take_sequences_back(places)
+
+    def _take_sequences_back(self, places: Sequence[TopicPartition]) -> None:
+        """Of what was refused the broker has nothing, nor of what came behind it. So the next batch has the sequence of
+        the first that was refused, or the broker would wait for that one for ever; but not before all are back."""
+        for place in places:
+            if not self._under_way[place]:
+                del self._under_way[place]
+                refused = self._refused.pop(place, None)
+                if refused is not None and place in self._next_sequence:
+                    self._next_sequence[place] = refused
 
     async def _deliver(self, batches: Sequence[PartitionBatch]) -> list[Outcome]:
         loop = asyncio.get_running_loop()

@@ -25,6 +25,7 @@ from cronsim import CronSim, CronSimError
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001
 _FIELDS_WITHOUT_SECONDS: Final = 5
 _DAY_S: Final = 86_400
+_SECOND_MS: Final = 1_000
 # No sane expression is longer, and every field of it is looked at.
 EXPRESSION_CHARACTERS_MAX: Final = 200
 
@@ -100,20 +101,21 @@ def _offset_s(zone: tzinfo, at_s: int) -> int:
 
 def last_due(expression: str, zone: tzinfo, *, after_ms: int, before_ms: int) -> int | None:
     """The last time between the two, without them."""
-    # From the end, in steps that grow: there may be millions in between, or one.
-    for start_ms in _starts(after_ms, before_ms):
-        last: int | None = None
-        for due_ms in dues_after(expression, zone, start_ms):
-            if due_ms >= before_ms:
-                break
-            last = due_ms
-        if last is not None:
-            return last
-    return None
+    last_ms = _first_between(expression, zone, after_ms, before_ms)
+    if last_ms is None:
+        return None
+    # There may be millions in between, or one: halved again and again, and behind `empty_ms` there is none.
+    empty_ms = before_ms
+    while empty_ms - last_ms >= _SECOND_MS:
+        middle_ms = (last_ms + empty_ms) // 2
+        later_ms = _first_between(expression, zone, middle_ms, before_ms)
+        if later_ms is None:
+            empty_ms = middle_ms
+        else:
+            last_ms = later_ms
+    return last_ms
 
 
-def _starts(after_ms: int, before_ms: int) -> Iterator[int]:
-    for back_ms in (60_000, 3_600_000, 86_400_000, 40 * 86_400_000):
-        if before_ms - back_ms > after_ms:
-            yield before_ms - back_ms
-    yield after_ms
+def _first_between(expression: str, zone: tzinfo, after_ms: int, before_ms: int) -> int | None:
+    due_ms = next(dues_after(expression, zone, after_ms), None)
+    return due_ms if due_ms is not None and due_ms < before_ms else None

@@ -120,7 +120,13 @@ class CronBook:
                 self._look_again(record.name)
             case CronDefined():
                 self._crons[record.name] = StoredCron(
-                    record.name, record.position, record.expression, record.zone, record.missed, record.fired_ms
+                    record.name,
+                    record.position,
+                    record.expression,
+                    record.zone,
+                    record.missed,
+                    record.fired_ms,
+                    record.version,
                 )
                 self._look_again(record.name)
 

@@ -222,6 +222,13 @@ class FetchSessions:
             return NO_SESSION
         return self._create(context, now_ms)
 
+    def refuse(self, context: FetchContext) -> int:
+        """Instead of `finish`: there is no session, or no longer. The client names everything with its next fetch."""
+        session = context._session  # noqa: SLF001
+        if session is not None:
+            self._end(session.id)
+        return NO_SESSION
+
     def _create(self, context: FetchContext, now_ms: int) -> int:
         by_id = context._by_id  # noqa: SLF001
         partitions = {_key(partition, by_id): partition for partition in context.partitions}

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType, ConfigValue
+from penstock.domain.queue_definition import check_dead_letter_topic
 
 BY_DURATION: Final = "by_duration:"
+_DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
 # Without years and months, whose length nobody knows; something has to stand there.
 DURATION: Final = re.compile(
     r"P(?=[0-9T])(?:([0-9]{1,6})D)?"
@@ -34,7 +36,7 @@ _DEFINITION_LIST: Final = (
         "Whether a dead letter holds the key, the value and the headers of the record too.",
     ),
     ConfigDefinition(
-        "errors.deadletterqueue.topic.name", ConfigType.STRING, "",
+        _DEAD_LETTERS, ConfigType.STRING, "",
         "Where a share group's records go that were rejected or delivered too often; empty: nowhere.",
     ),
     ConfigDefinition(
@@ -96,4 +98,7 @@ def _check(name: str, text: str | None) -> ConfigProblem | None:
     if text is None:
         return ConfigProblem(name, f"{name} has no value, expected {definition.expectation}")
     value = definition.parse(text)
-    return value if isinstance(value, ConfigProblem) else None
+    if isinstance(value, ConfigProblem):
+        return value
+    reason = check_dead_letter_topic(text) if text and name == _DEAD_LETTERS else None
+    return None if reason is None else ConfigProblem(name, f"{name}: {reason}")

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from penstock.domain.queue_values import BackOff, Ordering, QueueConfig
+from penstock.domain.topic_rules import check_name, is_internal
 
 NAME_CHARACTERS_MAX: Final = 255
 DEAD_LETTER_SUFFIX: Final = "-dlq"
@@ -101,7 +102,15 @@ def check_options(options: QueueOptions) -> str | None:
     back_off = options.back_off
     if back_off.initial_ms < 0 or back_off.ms_max < 0 or not 0 <= back_off.jitter_share <= 1:
         return "a back-off has waits from 0 on and a jitter_share from 0 to 1"
-    return None
+    return check_dead_letter_topic(options.dead_letter_topic) if options.dead_letter_topic else None
+
+
+def check_dead_letter_topic(topic: str) -> str | None:
+    """Of one that was named."""
+    if is_internal(topic):
+        # A record of somebody else's in a coordinator's memory leaves it without one.
+        return f"{topic!r} is the broker's own: dead letters cannot go there"
+    return check_name(topic)
 
 
 def check_group(group: str) -> str | None:

@@ -181,6 +181,7 @@ class PartitionSchedule:
             missed=command.missed,
             fired_ms=now_ms if before is None else max(before.fired_ms, now_ms),
             at_ms=now_ms,
+            version=command.version if before is None else max(before.version, command.version),
         )
         return Decision((record,), _DONE)
 
@@ -233,8 +234,9 @@ class PartitionSchedule:
     def spill_bytes(self) -> int:
         return self._state.buckets.spill_bytes
 
-    def take_spill(self) -> tuple[BucketWrite, ...]:
-        return self._state.buckets.take_spill()
+    def take_spill(self, bytes_max: int | None = None) -> tuple[BucketWrite, ...]:
+        """All of it, or so much: some ten milliseconds' work for a megabyte."""
+        return self._state.buckets.take_spill(bytes_max)
 
     def checkpoint(self, position: int) -> Checkpoint:
         """`position` is the end of the schedule's log: every row before it has been applied, and has to be durable
@@ -294,6 +296,9 @@ class PartitionSchedule:
 
     def crons(self) -> list[StoredCron]:
         return self._state.crons.all()
+
+    def cron(self, name: str) -> StoredCron | None:
+        return self._state.crons.get(name)
 
     def next_due_ms(self, cron: str, now_ms: int) -> int | None:
         return self._state.crons.next_due_ms(cron, now_ms)

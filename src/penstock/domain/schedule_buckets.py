@@ -17,6 +17,7 @@ reading: whoever takes messages looks whether they are still pending.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Final
@@ -28,6 +29,10 @@ from penstock.domain.schedule_records import StoredBucket
 _SHIFTS: Final = (18, 24, 30, 36, 42)
 # A message goes to the level below if it is due before so much time is over: then there are about 64 files of a level.
 _LEVEL_MS: Final = tuple(1 << shift for shift in _SHIFTS[1:])
+_LAST_LEVEL: Final = len(_LEVEL_MS)
+# Of the last level, too: who makes up times has a million of its spans to choose from, and each would be a file.
+# What is due later lies in the last of these, and goes on from there in nine thousand years.
+_SPANS_AHEAD_MAX: Final = 64
 _ENTRY: Final = struct.Struct("<qq")
 ENTRY_BYTES: Final = _ENTRY.size
 # A file is read so long before its span begins: time for ten million entries.
@@ -86,9 +91,11 @@ class Buckets:
         """`from_ms` is about now; at a recovery, what was now then."""
         delay_ms = due_ms - from_ms
         level = 0
-        while level < len(_LEVEL_MS) and delay_ms >= _LEVEL_MS[level]:
+        while level < _LAST_LEVEL and delay_ms >= _LEVEL_MS[level]:
             level += 1
         index = due_ms >> _SHIFTS[level]
+        if level == _LAST_LEVEL:
+            index = min(index, (from_ms >> _SHIFTS[level]) + _SPANS_AHEAD_MAX)
         bucket = self._table.get((level, index))
         if bucket is None:
             bucket = self._begin(level, index)
@@ -189,23 +196,32 @@ class Buckets:
     def spill_bytes(self) -> int:
         return sum(len(bucket.spill) for bucket in self._dirty.values())
 
-    def take_spill(self) -> tuple[BucketWrite, ...]:
+    def take_spill(self, bytes_max: int | None = None) -> tuple[BucketWrite, ...]:
+        """All of it; or some, so that nobody waits for long."""
         writes: list[BucketWrite] = []
-        for bucket in self._dirty.values():
+        left = self.spill_bytes if bytes_max is None else bytes_max
+        for number, bucket in list(self._dirty.items()):
+            if left < ENTRY_BYTES:
+                break
+            some = bytes(bucket.spill[: left - left % ENTRY_BYTES])
+            left -= len(some)
+            del bucket.spill[: len(some)]
+            if not bucket.spill:
+                del self._dirty[number]
             # A short delay is over before it comes to this.
-            entries = self._still_pending(bucket.spill) if bucket.is_near else bytes(bucket.spill)
-            bucket.spill = bytearray()
+            entries = self._still_pending(some) if bucket.is_near else some
             bucket.written_count += len(entries) // ENTRY_BYTES
             if entries:
                 writes.append(BucketWrite(bucket.name, entries))
-        self._dirty.clear()
         return tuple(writes)
 
-    def _still_pending(self, entries: bytearray) -> bytes:
-        is_pending = self._is_pending
-        return b"".join(
-            _ENTRY.pack(due_ms, position) for due_ms, position in _ENTRY.iter_unpack(entries) if is_pending(position)
-        )
+    def _still_pending(self, entries: bytes) -> bytes:
+        values = array("q", entries)
+        # Nobody else has a turn meanwhile, so it has to be quick: no entry is taken apart.
+        kept = [place for place, is_kept in enumerate(map(self._is_pending, values[1::2])) if is_kept]
+        if len(kept) * ENTRY_BYTES == len(entries):
+            return entries
+        return b"".join([entries[place * ENTRY_BYTES : (place + 1) * ENTRY_BYTES] for place in kept])
 
     def store(self) -> tuple[StoredBucket, ...]:
         """After `take_spill`. A bucket is over when the wheel has nothing left from its span."""
@@ -245,6 +261,6 @@ class Buckets:
         parts = [
             BucketPart(bucket.name, bucket.start_ms, bucket.end_ms, bucket.written_count, bytes(bucket.spill))
             for bucket in self._all.values()
-            if bucket.end_ms > after_ms
+            if bucket.end_ms > after_ms or bucket.name.level == _LAST_LEVEL
         ]
         return sorted(parts, key=lambda part: part.start_ms)

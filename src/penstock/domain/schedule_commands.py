@@ -67,6 +67,8 @@ class DefineCron(msgspec.Struct, frozen=True):
     expression: str
     zone: str = "UTC"
     missed: Missed = Missed.ONCE
+    # Higher than that of every other definition of that name, wherever.
+    version: int = 0
 
 
 class DeleteCron(msgspec.Struct, frozen=True):

@@ -55,6 +55,9 @@ class ProducerBatch(msgspec.Struct, frozen=True, array_like=True):
     base_sequence: int
     # Of the message in the batch.
     index: int = 0
+    # Of all that is delayed in the batch. Whoever has given a batch up may send another under its sequence: what is not
+    # the same is no repetition. 0: not known.
+    checksum: int = 0
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
@@ -121,6 +124,8 @@ class CronDefined(_Event, frozen=True, array_like=True, tag="cron-defined"):
     # Times up to then are past: the definition before this one, and what it fired, may be compacted away.
     fired_ms: int
     at_ms: int
+    # Of two definitions in two partitions, which a crash has left, the higher one counts.
+    version: int = 0
 
 
 class CronDeleted(_Event, frozen=True, array_like=True, tag="cron-deleted"):
@@ -149,6 +154,7 @@ class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
     producer_epoch: int
     base_sequence: int
     count: int
+    checksum: int = 0
 
 
 class StoredCron(msgspec.Struct, frozen=True, array_like=True):
@@ -158,6 +164,7 @@ class StoredCron(msgspec.Struct, frozen=True, array_like=True):
     zone: str
     missed: Missed
     fired_ms: int
+    version: int = 0
 
 
 class Stored(_Event, frozen=True, array_like=True, tag="stored"):

@@ -80,7 +80,8 @@ class ScheduleState:
         self.is_moving = False
         self.moving: frozenset[int] = frozenset()
         self.last_position = NO_POSITION
-        self.buckets = Buckets(self.is_pending)
+        # Asked for millions of places: the set itself.
+        self.buckets = Buckets(self.pending.__contains__)
 
     # ------------------------------------------------------------------ views
 
@@ -97,8 +98,10 @@ class ScheduleState:
 
     def repeated_count(self, producer: ProducerBatch) -> int:
         """How many delayed messages of this batch are here already."""
-        for batch in self.producers.get(producer.producer_id, ()):
-            if (batch.producer_epoch, batch.base_sequence) == (producer.producer_epoch, producer.base_sequence):
+        for batch in reversed(self.producers.get(producer.producer_id, ())):
+            # From before there were checksums, nobody knows.
+            is_same = batch.checksum == producer.checksum or not (batch.checksum and producer.checksum)
+            if is_same and _place_of(batch) == _place_of(producer):
                 return batch.count
         return 0
 
@@ -156,10 +159,10 @@ class ScheduleState:
         if len(self.producers) > PRODUCERS_MAX:
             del self.producers[next(iter(self.producers))]
         for place, batch in enumerate(batches):
-            if (batch.producer_epoch, batch.base_sequence) == (producer.producer_epoch, producer.base_sequence):
+            if _place_of(batch) == _place_of(producer) and batch.checksum == producer.checksum:
                 batches[place] = msgspec.structs.replace(batch, count=batch.count + 1)
                 return
-        batches.append(StoredBatch(producer.producer_epoch, producer.base_sequence, 1))
+        batches.append(StoredBatch(producer.producer_epoch, producer.base_sequence, 1, producer.checksum))
         del batches[:-BATCHES_PER_PRODUCER_MAX]
 
     def _hold(self, record: Scheduled, producer: ProducerBatch) -> None:
@@ -227,5 +230,10 @@ class ScheduleState:
         self.is_moving = record.is_moving
         self.moving = frozenset(record.move.sources) if record.move is not None and record.is_moving else frozenset()
         self.last_position = record.next_position - 1
-        self.buckets = Buckets(self.is_pending)
+        self.buckets = Buckets(self.pending.__contains__)
         self.buckets.restore(record.buckets, next_number=record.next_bucket)
+
+
+def _place_of(batch: ProducerBatch | StoredBatch) -> tuple[int, int]:
+    """In all that its producer sends."""
+    return batch.producer_epoch, batch.base_sequence

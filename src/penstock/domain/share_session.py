@@ -76,6 +76,11 @@ class ShareSessions:
         self._by_connection.setdefault(connection, {})[group, member_id] = None
         return session
 
+    @property
+    def partition_count(self) -> int:
+        """Of all sessions together."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def step(self, group: str, member_id: str, epoch: int) -> ShareSession | ShareSessionProblem:
         """The next request of a session that is open, or (-1) its last one, after which the caller ends it."""
         session = self._sessions.get((group, member_id))

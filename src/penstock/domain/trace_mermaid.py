@@ -6,7 +6,7 @@ from datetime import UTC, tzinfo
 from typing import Final
 
 from penstock.domain.trace_events import Journey, Kind, TraceEvent
-from penstock.domain.trace_words import moment, sentence_of
+from penstock.domain.trace_words import moment, printable, sentence_of
 
 # What brings a message to a consumer, and what a consumer says of it.
 _TO_CONSUMER: Final = frozenset({Kind.LEASED})
@@ -49,4 +49,4 @@ def _when(event: TraceEvent, zone: tzinfo) -> str:
 
 def _plain(text: str) -> str:
     """Semicolons and hashes end a statement in Mermaid, and a line is one line."""
-    return " ".join(text.replace(";", ",").replace("#", "no. ").split())
+    return printable(" ".join(text.replace(";", ",").replace("#", "no. ").split()))

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.domain.trace_events import Journey, Kind, Place, TraceEvent
 from penstock.domain.trace_text import facts_line
-from penstock.domain.trace_words import duration, moment, sentence_of, title_of
+from penstock.domain.trace_words import duration, moment, printable, sentence_of, title_of
 
 WIDTH: Final = 980
 _MARGIN: Final = 32
@@ -235,5 +235,5 @@ def _lane_color(lane: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """What XML cannot hold is shown as a box."""
-    return escape("".join(character if character.isprintable() else "\N{WHITE SQUARE}" for character in text))
+    """XML cannot hold everything."""
+    return escape(printable(text))

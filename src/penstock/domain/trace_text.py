@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 
 from penstock.domain.trace_events import Journey, PlaceFacts, PlaceState, TransactionState
-from penstock.domain.trace_words import duration, moment, sentence_of
+from penstock.domain.trace_words import duration, moment, printable, sentence_of
 
 
 def text_of(journey: Journey, zone: tzinfo = UTC) -> str:
@@ -19,7 +19,7 @@ def text_of(journey: Journey, zone: tzinfo = UTC) -> str:
         cells = (when.ljust(widths[0]), later.rjust(widths[1]), group.ljust(widths[2]), told)
         lines.append("  ".join(cell for cell, width in zip(cells, (*widths, 1), strict=True) if width))
     lines += [f"note: {note}" for note in journey.notes]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(printable, lines)) + "\n"
 
 
 def event_rows(journey: Journey, zone: tzinfo = UTC) -> list[tuple[str, str, str, str]]:

@@ -8,6 +8,8 @@ from typing import Final
 from penstock.domain.trace_events import Kind, Place, Producer, TraceEvent
 
 _SECOND_MS: Final = 1_000
+# The year 9999, wherever.
+_MOMENT_MS_MAX: Final = 253_402_000_000_000
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))
 
 _CAUSES: Final = {
@@ -24,8 +26,15 @@ _CAUSES: Final = {
 }
 
 
+def printable(text: str) -> str:
+    """What moves a cursor or recolours a terminal is shown as a box: names and words are anybody's."""
+    return "".join(character if character.isprintable() else "\N{WHITE SQUARE}" for character in text)
+
+
 def moment(at_ms: int, zone: tzinfo = UTC) -> str:
-    """As `2026-11-15 10:00:00.123`, with the zone's name if it is not UTC."""
+    """As `2026-11-15 10:00:00.123`, with the zone's name if it is not UTC. A delay may be longer than calendars are."""
+    if at_ms > _MOMENT_MS_MAX:
+        return "after 9999 UTC"
     local = datetime.fromtimestamp(at_ms / _SECOND_MS, zone)
     return f"{local:%Y-%m-%d %H:%M:%S}.{at_ms % _SECOND_MS:03} {local.tzname()}"
 

@@ -19,10 +19,11 @@ from penstock.gateways.http_openapi import describe
 from penstock.gateways.http_problem import Problem, problem_response
 from penstock.gateways.http_queues import QueueRoutes
 from penstock.gateways.http_schedules import ScheduleRoutes
-from penstock.gateways.http_server import Application
+from penstock.gateways.http_server import Application, HttpServerConfig
 from penstock.gateways.http_settlements import SettlementRoutes
 from penstock.gateways.http_topics import TopicRoutes
 from penstock.gateways.http_trace import TraceRoutes
+from penstock.gateways.sqs_access import SqsAccess
 from penstock.gateways.sqs_door import SqsDoor
 from penstock.gateways.sqs_fifo import FifoGate
 from penstock.gateways.sqs_messages import SqsMessages
@@ -30,8 +31,8 @@ from penstock.gateways.sqs_queues import SqsQueues
 from penstock.gateways.sqs_tasks import SqsTasks
 
 
-def make_http_app(parts: Parts, *, request_bytes_max: int) -> Application:
-    door = HttpDoor(parts.broker, parts.authorizer, request_bytes_max=request_bytes_max)
+def make_http_app(parts: Parts, config: HttpServerConfig) -> Application:
+    door = HttpDoor(parts.broker, parts.authorizer, config)
     # They are tried one after the other: those first that are asked for most.
     routes: list[BaseRoute] = [
         *_sqs_routes(door, parts),
@@ -49,10 +50,12 @@ def make_http_app(parts: Parts, *, request_bytes_max: int) -> Application:
 
 
 def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:
-    sqs_queues = SqsQueues(parts.queues, parts.delivery, parts.topics)
+    sqs_access = SqsAccess(door)
+    sqs_queues = SqsQueues(parts.queues, parts.delivery, parts.topics, sqs_access)
     fifo = FifoGate(parts.queues, parts.schedules, parts.publisher, parts.clock)
     sqs_messages = SqsMessages(parts.broker, sqs_queues, parts.delivery, parts.publisher, fifo, parts.clock)
-    return SqsDoor(door, sqs_queues, sqs_messages, SqsTasks(parts.queues, parts.redrives)).routes()
+    sqs_tasks = SqsTasks(parts.queues, parts.redrives, sqs_access)
+    return SqsDoor(door, sqs_access, sqs_queues, sqs_messages, sqs_tasks).routes()
 
 
 async def _openapi(_request: Request) -> Response:

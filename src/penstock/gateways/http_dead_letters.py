@@ -30,7 +30,7 @@ from penstock.gateways.http_dead_letters_bodies import (
     task_reply,
     topic_reply,
 )
-from penstock.gateways.http_door import HttpDoor, endpoint, json_response
+from penstock.gateways.http_door import HttpDoor, endpoint, json_response, number_of
 from penstock.gateways.http_problem import ProblemError, bad_request, not_found, unavailable
 
 SHOW_COUNT: Final = 10
@@ -62,14 +62,12 @@ class DeadLetterRoutes:
 
     async def _show(self, request: Request) -> Response:
         name = self._name(request, Operation.READ)
-        count = request.query_params.get("count", str(SHOW_COUNT))
-        if not count.isascii() or not count.isdigit() or not 0 < int(count[:9]) <= COUNT_MAX:
-            raise bad_request(f"count is {count[:40]!r}, a number from 1 to {COUNT_MAX} is meant")
+        count = number_of(request.query_params.get("count", str(SHOW_COUNT)), "count", lowest=1, highest=COUNT_MAX)
         messages = []
         try:
             async for letter in self._redrives.scan.letters(name, _filter_of(request)):
                 messages.append(message_reply(letter))
-                if len(messages) >= int(count):
+                if len(messages) >= count:
                     break
         except UnreadableQueueError as error:
             raise unavailable(str(error)) from error
@@ -155,6 +153,9 @@ class DeadLetterRoutes:
         problem = check_group(name.group)
         if problem is not None:
             raise bad_request(problem)
+        # The queue that redrives use is nobody's; any other is its group's.
+        if name.group != REDRIVE_GROUP:
+            self._door.allow(operation, access.group(name.group))
         return name
 
 
@@ -168,11 +169,7 @@ def _filter_of(request: Request) -> RedriveFilter:
 
 def _moment_of(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or int(text[:20]) > MOMENT_MS_MAX:
-        raise bad_request(f"{name} is {text[:40]!r}, milliseconds from 0 to {MOMENT_MS_MAX} are meant")
-    return int(text)
+    return None if text is None else number_of(text, name, highest=MOMENT_MS_MAX)
 
 
 def _refusal(problem: NoSuchLetters | CannotRedrive | QueueUnavailable) -> Exception:

@@ -20,14 +20,28 @@ from penstock.broker.queue_delivery import Caller
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.metadata_store import StoreUnavailableError
 from penstock.cluster.topic_catalog import InvalidName
-from penstock.domain.access import ANONYMOUS, Authorizer, Operation, Resource
+from penstock.domain import access
+from penstock.domain.access import ANONYMOUS, CLUSTER, Authorizer, Operation, Resource
 from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http_problem import ProblemError, bad_request, not_found, problem_response, unavailable
-from penstock.gateways.http_server import BodyTooLargeError, read_body
+from penstock.gateways.http_server import (
+    BodyCutOffError,
+    BodyMemory,
+    BodyTooLargeError,
+    HttpServerConfig,
+    read_body,
+)
 
 log = get_logger("http")
 
 JSON: Final = "application/json"
+# How a body that is no JSON, or none that fits, is told by who reads it: text that is not UTF-8 and nesting without end
+# have errors of their own.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# More digits than any number that is taken; a longer text is not even read.
+_DIGITS_MAX: Final = 18
+# What uvicorn holds of any body before it stops reading.
+_SMALL_BYTES_MAX: Final = 64 * 1024
 # Nothing is wrong with the message: another time it may be taken.
 _PASSING: Final = frozenset({Refusal.DISK_FULL, Refusal.OFFLINE})
 
@@ -36,31 +50,36 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class HttpDoor:
-    def __init__(self, broker: Broker, authorizer: Authorizer, *, request_bytes_max: int) -> None:
+    def __init__(self, broker: Broker, authorizer: Authorizer, config: HttpServerConfig) -> None:
         self.broker = broker
         self._authorizer = authorizer
-        self._request_bytes_max = request_bytes_max
+        self._request_bytes_max = config.request_bytes_max
+        self._memory = BodyMemory(config.request_bytes_total_max)
         self._tasks = TaskSupervisor(log)
 
     async def read(self, request: Request, kind: type[BodyT]) -> BodyT:
         data = await self.read_bytes(request)
         try:
             return msgspec.json.decode(data or b"{}", type=kind)
-        except msgspec.DecodeError as error:
-            if b"." in data:
+        except UNREADABLE as error:
+            if b"." in data and isinstance(error, msgspec.ValidationError):
                 return _read_again(data, kind)
             raise bad_request(f"the body cannot be used: {error}") from error
 
     async def read_bytes(self, request: Request) -> bytes:
-        declared = request.headers.get("content-length", "")
+        text = request.headers.get("content-length", "")
+        declared = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
         try:
-            return await read_body(
-                request.receive,
-                declared_bytes=int(declared) if declared.isdigit() else None,
-                bytes_max=self._request_bytes_max,
-            )
+            if declared is not None and declared <= _SMALL_BYTES_MAX:
+                return await read_body(request.receive, declared_bytes=declared, bytes_max=self._request_bytes_max)
+            # One that is too large is refused before it waits for anything.
+            size_bytes = self._request_bytes_max if declared is None else min(declared, self._request_bytes_max)
+            async with self._memory.of(size_bytes):
+                return await read_body(request.receive, declared_bytes=declared, bytes_max=self._request_bytes_max)
         except BodyTooLargeError as error:
             raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", f"the body: {error}") from error
+        except BodyCutOffError as error:
+            raise bad_request(str(error)) from error
 
     @contextmanager
     def attend(self, request: Request) -> Iterator[Caller]:
@@ -91,6 +110,8 @@ class HttpDoor:
         """Made, if it is not there and the node makes topics by itself."""
         topic = self.broker.topic(name)
         if topic is None and self.broker.config.auto_create_topics:
+            if not self.is_allowed(Operation.CREATE, CLUSTER):
+                self.allow(Operation.CREATE, access.topic(name))
             outcome = await self.broker.create_topic_by_default(name)
             if isinstance(outcome, InvalidName):
                 raise bad_request(outcome.reason)
@@ -110,7 +131,7 @@ def _read_again(data: bytes, kind: type[BodyT]) -> BodyT:
     """3.0 is a whole number for JSON Schema, and for languages that have no other numbers."""
     try:
         return msgspec.convert(whole_numbers(msgspec.json.decode(data)), kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise bad_request(f"the body cannot be used: {error}") from error
 
 
@@ -123,6 +144,14 @@ def whole_numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: each if name == "value" else whole_numbers(each) for name, each in value.items()}
     return value
+
+
+def number_of(text: str, name: str, *, lowest: int = 0, highest: int) -> int:
+    """A whole number of a path or a query."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    if not is_number or not lowest <= int(text) <= highest:
+        raise bad_request(f"{name} is {text[:40]!r}, a number from {lowest} to {highest} is meant")
+    return int(text)
 
 
 async def _watch(request: Request, caller: Caller) -> None:

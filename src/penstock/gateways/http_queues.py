@@ -35,7 +35,7 @@ from penstock.domain.queue_receipt import ReceiptReader, ReceiptWriter
 from penstock.domain.queue_values import HoldKind
 from penstock.domain.schedule_headers import MESSAGE_ID_HEADER
 from penstock.domain.topic_rules import is_internal
-from penstock.gateways.http_door import HttpDoor, endpoint, json_response
+from penstock.gateways.http_door import HttpDoor, endpoint, json_response, number_of
 from penstock.gateways.http_messages import (
     RECEIPT_TEXT,
     AckRequest,
@@ -156,10 +156,8 @@ class QueueRoutes:
 
     async def _peek(self, request: Request) -> Response:
         name = self._name(request, Operation.READ)
-        count = request.query_params.get("count", str(PEEK_COUNT))
-        if not count.isascii() or not count.isdigit() or not 0 < int(count[:9]) <= COUNT_MAX:
-            raise bad_request(f"count is {count[:40]!r}, a number from 1 to {COUNT_MAX} is meant")
-        seen = await self._delivery.peek(name, int(count))
+        told = request.query_params.get("count", str(PEEK_COUNT))
+        seen = await self._delivery.peek(name, number_of(told, "count", lowest=1, highest=COUNT_MAX))
         if isinstance(seen, NoSuchQueue | QueueUnavailable):
             raise _refusal(seen)
         return json_response(PeekReply([_seen(message) for message in seen]))
@@ -167,7 +165,13 @@ class QueueRoutes:
     # Queues
 
     async def _list(self, _request: Request) -> Response:
-        return json_response({"queues": [_description(definition) for definition in self._queues.all()]})
+        shown = [
+            definition
+            for definition in self._queues.all()
+            if self._door.is_allowed(Operation.DESCRIBE, access.topic(definition.name.topic))
+            and self._door.is_allowed(Operation.DESCRIBE, access.group(definition.name.group))
+        ]
+        return json_response({"queues": [_description(definition) for definition in shown]})
 
     async def _describe(self, request: Request) -> Response:
         name = self._name(request, Operation.DESCRIBE)
@@ -177,12 +181,15 @@ class QueueRoutes:
         return json_response(_description(definition))
 
     async def _define(self, request: Request) -> Response:
-        name = self._name(request, Operation.ALTER)
+        name = self._name(request, Operation.ALTER_CONFIGS)
         settings = await self._door.read(request, QueueSettings)
         options = settings.options()
         problem = check_options(options)
         if problem is not None:
             raise bad_request(problem)
+        if options.dead_letter_topic:
+            # The broker writes there on behalf of whoever says so.
+            self._door.allow(Operation.WRITE, access.topic(options.dead_letter_topic))
         is_new = self._queues.get(name) is None
         if is_new:
             definition = await self._make(name, options)
@@ -214,7 +221,7 @@ class QueueRoutes:
         return await self._set_paused(request, is_paused=False)
 
     async def _set_paused(self, request: Request, *, is_paused: bool) -> Response:
-        name = self._name(request, Operation.ALTER)
+        name = self._name(request, Operation.ALTER_CONFIGS)
         return _done(await self._delivery.pause(name, is_paused=is_paused))
 
     async def _purge(self, request: Request) -> Response:

@@ -31,7 +31,7 @@ from penstock.domain.access import Operation
 from penstock.domain.queue_receipt import read_scheduled_id
 from penstock.domain.schedule_commands import Done, ScheduleProblem
 from penstock.domain.topic_rules import is_internal
-from penstock.gateways.http_door import HttpDoor, endpoint, json_response, not_taken
+from penstock.gateways.http_door import HttpDoor, endpoint, json_response, not_taken, number_of
 from penstock.gateways.http_problem import ProblemError, bad_request, not_found
 
 PAGE_COUNT: Final = 100
@@ -173,10 +173,7 @@ def _place_of(message: PendingMessage) -> DueCursor:
 
 
 def _count_of(request: Request) -> int:
-    text = request.query_params.get("count", str(PAGE_COUNT))
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= PAGE_MAX:
-        raise bad_request(f"count is {text[:40]!r}, a number from 1 to {PAGE_MAX} is meant")
-    return int(text)
+    return number_of(request.query_params.get("count", str(PAGE_COUNT)), "count", lowest=1, highest=PAGE_MAX)
 
 
 def _cursor_of(request: Request) -> DueCursor | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from penstock.base.tasks import TaskSupervisor
+from penstock.gateways.connection_room import connections_room
+from penstock.gateways.request_memory import RequestMemory
 
 if TYPE_CHECKING:
     import uvicorn
@@ -35,12 +38,52 @@ class HttpServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: str = "127.0.0.1:8080"
     # Larger requests are refused with 413 before they are read.
     request_bytes_max: int = 16 * 1024 * 1024
+    # Of all requests together, while they are being received; small ones do not count.
+    request_bytes_total_max: int = 256 * 1024 * 1024
+    connections_max: int = 10_000
     # Idle connections are closed; longer than any long poll, so that a client's pool stays warm between two.
     keep_alive_seconds: int = 75
 
 
 class BodyTooLargeError(Exception):
     """More than `request_bytes_max`, by its length or by what has come so far."""
+
+
+class BodyCutOffError(Exception):
+    """The client has gone before the end of its body: what came is not what was meant."""
+
+
+class BodyMemory:
+    """For bodies that are being received. Who gets none is not read from, and waits."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._memory = RequestMemory(bytes_max)
+
+    @property
+    def bytes_held(self) -> int:
+        return self._memory.bytes_held
+
+    @asynccontextmanager
+    async def of(self, size_bytes: int) -> AsyncIterator[None]:
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_granted(_size: int) -> None:
+            if granted.cancelled():
+                self._memory.give_back(size_bytes)
+            else:
+                granted.set_result(None)
+
+        if not self._memory.take(size_bytes, on_granted):
+            try:
+                await granted
+            except asyncio.CancelledError:
+                if granted.done() and not granted.cancelled():
+                    self._memory.give_back(size_bytes)
+                raise
+        try:
+            yield
+        finally:
+            self._memory.give_back(size_bytes)
 
 
 class HttpServer:
@@ -56,6 +99,10 @@ class HttpServer:
     async def start(self, host: str, port: int) -> None:
         import uvicorn
 
+        from penstock.gateways.http_protocol import BoundedProtocol
+
+        connections_max = connections_room(self._config.connections_max)
+        protocol = type("NodeProtocol", (BoundedProtocol,), {"connections_max": connections_max})
         listener = await asyncio.to_thread(_bind, host, port)
         self.host, self.port = listener.getsockname()[:2]
         config = uvicorn.Config(
@@ -65,7 +112,7 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            http="httptools",
+            http=protocol,
             server_header=False,
             # Nothing here asks who a proxy says the client is.
             proxy_headers=False,
@@ -121,6 +168,8 @@ async def read_body(receive: Receive, *, declared_bytes: int | None, bytes_max: 
     size_bytes = 0
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BodyCutOffError(f"the client has gone after {size_bytes} bytes of its body")
         part: bytes = message.get("body", b"")
         parts.append(part)
         size_bytes += len(part)

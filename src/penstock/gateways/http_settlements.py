@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,10 +14,8 @@ from penstock.codec.http.fields import NUMBER_MAX
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_definition import QueueName
-from penstock.gateways.http_door import HttpDoor, endpoint, json_response
-from penstock.gateways.http_problem import bad_request, not_found
-
-_DIGITS_MAX: Final = 18
+from penstock.gateways.http_door import HttpDoor, endpoint, json_response, number_of
+from penstock.gateways.http_problem import not_found
 
 
 class SettlementRoutes:
@@ -49,8 +46,4 @@ class SettlementRoutes:
 
 def _number(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= NUMBER_MAX):
-        raise bad_request(f"{name} is {text[:40]!r}, a number is meant")
-    return int(text)
+    return None if text is None else number_of(text, name, highest=NUMBER_MAX)

@@ -17,7 +17,7 @@ from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_receipt import MessageId, write_message_id
 from penstock.domain.trace_context import context_of, with_context
-from penstock.gateways.http_door import JSON, HttpDoor, endpoint, json_response, not_taken, whole_numbers
+from penstock.gateways.http_door import JSON, UNREADABLE, HttpDoor, endpoint, json_response, not_taken, whole_numbers
 from penstock.gateways.http_messages import (
     NewMessage,
     PublishedMessage,
@@ -65,7 +65,7 @@ class TopicRoutes:
             return [_from_bytes(request, data)]
         try:
             fields = msgspec.json.decode(data)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise bad_request(f"the body cannot be used: {error}") from error
         try:
             return _convert(fields)
@@ -73,7 +73,7 @@ class TopicRoutes:
             pass
         try:
             return _convert(whole_numbers(fields))
-        except msgspec.ValidationError as error:
+        except UNREADABLE as error:
             raise bad_request(f"the body cannot be used: {error}") from error
 
     def _answer(self, topic: ServedTopic, outcomes: list[PublishOutcome]) -> Response:

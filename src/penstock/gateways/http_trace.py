@@ -18,11 +18,10 @@ from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.trace_events import Journey, JourneyList, Place
 from penstock.domain.trace_picture import FORMATS, render
-from penstock.gateways.http_door import HttpDoor, endpoint, json_response
+from penstock.gateways.http_door import HttpDoor, endpoint, json_response, number_of
 from penstock.gateways.http_problem import bad_request, not_found
 
 SINCE_MS_DEFAULT: Final = 3_600_000
-_DIGITS_MAX: Final = 16
 
 
 class TraceRoutes:
@@ -106,6 +105,4 @@ def _placed(request: Request) -> Place:
 
 
 def _number(text: str, name: str, number_max: int = NUMBER_MAX) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX or int(text) > number_max:
-        raise bad_request(f"{name} is {text[:40]!r}, a number from 0 on is meant")
-    return int(text)
+    return number_of(text, name, highest=number_max)

@@ -43,6 +43,10 @@ _LENGTH = struct.Struct(">i")
 RECEIVE_BYTES: Final = 64 * 1024
 # Produce requests of one connection that may wait for the disk. librdkafka sends up to a million without waiting.
 PENDING_REPLIES_MAX: Final = 4096
+# Of a request that was given memory which others wait for, so much comes from sweep to sweep: 13 KB a second. Who is
+# slower than that twice in a row gives the memory back with the connection.
+SWEEP_BYTES_MIN: Final = 64 * 1024
+SLOW_SWEEPS_MAX: Final = 2
 # Below this, joining parts and copying them once is cheaper than handing each to the transport.
 JOIN_BYTES_MAX: Final = 64 * 1024
 
@@ -82,6 +86,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._pending: deque[ReplySlot] = deque()
         self._out: ReplyParts = []
         self._out_bytes = 0
+        # The largest reply since the client had last taken everything.
+        self._large_bytes = 0
         self._out_bytes_max = server.config.write_buffer_bytes_max
         # Of replies that are known and stand behind one that is not.
         self._held_bytes = 0
@@ -98,6 +104,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # Of the server's memory for large requests.
         self._memory_held = 0
         self._waits_for_memory = False
+        # How much of a request had come at the last sweep, and how often it was too little.
+        self._swept_bytes = 0
+        self._slow_sweeps = 0
         self.principal: Principal = ANONYMOUS
         # None where nobody has to log in.
         self.login: Login | None = None
@@ -266,6 +275,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._memory_held:
             self._replace_buffer(max(RECEIVE_BYTES, self._end - self._start))
             self._give_memory_back()
+        self._server.on_memory_wanted()
 
     def _on_memory(self, size: int) -> None:
         self._waits_for_memory = False
@@ -294,6 +304,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._start == self._end and self._memory_held:
             self._replace_buffer(RECEIVE_BYTES)
             self._give_memory_back()
+
+    def is_dawdling(self) -> bool:
+        """Holds memory for a request and sends next to nothing of it. Asked at every sweep, and only then."""
+        before, self._swept_bytes = self._swept_bytes, self._end - self._start
+        came_bytes = self._swept_bytes - before
+        is_awaited = self._memory_held > 0 and self._swept_bytes > 0 and self._frame_end() > self._end
+        if is_awaited and 0 <= came_bytes < SWEEP_BYTES_MIN:
+            self._slow_sweeps += 1
+        else:
+            self._slow_sweeps = 0
+        return self._slow_sweeps >= SLOW_SWEEPS_MAX
 
     def _give_memory_back(self) -> None:
         given_back, self._memory_held = self._memory_held, 0
@@ -371,6 +392,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if size <= JOIN_BYTES_MAX:
             self._transport.write(b"".join(out))
         else:
+            self._large_bytes = max(self._large_bytes, size)
             self._transport.writelines(out)
 
     def _take_out(self, parts: ReplyParts) -> int:
@@ -403,6 +425,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def is_gone(self) -> bool:
         return self.is_ended or self._transport is None
+
+    @property
+    def unread_bytes(self) -> int:
+        """Of replies that the client has not taken yet."""
+        in_transport = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if not in_transport:
+            self._large_bytes = 0
+        # One that was sent in part is in memory as a whole.
+        return max(in_transport, self._large_bytes) + self._out_bytes + self._held_bytes
+
+    def reply_room(self) -> int:
+        return self._server.reply_room()
 
     @property
     def is_idle(self) -> bool:

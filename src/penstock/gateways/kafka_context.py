@@ -22,6 +22,10 @@ class ClientConnection(Protocol):
         """Nobody waits for an answer any more. May be asked from any thread."""
         ...
 
+    def reply_room(self) -> int:
+        """How many bytes a reply should have at the most, as things are; what must be told is told all the same."""
+        ...
+
     def admit(self, principal: Principal, *, lifetime_ms: int) -> None:
         """The client has proved who it is, for `lifetime_ms` (0: for good)."""
         ...

@@ -50,6 +50,10 @@ READ_COMMITTED: Final = 1
 # partitions cost more than the whole reply.
 SHARE_BYTES_MIN: Final = 64 * 1024
 
+# A session with more partitions that are not there, or not for its client, is none: each of them is looked for and told
+# of at every fetch, so that sixty bytes could ask for seconds of work again and again.
+UNKNOWN_MAX: Final = 1_000
+
 SESSION_CODES: Final = {
     FetchSessionProblem.FETCH_SESSION_ID_NOT_FOUND: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     FetchSessionProblem.INVALID_FETCH_SESSION_EPOCH: ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -69,12 +73,12 @@ class _Pass:
 
     __slots__ = ("bytes_left", "bytes_read", "cold", "has_problem", "is_committed_only", "reads")
 
-    def __init__(self, limits: _Limits) -> None:
+    def __init__(self, limits: _Limits, room_bytes: int) -> None:
         self.is_committed_only = limits.is_committed_only
         self.reads: list[tuple[FetchPartition, PartitionShell | None, PartitionRead]] = []
         self.bytes_read = 0
         # What was read and what will be loaded from the disk have no claim on it any more.
-        self.bytes_left = limits.bytes_max
+        self.bytes_left = min(limits.bytes_max, room_bytes)
         self.has_problem = False
         # Which of the reads wait for the disk, each with its share of the limit.
         self.cold: list[tuple[int, int]] = []
@@ -171,7 +175,7 @@ class FetchHandler:
     # Reading
 
     def _read_all(self, opened: FetchContext, limits: _Limits, context: RequestContext) -> _Pass:
-        done = _Pass(limits)
+        done = _Pass(limits, _room(context, limits))
         for partition in opened.partitions:
             shell, read = self._find(partition, context)
             share = max(0, min(partition.bytes_max, done.bytes_left))
@@ -254,8 +258,18 @@ class FetchHandler:
                 key = partition.topic_id if by_id else partition.topic
                 data = _partition_data(partition, shell, read, is_committed_only=done.is_committed_only)
                 topics.setdefault(key, []).append(data)
-        session_id = self._sessions.finish(opened, self._clock.monotonic_ms())
+        if len(done.reads) > UNKNOWN_MAX and sum(shell is None for _, shell, _ in done.reads) > UNKNOWN_MAX:
+            session_id = self._sessions.refuse(opened)
+        else:
+            session_id = self._sessions.finish(opened, self._clock.monotonic_ms())
         return FetchResponse(session_id=session_id, responses=_by_topic(topics, by_id=by_id))
+
+
+def _room(context: RequestContext, limits: _Limits) -> int:
+    """Less than was asked for, while other clients leave much of what they asked for unread."""
+    if context.connection is None:
+        return limits.bytes_max
+    return max(context.connection.reply_room(), SHARE_BYTES_MIN)
 
 
 def _partition_data(

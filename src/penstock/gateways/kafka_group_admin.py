@@ -64,7 +64,7 @@ class GroupAdminHandler:
         with_operations = request.include_authorized_operations
         groups = [
             await self._describe_classic(group_id, context, with_operations=with_operations)
-            for group_id in request.groups
+            for group_id in dict.fromkeys(request.groups)
         ]
         return DescribeGroupsResponse(groups=groups)
 
@@ -124,7 +124,7 @@ class GroupAdminHandler:
         with_operations = request.include_authorized_operations
         groups = [
             await self._describe_consumer(group_id, context, with_operations=with_operations)
-            for group_id in request.group_ids
+            for group_id in dict.fromkeys(request.group_ids)
         ]
         return ConsumerGroupDescribeResponse(groups=groups)
 

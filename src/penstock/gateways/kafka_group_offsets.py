@@ -136,8 +136,11 @@ class GroupOffsetsHandler:
 
     async def offset_fetch(self, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version >= MANY_GROUPS_FROM:
+            # Named twice, told once: of a group that is asked for everything that may be much.
+            wanted_groups = {(group.group_id, group.topics): group for group in request.groups}
             groups = [
-                await self._fetch(group, context, requires_stable=request.require_stable) for group in request.groups
+                await self._fetch(group, context, requires_stable=request.require_stable)
+                for group in wanted_groups.values()
             ]
             return OffsetFetchResponse(groups=groups)
         topics = None

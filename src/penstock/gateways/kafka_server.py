@@ -34,6 +34,7 @@ from penstock.codec.wire import (
 )
 from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
 from penstock.domain.sasl import OAUTHBEARER
+from penstock.gateways.connection_room import connections_room
 from penstock.gateways.kafka_connection import (
     LENGTH_BYTES,
     RECEIVE_BYTES,
@@ -65,6 +66,10 @@ log = get_logger("kafka")
 PARKED_KEYS: Final = (1, 78)
 API_VERSIONS_KEY: Final = 18
 SWEEP_MS: Final = 5_000
+# How often it is counted what clients have not taken: ten thousand of them are looked at in milliseconds.
+UNREAD_SECONDS: Final = 0.1
+# One reply gets so much of the room that is left, so that the next ones find some too.
+REPLY_SHARE: Final = 8
 # What a stranger may send in one piece: what fits a connection's own buffer, so that strangers cannot take the memory
 # for large requests away from everybody else. Kafka takes 512 KiB, which no token needs.
 LOGIN_FRAME_BYTES_MAX: Final = RECEIVE_BYTES - LENGTH_BYTES
@@ -84,6 +89,8 @@ class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     request_bytes_max: int = 512 * 1024 * 1024
     # Replies that may wait in one connection's transport before its requests are left unread.
     write_buffer_bytes_max: int = 1024 * 1024
+    # Replies that clients have not taken yet, of all connections together: the more there is, the less a Fetch brings.
+    reply_bytes_max: int = 512 * 1024 * 1024
     # How long a stopping node waits for what is in flight.
     drain_ms_max: int = 5_000
     # How clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Empty: nobody has to.
@@ -136,8 +143,13 @@ class KafkaServer:
         self._learn_route = learn_route
         self._server: asyncio.Server | None = None
         self._connections: set[KafkaConnection] = set()
+        self._connections_max = connections_room(config.connections_max)
         self._all_gone: asyncio.Future[None] | None = None
         self.memory = RequestMemory(config.request_bytes_max)
+        # As last counted, when, and what had been sent by then.
+        self._unread_bytes = 0
+        self._unread_at = 0.0
+        self._unread_bytes_out = 0
         # Plain integers, read by the metrics page when it is asked for: a Counter's lock would cost every request.
         self.request_counts: dict[int, int] = dict.fromkeys(handlers, 0)
         self.bytes_in = 0
@@ -145,6 +157,7 @@ class KafkaServer:
         self.refused_connections = 0
         self.host = ""
         self.port = 0
+        self._loop = asyncio.get_running_loop()
 
     @property
     def connection_count(self) -> int:
@@ -167,8 +180,8 @@ class KafkaServer:
 
     def on_connected(self, connection: KafkaConnection) -> None:
         self._connections.add(connection)
-        if len(self._connections) > self.config.connections_max:
-            connection.abort(f"{self.config.connections_max} connections are open, no more are taken")
+        if len(self._connections) > self._connections_max:
+            connection.abort(f"{self._connections_max} connections are open, no more are taken")
 
     def on_disconnected(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
@@ -180,15 +193,36 @@ class KafkaServer:
         for connection in list(self._connections):
             connection.quiet_sweeps += 1
             connection.release_memory()
+            is_dawdling = connection.is_dawdling()
             if connection.is_ended:
                 # One whole sweep for the client to take what it is owed.
                 if connection.quiet_sweeps > 1:
                     connection.cut_off()
+            elif is_dawdling and self.memory.is_wanted:
+                connection.abort("a large request of which nothing more comes, while others wait for its memory")
             elif self.sasl.is_overdue(connection.login, self.config.login_ms_max):
                 connection.abort(f"not logged in after {self.config.login_ms_max} ms")
             elif connection.quiet_sweeps > quiet_sweeps_max and connection.is_idle:
                 log.info("idle connection closed", peer=connection.peer, idle_ms=self.config.idle_ms_max)
                 connection.close()
+
+    def on_memory_wanted(self) -> None:
+        """Those that hold some and need none give it back now, not at the next sweep. Asked of all of them by the first
+        who waits: from then on they give it back by themselves."""
+        if self.memory.waiting_count == 1:
+            for connection in list(self._connections):
+                connection.release_memory()
+
+    def reply_room(self) -> int:
+        """How many bytes a further reply should have at the most. Clients that read slowly are many at times, and what
+        they have not taken is in our memory: together they get so much of it, and less each when it gets scarce."""
+        now = self._loop.time()
+        if now - self._unread_at >= UNREAD_SECONDS:
+            self._unread_at, self._unread_bytes_out = now, self.bytes_out
+            self._unread_bytes = sum(connection.unread_bytes for connection in self._connections)
+        # What was sent since then counts as if nobody had taken it.
+        unread_bytes = self._unread_bytes + self.bytes_out - self._unread_bytes_out
+        return max(0, self.config.reply_bytes_max - unread_bytes) // REPLY_SHARE
 
     # One request
 

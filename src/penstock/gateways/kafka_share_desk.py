@@ -6,7 +6,7 @@ Everything decided here for one request is made durable by one wait at its end (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -29,12 +29,15 @@ from penstock.domain.share_session import (
     ShareSession,
     ShareSessionProblem,
     ShareSessions,
+    update,
 )
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_share_acknowledge import AcknowledgementBatch, read_acknowledgements
 
 # group.share.max.share.sessions
 SESSIONS_MAX: Final = 2_000
+# Of all of them together, whether they exist or not: 30 MB.
+PARTITIONS_MAX: Final = 200_000
 SESSION_CODES: Final = {problem: ErrorCode[problem.name] for problem in ShareSessionProblem}
 
 
@@ -86,6 +89,18 @@ class ShareDesk:
         if not is_known and connection is not None:
             connection.when_closed(partial(self._on_closed, connection))
         return opened
+
+    def take_up(
+        self, session: ShareSession, added: Sequence[SharePartitionKey], forgotten: Iterable[SharePartitionKey]
+    ) -> ShareProblem | None:
+        """What the member fetches from, from now on. Sessions that name more than there is room for end."""
+        new_count = sum(key not in session.partitions for key in added)
+        # Counted only where there are new ones, which is seldom.
+        if new_count and self._sessions.partition_count + new_count > PARTITIONS_MAX:
+            self.end(session, is_counted=False)
+            return _refused(ShareSessionProblem.SHARE_SESSION_LIMIT_REACHED)
+        update(session, added, forgotten)
+        return None
 
     def is_closing(self, epoch: int) -> bool:
         return epoch == CLOSING_EPOCH

@@ -29,13 +29,15 @@ from penstock.codec.wire.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from penstock.domain.share_session import CLOSING_EPOCH, OPENING_EPOCH, SharePartitionKey, ShareSession, update
+from penstock.domain.share_session import CLOSING_EPOCH, OPENING_EPOCH, SharePartitionKey, ShareSession
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_share_acknowledge import AcknowledgementBatch
 from penstock.gateways.kafka_share_desk import NOT_DURABLE, ShareDesk, SharePlace, ShareProblem, all_durable
 
 BATCH_OPTIMIZED: Final = 0
 DELIVERY_COUNT_MAX: Final = 32_767
+# However much other clients leave unread.
+ROOM_BYTES_MIN: Final = 64 * 1024
 
 
 class _Answer:
@@ -86,14 +88,16 @@ class ShareFetchHandler:
         if isinstance(session, ShareProblem):
             return ShareFetchResponse(error_code=session.code, error_message=session.message)
         forgotten = ((topic.topic_id, number) for topic in request.forgotten_topics_data for number in topic.partitions)
-        update(session, (key for key, _ in partitions), forgotten)
+        crowded = self._desk.take_up(session, [key for key, _ in partitions], forgotten)
+        if crowded is not None:
+            return ShareFetchResponse(error_code=crowded.code, error_message=crowded.message)
         answers: Answers = {}
         given = [(key, partition.acknowledgement_batches) for key, partition in partitions]
         touched = await self._settle(session, given, answers, context, is_renewing=request.is_renew_ack)
         if epoch == CLOSING_EPOCH:
             touched += self._desk.end(session, is_counted=True)
         elif not request.is_renew_ack and request.max_records > 0:
-            await self._take_or_wait(session, self._limits(request), answers, context)
+            await self._take_or_wait(session, self._limits(request, context), answers, context)
         await self._make_durable(touched, answers)
         is_full = epoch == OPENING_EPOCH
         return ShareFetchResponse(
@@ -114,11 +118,12 @@ class ShareFetchHandler:
             return ShareProblem(ErrorCode.INVALID_REQUEST, "a request that renews locks fetches nothing")
         return None
 
-    def _limits(self, request: ShareFetchRequest) -> _Limits:
+    def _limits(self, request: ShareFetchRequest, context: RequestContext) -> _Limits:
         config = self._desk.broker.config
+        room = config.fetch_bytes_max if context.connection is None else context.connection.reply_room()
         return _Limits(
             count_max=request.max_records,
-            bytes_max=min(request.max_bytes, config.fetch_bytes_max),
+            bytes_max=min(request.max_bytes, config.fetch_bytes_max, max(room, ROOM_BYTES_MIN)),
             wait_ms=min(request.max_wait_ms, config.fetch_wait_ms_max),
             takes_whole_batches=request.share_acquire_mode == BATCH_OPTIMIZED,
         )

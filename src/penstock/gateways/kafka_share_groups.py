@@ -92,7 +92,8 @@ class ShareGroupsHandler:
     ) -> ShareGroupDescribeResponse:
         with_operations = request.include_authorized_operations
         groups = [
-            await self._describe(group_id, context, with_operations=with_operations) for group_id in request.group_ids
+            await self._describe(group_id, context, with_operations=with_operations)
+            for group_id in dict.fromkeys(request.group_ids)
         ]
         return ShareGroupDescribeResponse(groups=groups)
 

@@ -58,7 +58,9 @@ class ShareOffsetsHandler:
     async def describe_share_group_offsets(
         self, request: DescribeShareGroupOffsetsRequest, context: RequestContext
     ) -> DescribeShareGroupOffsetsResponse:
-        return DescribeShareGroupOffsetsResponse(groups=[await self._group(group, context) for group in request.groups])
+        # Named twice, told once.
+        groups = dict.fromkeys(request.groups)
+        return DescribeShareGroupOffsetsResponse(groups=[await self._group(group, context) for group in groups])
 
     async def _group(
         self, asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext

@@ -50,6 +50,7 @@ from penstock.domain import access, topic_rules
 from penstock.domain.access import CLUSTER, Authorizer, Operation
 from penstock.domain.config_change import describe
 from penstock.domain.topic_config import DEFINITIONS
+from penstock.domain.topic_rules import COORDINATOR_TOPICS
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_errors import READ_CODES
 from penstock.gateways.kafka_store import STORE_FAILED_CODE, StoreFailed, ask_store
@@ -217,6 +218,8 @@ class TopicsHandler:
         if topic is None:
             missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return answered(missing, f"there is no topic {name or state.topic_id.hex()!r}")
+        if topic.name in COORDINATOR_TOPICS:
+            return answered(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is what coordinators remember by")
         outcome = await ask_store(self._catalog.delete_topic(topic.name))
         if isinstance(outcome, StoreFailed):
             return answered(STORE_FAILED_CODE, outcome.reason)
@@ -247,6 +250,10 @@ class TopicsHandler:
 
         if not self._authorizer.authorize(context.principal, Operation.ALTER, access.topic(topic.name)):
             return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not alter {topic.name!r}")
+        if topic.name in COORDINATOR_TOPICS:
+            # Which partition a group or a transaction belongs to depends on how many there are.
+            reason = f"the number of partitions of {topic.name!r} is fixed when it is made"
+            return refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         for assignment in topic.assignments or ():
             if list(assignment.broker_ids) != [self._node_id]:
                 reason = f"assigned to {list(assignment.broker_ids)}, there is only node {self._node_id}"

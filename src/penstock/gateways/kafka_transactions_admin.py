@@ -97,7 +97,8 @@ class TransactionsAdminHandler:
     async def describe_transactions(
         self, request: DescribeTransactionsRequest, context: RequestContext
     ) -> DescribeTransactionsResponse:
-        found = [await self._describe(transactional_id, context) for transactional_id in request.transactional_ids]
+        names = dict.fromkeys(request.transactional_ids)
+        found = [await self._describe(transactional_id, context) for transactional_id in names]
         return DescribeTransactionsResponse(transaction_states=found)
 
     async def _describe(self, transactional_id: str, context: RequestContext) -> TransactionState:
@@ -136,7 +137,14 @@ class TransactionsAdminHandler:
     def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext
     ) -> DescribeProducersResponse:
-        topics = [TopicResponse(asked.name, self._producers_of_topic(asked, context)) for asked in request.topics]
+        # Named twice, told once: what a partition remembers of producers may be long.
+        wanted: dict[str, dict[int, None]] = {}
+        for asked in request.topics:
+            wanted.setdefault(asked.name, {}).update(dict.fromkeys(asked.partition_indexes))
+        topics = [
+            TopicResponse(name, self._producers_of_topic(TopicRequest(name, tuple(indexes)), context))
+            for name, indexes in wanted.items()
+        ]
         return DescribeProducersResponse(topics=topics)
 
     def _producers_of_topic(self, asked: TopicRequest, context: RequestContext) -> list[PartitionResponse]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -13,6 +14,8 @@ from penstock.codec.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
 from penstock.codec.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -26,6 +29,9 @@ from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_store import STORE_FAILED_CODE, StoreFailed, ask_store
 
 _MECHANISMS = {mechanism.value: mechanism for mechanism in Mechanism if mechanism is not Mechanism.UNKNOWN}
+
+
+Change = TypeVar("Change", ScramCredentialDeletion, ScramCredentialUpsertion)
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -79,6 +85,7 @@ class UsersHandler:
         if not self._authorizer.authorize(context.principal, Operation.ALTER, CLUSTER):
             refused = _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not change users")
             return AlterUserScramCredentialsResponse(results=[_result(name, refused) for name in names])
+        deletions, upsertions = _by_name(request.deletions), _by_name(request.upsertions)
         twice = {name for (name, _), count in Counter(named).items() if count > 1}
         results = []
         for name in names:
@@ -86,11 +93,16 @@ class UsersHandler:
                 ErrorCode.DUPLICATE_RESOURCE, f"a credential of user {name[:80]!r} is changed more than once"
             )
             if name not in twice:
-                changed = self._change(name, request)
+                changed = self._change(name, deletions.get(name, ()), upsertions.get(name, ()))
             results.append(_result(name, await self._store(name, changed)))
         return AlterUserScramCredentialsResponse(results=results)
 
-    def _change(self, name: str, request: AlterUserScramCredentialsRequest) -> list[ScramCredential] | _Refused:
+    def _change(
+        self,
+        name: str,
+        deletions: Sequence[ScramCredentialDeletion],
+        upsertions: Sequence[ScramCredentialUpsertion],
+    ) -> list[ScramCredential] | _Refused:
         """The user's credentials as they should be."""
         if not name:
             return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user has a name, and this one is empty")
@@ -99,13 +111,13 @@ class UsersHandler:
             reason = f"the password of {name[:80]!r} stands in the configuration of the node, change it there"
             return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, reason)
         credentials = dict(self._access.credentials(name))
-        for deletion in (each for each in request.deletions if each.name == name):
+        for deletion in deletions:
             mechanism = _MECHANISMS.get(deletion.mechanism)
             if mechanism is None:
                 return _unknown_mechanism(deletion.mechanism)
             if credentials.pop(mechanism, None) is None:
                 return _Refused(ErrorCode.RESOURCE_NOT_FOUND, f"user {name[:80]!r} has no {mechanism.name}")
-        for upsertion in (each for each in request.upsertions if each.name == name):
+        for upsertion in upsertions:
             mechanism = _MECHANISMS.get(upsertion.mechanism)
             if mechanism is None:
                 return _unknown_mechanism(upsertion.mechanism)
@@ -125,6 +137,13 @@ class UsersHandler:
             return changed
         outcome = await ask_store(self._access.replace_credentials(name, changed))
         return _Refused(STORE_FAILED_CODE, outcome.reason) if isinstance(outcome, StoreFailed) else None
+
+
+def _by_name(changes: Sequence[Change]) -> dict[str, list[Change]]:
+    found: dict[str, list[Change]] = {}
+    for each in changes:
+        found.setdefault(each.name, []).append(each)
+    return found
 
 
 def _unknown_mechanism(number: int) -> _Refused:

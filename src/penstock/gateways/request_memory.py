@@ -22,6 +22,10 @@ class RequestMemory:
     def is_wanted(self) -> bool:
         return bool(self._waiting)
 
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
     def take(self, size_bytes: int, on_granted: Callable[[int], None]) -> bool:
         """False: not now; `on_granted` is told when so much has been set aside. Who waits must hold nothing."""
         if self._waiting or not self._has_room(size_bytes):

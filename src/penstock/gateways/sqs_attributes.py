@@ -59,6 +59,7 @@ SETTABLE: Final = frozenset({*_NUMBERS, *_CHOICES, *_TEXTS})
 KNOWN: Final = frozenset({*SETTABLE, *READ_ONLY, "All"})
 TAG_PREFIX: Final = "tag:"
 RECEIVES_MAX: Final = 1_000
+_DIGITS_MAX: Final = 18
 SOURCES_MAX: Final = 10
 
 
@@ -114,11 +115,15 @@ def check(attributes: Mapping[str, str], *, is_fifo: bool) -> AttributeProblem |
 def _wrong_value(name: str, value: str) -> str | None:
     if name in _NUMBERS:
         lowest, highest = _NUMBERS[name]
-        if not value.isascii() or not value.isdigit() or not lowest <= int(value) <= highest:
+        if not _is_number(value) or not lowest <= int(value) <= highest:
             return f"Invalid value for the parameter {name}: {value[:40]!r}, from {lowest} to {highest} is allowed."
     elif name in _CHOICES and value not in _CHOICES[name]:
         return f"Invalid value for the parameter {name}: {value[:40]!r}, one of {', '.join(_CHOICES[name])} is meant."
     return None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def redrive_policy(attributes: Mapping[str, str]) -> RedrivePolicy | AttributeProblem | None:
@@ -132,12 +137,12 @@ def redrive_policy(attributes: Mapping[str, str]) -> RedrivePolicy | AttributePr
     )
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return wrong
     if not isinstance(fields, dict):
         return wrong
     arn, count = fields.get("deadLetterTargetArn"), str(fields.get("maxReceiveCount", ""))
-    if not isinstance(arn, str) or queue_of_arn(arn) is None or not count.isdigit():
+    if not isinstance(arn, str) or queue_of_arn(arn) is None or not _is_number(count):
         return wrong
     if not 1 <= int(count) <= RECEIVES_MAX:
         return wrong
@@ -153,7 +158,7 @@ def redrive_allow_policy(attributes: Mapping[str, str]) -> RedriveAllowPolicy | 
     )
     try:
         policy = msgspec.json.decode(text or "{}", type=RedriveAllowPolicy)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return wrong
     count = len(policy.source_queue_arns)
     is_fitting = 1 <= count <= SOURCES_MAX if policy.redrive_permission == "byQueue" else count == 0

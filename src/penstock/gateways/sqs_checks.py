@@ -14,6 +14,8 @@ from penstock.gateways.sqs_attributes import DEFAULTS, DELAY_SECONDS_MAX, FIFO_S
 from penstock.gateways.sqs_context import SqsRefusal, invalid
 
 BATCH_MAX: Final = 10
+# Of all messages of a batch together, whatever a queue allows for one of them: AWS's.
+BATCH_BYTES_MAX: Final = 1024 * 1024
 WAIT_SECONDS_MAX: Final = 20
 VISIBILITY_SECONDS_MAX: Final = 43_200
 ATTRIBUTES_MAX: Final = 10

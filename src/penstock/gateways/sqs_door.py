@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -28,6 +29,7 @@ from penstock.codec.sqs.query import MalformedQueryError, fields_of
 from penstock.codec.sqs.xml_reply import encode_error, encode_reply
 from penstock.gateways.http_door import HttpDoor
 from penstock.gateways.http_problem import ProblemError
+from penstock.gateways.sqs_access import RIGHTS, SqsAccess
 from penstock.gateways.sqs_context import SqsContext, SqsRefusal, region_of
 from penstock.gateways.sqs_messages import SqsMessages
 from penstock.gateways.sqs_queues import SqsQueues
@@ -41,12 +43,30 @@ XML_TYPE: Final = "text/xml"
 # A form of a batch of ten messages with ten attributes each has some 400 fields.
 FIELDS_MAX: Final = 2_000
 
+
+class _AccountConvertor(Convertor[str]):
+    """Digits; not a number, which might have more of them than Python reads."""
+
+    regex = "[0-9]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("account", _AccountConvertor())
+
 Action = Callable[[Any, SqsContext], Awaitable[messages.Message]]
 
 
 class SqsDoor:
-    def __init__(self, door: HttpDoor, queues: SqsQueues, sqs_messages: SqsMessages, tasks: SqsTasks) -> None:
+    def __init__(
+        self, door: HttpDoor, access: SqsAccess, queues: SqsQueues, sqs_messages: SqsMessages, tasks: SqsTasks
+    ) -> None:
         self._door = door
+        self._access = access
         self._actions: dict[str, Action] = {
             "AddPermission": queues.add_permission,
             "CancelMessageMoveTask": tasks.cancel_message_move_task,
@@ -72,11 +92,12 @@ class SqsDoor:
             "TagQueue": queues.tag_queue,
             "UntagQueue": queues.untag_queue,
         }
+        assert self._actions.keys() == RIGHTS.keys(), "every action has its rights"
 
     def routes(self) -> list[Route]:
         return [
             Route("/", self._answer, methods=["POST", "GET"]),
-            Route("/{account:int}/{queue}", self._answer, methods=["POST", "GET"]),
+            Route("/{account:account}/{queue}", self._answer, methods=["POST", "GET"]),
         ]
 
     async def _answer(self, request: Request) -> Response:
@@ -96,6 +117,7 @@ class SqsDoor:
             if isinstance(asked, Unreadable):
                 error = SqsError.MISSING_PARAMETER if asked.is_missing else SqsError.INVALID_PARAMETER_VALUE
                 raise SqsRefusal(error, asked.reason)
+            self._access.check(action, asked)
             reply = await self._actions[action](asked, _context_of(request, self._door))
         except SqsRefusal as refusal:
             return _refused(refusal.error, str(refusal), request_id, is_json=is_json)

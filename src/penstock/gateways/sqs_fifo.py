@@ -42,6 +42,7 @@ from penstock.gateways.sqs_records import DEDUPLICATION_HEADER, header_text
 
 # Of what is pending, at a rebuild.
 PAGE_COUNT: Final = 1_000
+_DIGITS_MAX: Final = 18
 
 
 @dataclass(slots=True)
@@ -261,7 +262,8 @@ def _note(window: DeduplicationWindow, headers: Headers, key: bytes | None, sent
 def _sent_of(record: StoredRecord) -> Sent:
     place = read_scheduled_id(header_text(record, MESSAGE_ID_HEADER) or "")
     sent_ms = header_text(record, SCHEDULED_AT_HEADER) or ""
-    if place is None or not sent_ms.isdigit():
+    # Any Kafka producer can write these headers.
+    if place is None or not (sent_ms.isascii() and sent_ms.isdigit() and len(sent_ms) <= _DIGITS_MAX):
         return Sent(record.offset, record.timestamp_ms)
     return Sent(place.offset, int(sent_ms), is_delayed=True)
 

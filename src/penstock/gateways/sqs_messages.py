@@ -26,8 +26,10 @@ from penstock.domain.queue_definition import QueueDefinition
 from penstock.domain.queue_receipt import MessageId, Receipt, read_receipt, write_message_id, write_receipt
 from penstock.domain.queue_values import Limit
 from penstock.gateways import sqs_records
+from penstock.gateways.sqs_access import GROUP
 from penstock.gateways.sqs_attributes import DEFAULTS, FIFO_SUFFIX, attributes_of
 from penstock.gateways.sqs_checks import (
+    BATCH_BYTES_MAX,
     BATCH_MAX,
     VISIBILITY_SECONDS_MAX,
     WAIT_SECONDS_MAX,
@@ -38,12 +40,11 @@ from penstock.gateways.sqs_checks import (
     check_seconds,
     deduplication_id,
     delay_ms_of,
-    size_max_of,
     size_of,
 )
 from penstock.gateways.sqs_context import SqsContext, SqsRefusal, invalid, no_such_queue
 from penstock.gateways.sqs_fifo import FifoGate
-from penstock.gateways.sqs_queues import GROUP, SqsQueues
+from penstock.gateways.sqs_queues import SqsQueues
 from penstock.gateways.sqs_received import shape_message
 
 EntryT = TypeVar("EntryT", bound=Entry)
@@ -85,11 +86,10 @@ class SqsMessages:
         definition = self._queues.find(request.queue_url)
         check_batch(request.entries)
         size_bytes = sum(size_of(entry) for entry in request.entries)
-        size_max = size_max_of(definition)
-        if size_bytes > size_max:
+        if size_bytes > BATCH_BYTES_MAX:
             raise SqsRefusal(
                 SqsError.BATCH_REQUEST_TOO_LONG,
-                f"Batch requests cannot be longer than {size_max} bytes. You have sent {size_bytes} bytes.",
+                f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {size_bytes} bytes.",
             )
         failed: list[messages.FailedEntry] = []
         good: list[tuple[messages.SendMessageEntry, Outgoing]] = []

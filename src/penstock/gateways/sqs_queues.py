@@ -13,13 +13,21 @@ from penstock.broker.queue_delivery import NoSuchQueue, QueueDelivery, QueueTota
 from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
 from penstock.codec.sqs import messages
 from penstock.codec.sqs.errors import SqsError
+from penstock.domain import access, topic_rules
+from penstock.domain.access import Operation
 from penstock.domain.config_change import ConfigChange, ConfigOperation
-from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
+from penstock.domain.queue_definition import (
+    QueueDefinition,
+    QueueName,
+    QueueOptions,
+    Start,
+    check_dead_letter_topic,
+)
 from penstock.gateways import sqs_attributes
+from penstock.gateways.sqs_access import GROUP, SqsAccess
 from penstock.gateways.sqs_attributes import DEFAULTS, FIFO_SUFFIX, TAG_PREFIX, AttributeProblem, RedrivePolicy
 from penstock.gateways.sqs_context import SqsContext, SqsRefusal, invalid, no_such_queue, queue_of_url
 
-GROUP: Final = "sqs"
 TAGS_MAX: Final = 50
 PAGE_MAX: Final = 1_000
 # Attributes that are taken away by an empty value.
@@ -30,10 +38,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 class SqsQueues:
-    def __init__(self, queues: NodeQueues, delivery: QueueDelivery, topics: TopicCatalog) -> None:
+    def __init__(self, queues: NodeQueues, delivery: QueueDelivery, topics: TopicCatalog, rights: SqsAccess) -> None:
         self._queues = queues
         self._delivery = delivery
         self._topics = topics
+        self._rights = rights
 
     def find(self, queue_url: str) -> QueueDefinition:
         queue = queue_of_url(queue_url)
@@ -50,6 +59,9 @@ class SqsQueues:
                 f"Queue name {name[:100]!r}: up to 80 letters, digits, hyphens and underscores, and {FIFO_SUFFIX} "
                 "at the end of FIFO queues and only of those."
             )
+        self._rights.require_to_create(name, has_topic=self._queues.broker.topic(name) is not None)
+        if topic_rules.is_internal(name):
+            raise invalid(f"Queue name {name[:100]!r}: names of the broker's own topics are not for queues.")
         _raise(sqs_attributes.check(attributes, is_fifo=is_fifo))
         self._check_allowed(name, attributes)
         _check_tags(request.tags)
@@ -67,11 +79,17 @@ class SqsQueues:
         policy = sqs_attributes.redrive_policy(attributes)
         if not isinstance(policy, RedrivePolicy):
             return
-        target = self._queues.get(QueueName(policy.dead_letter_queue, GROUP))
+        dead_letters = policy.dead_letter_queue
+        problem = check_dead_letter_topic(dead_letters)
+        if problem is not None:
+            raise invalid(f"RedrivePolicy: {problem}.")
+        # The broker writes there on behalf of whoever says so.
+        self._rights.require(Operation.WRITE, access.topic(dead_letters))
+        target = self._queues.get(QueueName(dead_letters, GROUP))
         allowed = sqs_attributes.redrive_allow_policy({} if target is None else target.options.attributes)
         if not isinstance(allowed, AttributeProblem) and not allowed.allows(name):
             raise invalid(
-                f"RedrivePolicy: the RedriveAllowPolicy of {policy.dead_letter_queue} does not allow it to be the "
+                f"RedrivePolicy: the RedriveAllowPolicy of {dead_letters} does not allow it to be the "
                 f"dead-letter queue of {name}."
             )
 
@@ -118,7 +136,8 @@ class SqsQueues:
         return messages.ListQueuesReply(queue_urls=[context.queue_url(name) for name in page], next_token=token)
 
     def _names(self) -> list[str]:
-        return [each.name.topic for each in self._queues.all() if each.name.group == GROUP]
+        names = [each.name.topic for each in self._queues.all() if each.name.group == GROUP]
+        return [name for name in names if self._rights.may_see(name)]
 
     async def list_dead_letter_source_queues(
         self, request: messages.ListDeadLetterSourceQueues, context: SqsContext
@@ -127,7 +146,9 @@ class SqsQueues:
         sources = [
             each.name.topic
             for each in self._queues.all()
-            if each.name.group == GROUP and each.options.dead_letter_topic == target
+            if each.name.group == GROUP
+            and each.options.dead_letter_topic == target
+            and self._rights.may_see(each.name.topic)
         ]
         page, token = _page(sources, request.next_token, request.max_results)
         urls = [context.queue_url(name) for name in page]
@@ -160,6 +181,8 @@ class SqsQueues:
                 raise SqsRefusal(SqsError.INVALID_ATTRIBUTE_VALUE, f"{fixed} cannot be changed.")
         _raise(sqs_attributes.check(request.attributes, is_fifo=is_fifo))
         self._check_allowed(definition.name.topic, request.attributes)
+        if "MessageRetentionPeriod" in request.attributes:
+            self._rights.require(Operation.ALTER_CONFIGS, access.topic(definition.name.topic))
 
         def change(options: QueueOptions) -> QueueOptions:
             merged = {**sqs_attributes.attributes_of(options), **request.attributes}

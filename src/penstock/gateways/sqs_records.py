@@ -100,6 +100,6 @@ def _types_of(record: StoredRecord) -> dict[str, str]:
         return {}
     try:
         types = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # any Kafka producer can write this header
         return {}
     return {str(name): str(value) for name, value in types.items()} if isinstance(types, dict) else {}

@@ -12,11 +12,13 @@ from penstock.broker.node_queues import NodeQueues
 from penstock.broker.queue_redrive import NoSuchLetters, Redrives, TaskOver, TaskRunning
 from penstock.codec.sqs import messages
 from penstock.codec.sqs.errors import SqsError
+from penstock.domain import access
+from penstock.domain.access import Operation
 from penstock.domain.queue_definition import QueueName
 from penstock.domain.redrive import RedriveState, RedriveTask
+from penstock.gateways.sqs_access import GROUP, SqsAccess
 from penstock.gateways.sqs_attributes import FIFO_SUFFIX, queue_of_arn
 from penstock.gateways.sqs_context import SqsContext, SqsRefusal, invalid
-from penstock.gateways.sqs_queues import GROUP
 
 RATE_MAX: Final = 500
 RESULTS_MAX: Final = 10
@@ -32,15 +34,17 @@ class TaskHandle(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SqsTasks:
-    def __init__(self, queues: NodeQueues, redrives: Redrives) -> None:
+    def __init__(self, queues: NodeQueues, redrives: Redrives, rights: SqsAccess) -> None:
         self._queues = queues
         self._redrives = redrives
+        self._rights = rights
 
     async def start_message_move_task(
         self, request: messages.StartMessageMoveTask, _context: SqsContext
     ) -> messages.Message:
         source = self._queue_of(request.source_arn, "SourceArn")
         target = self._queue_of(request.destination_arn, "DestinationArn") if request.destination_arn else None
+        await self._require_targets(source.topic, None if target is None else target.topic)
         if not self._is_dead_letter_queue(source):
             raise invalid("Source queue must be configured as a Dead Letter Queue.")
         if target is not None and target.topic.endswith(FIFO_SUFFIX) != source.topic.endswith(FIFO_SUFFIX):
@@ -66,6 +70,10 @@ class SqsTasks:
         self, request: messages.CancelMessageMoveTask, _context: SqsContext
     ) -> messages.Message:
         handle = _read_handle(request.task_handle)
+        # By the task itself: what the handle says of its source anybody can write.
+        task = self._redrives.get(handle.task_id)
+        if task is not None:
+            self._rights.require_to_take(task.source.topic)
         outcome = await self._redrives.cancel(handle.task_id)
         if isinstance(outcome, NoSuchLetters):
             raise SqsRefusal(SqsError.RESOURCE_NOT_FOUND, "Task does not exist.")
@@ -91,6 +99,7 @@ class SqsTasks:
         name = queue_of_arn(arn)
         if name is None:
             raise invalid(f"Value {arn[:200]} for parameter {parameter} is invalid. Reason: This is not a queue's ARN.")
+        self._rights.require_to_take(name)
         queue = QueueName(name, GROUP)
         if self._queues.get(queue) is None:
             raise SqsRefusal(
@@ -98,6 +107,14 @@ class SqsTasks:
                 f"The resource that you specified for the {parameter} parameter doesn't exist.",
             )
         return queue
+
+    async def _require_targets(self, source: str, target: str | None) -> None:
+        """Without a target messages go back to where they came from."""
+        targets = [target] if target is not None else []
+        if target is None and (found := await self._redrives.scan.describe(source)) is not None:
+            targets = [each.topic for each in found.sources]
+        for name in targets:
+            self._rights.require(Operation.WRITE, access.topic(name))
 
     def _is_dead_letter_queue(self, name: QueueName) -> bool:
         """Of any queue, whichever door made it."""
@@ -133,5 +150,5 @@ def _write_handle(task_id: str, source_arn: str) -> str:
 def _read_handle(text: str) -> TaskHandle:
     try:
         return msgspec.json.decode(base64.b64decode(text, validate=True), type=TaskHandle)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
         raise invalid("Value for parameter TaskHandle is invalid.") from None

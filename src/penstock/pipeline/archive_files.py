@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _DAY_US: Final = 86_400_000_000
+# 0001-01-01 and 9999-12-31. A producer that takes microseconds for milliseconds writes into the year 57,000, for which
+# Delta has no text: the day is the nearest that there is, and the timestamp stays what it was.
+DAY_FIRST: Final = -719_162
+DAY_LAST: Final = 2_932_896
 
 
 def write_archived(target: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -43,7 +47,7 @@ def with_date(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
 
     micros = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    days = np.floor_divide(micros, _DAY_US).astype(np.int32)
+    days = np.clip(np.floor_divide(micros, _DAY_US), DAY_FIRST, DAY_LAST).astype(np.int32)
     return batch.append_column("date", pa.array(days).cast(pa.date32()))
 
 

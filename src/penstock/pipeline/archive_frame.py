@@ -15,8 +15,8 @@ import msgspec
 
 from penstock.pipeline import source_positions, table_writer
 from penstock.pipeline.archive_job import archive_rows, with_parsed
-from penstock.pipeline.archive_snapshot import COLUMNS, ArchiveFile, ArchiveSnapshot, open_archive
-from penstock.pipeline.archive_source import is_needed
+from penstock.pipeline.archive_snapshot import COLUMNS, ArchiveFile, ArchiveSnapshot
+from penstock.pipeline.archive_source import check_topics, is_needed, snapshot_of
 from penstock.pipeline.source_filters import Narrowing
 from penstock.pipeline.source_options import parse_options
 
@@ -55,11 +55,9 @@ class TopicRange(msgspec.Struct, frozen=True):
 
 
 def raw_rows(spark: SparkSession, wanted: TopicRange) -> DataFrame:
-    """The columns of an archive, for archive and log alike."""
-    if wanted.archive is None:
-        return _bounded(archive_rows(_log_rows(spark, wanted, None)), wanted)
-    partitions = source_positions.run(_partitions(wanted))
-    snapshot = open_archive(wanted.archive, partitions=partitions)
+    """The columns of an archive, for archive and log alike. Raises `TopicMissingError`, before anything is read."""
+    # A topic that is missing is told here, not by a task in the middle of a query.
+    snapshot = source_positions.run(_snapshot(wanted))
     log_rows = archive_rows(_log_rows(spark, wanted, snapshot))
     if snapshot is None:
         return _bounded(log_rows, wanted)
@@ -79,10 +77,13 @@ def readable_rows(frame: DataFrame) -> DataFrame:
     return frame.selectExpr(*PLAIN_COLUMNS, *parsed)
 
 
-async def _partitions(wanted: TopicRange) -> dict[str, list[int]]:
-    options = parse_options(_options(wanted), is_streaming=False)
+async def _snapshot(wanted: TopicRange) -> ArchiveSnapshot | None:
+    options = parse_options(_options(wanted) | {"archive": wanted.archive or ""}, is_streaming=False)
     async with source_positions.connect(options) as client:
-        return await source_positions.find_partitions(client, options)
+        partitions = await source_positions.find_partitions(client, options)
+        snapshot = snapshot_of(options, partitions)
+        await check_topics(client, snapshot, partitions)
+        return snapshot
 
 
 def _log_rows(spark: SparkSession, wanted: TopicRange, snapshot: ArchiveSnapshot | None) -> DataFrame:

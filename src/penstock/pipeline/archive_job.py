@@ -21,9 +21,12 @@ import msgspec
 
 from penstock.client.errors import ClientError
 from penstock.pipeline import source_positions, table_writer
+from penstock.pipeline.archive_files import DAY_FIRST, DAY_LAST
+from penstock.pipeline.archive_identity import check_archived, identities
 from penstock.pipeline.archive_snapshot import COLUMNS, PARTITION_BY, SCHEMA, SPLIT_BY, archive_options, open_archive
 from penstock.pipeline.source_options import EARLIEST, OptionError, parse_options
 from penstock.pipeline.source_ranges import Position, from_json, to_json
+from penstock.pipeline.table_commit import check_may_begin
 from penstock.pipeline.table_options import COMPACT_EVERY_DEFAULT, FORMAT
 
 if TYPE_CHECKING:
@@ -41,7 +44,9 @@ OBSERVED: Final = "archive"
 FORMATS: Final = {"json": "from_json", "csv": "from_csv"}
 
 # Without the zone of the session: a day is a day of UTC, wherever the archive runs.
-_DATE: Final = "date_from_unix_date(cast(floor(unix_micros(timestamp) / 86400000000) as int)) as date"
+# Whole numbers only: a fraction of a day this large is not exact to the microsecond.
+_DAY: Final = "(unix_micros(timestamp) - pmod(unix_micros(timestamp), 86400000000)) div 86400000000"
+_DATE: Final = f"date_from_unix_date(cast(least(greatest({_DAY}, {DAY_FIRST}), {DAY_LAST}) as int)) as date"
 
 
 class ArchiveRequest(msgspec.Struct, frozen=True):
@@ -64,10 +69,13 @@ class ArchiveRequest(msgspec.Struct, frozen=True):
 class ArchiveRun:
     """A run under way. Caller's duties: `report` now and then, `stop` on every way out."""
 
-    def __init__(self, request: ArchiveRequest, query: StreamingQuery, checkpoint: str) -> None:
+    def __init__(
+        self, request: ArchiveRequest, query: StreamingQuery, checkpoint: str, topic_ids: dict[str, int]
+    ) -> None:
         self.query = query
         self.row_count = 0
         self._request = request
+        self._topic_ids = topic_ids
         self._checkpoint = checkpoint
         self._last_batch = -1
         self._reached: Position = {}
@@ -94,8 +102,10 @@ class ArchiveRun:
         return latest
 
     async def _tell(self, position: Position) -> None:
-        options = parse_options(_source_options(self._request), is_streaming=False)
+        options = parse_options(_source_options(self._request, self._topic_ids), is_streaming=False)
         async with source_positions.connect(options) as client:
+            # Of another topic of that name the broker would take it for archived, and remove it.
+            await source_positions.find_partitions(client, options)
             await source_positions.report_group(client, self._request.group, position)
 
     def stop(self) -> None:
@@ -106,8 +116,8 @@ class ArchiveRun:
 def start_archive(spark: SparkSession, request: ArchiveRequest) -> ArchiveRun:
     table_writer.register(spark)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
-    start = source_positions.run(starting_position(request))
-    options = _source_options(request) | {
+    start, topic_ids = source_positions.run(beginning(request))
+    options = _source_options(request, topic_ids) | {
         "startingOffsets": json.dumps(to_json(start)),
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(request.rows_per_batch),
@@ -128,13 +138,14 @@ def start_archive(spark: SparkSession, request: ArchiveRequest) -> ArchiveRun:
         .option("positions", "true")
         .option("compactEvery", str(request.compact_every))
         .option("description", describe(request))
+        .option("topicIds", options["topicIds"])
         .option("checkpointLocation", checkpoint)
     )
     if request.is_once:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{request.trigger_ms} milliseconds")
-    return ArchiveRun(request, writer.start(), checkpoint)
+    return ArchiveRun(request, writer.start(), checkpoint, topic_ids)
 
 
 def _stream(spark: SparkSession, options: dict[str, str], request: ArchiveRequest) -> tuple[DataFrame, str]:
@@ -153,17 +164,23 @@ def _stream(spark: SparkSession, options: dict[str, str], request: ArchiveReques
     return files.observe(OBSERVED, count), table_writer.schema_text(schema)
 
 
-async def starting_position(request: ArchiveRequest) -> Position:
-    """Where the table ends; the beginning of the log, where it holds nothing yet."""
-    options = parse_options(_source_options(request), is_streaming=False)
+async def beginning(request: ArchiveRequest) -> tuple[Position, dict[str, int]]:
+    """Where the table ends; the beginning of the log, where it holds nothing yet. And which topics they are."""
+    options = parse_options(_source_options(request, {}), is_streaming=False)
     async with source_positions.connect(options) as client:
         partitions = await source_positions.find_partitions(client, options)
+        present = await identities(client, partitions)
     archive = open_archive(request.path, partitions=partitions)
+    if archive is None:
+        check_may_begin(request.path, PARTITION_BY)
+    else:
+        check_archived(request.path, archive.topic_ids, present)
     ends = {} if archive is None else archive.ends
-    return {
+    start = {
         topic: {partition: ends.get((topic, partition), EARLIEST) for partition in numbers}
         for topic, numbers in partitions.items()
     }
+    return start, present
 
 
 def archive_rows(frame: DataFrame) -> DataFrame:
@@ -195,8 +212,9 @@ def describe(request: ArchiveRequest) -> str:
     return json.dumps({name: value for name, value in known.items() if value is not None})
 
 
-def _source_options(request: ArchiveRequest) -> dict[str, str]:
+def _source_options(request: ArchiveRequest, topic_ids: dict[str, int]) -> dict[str, str]:
     return {
+        "topicIds": msgspec.json.encode(topic_ids).decode(),
         "kafka.bootstrap.servers": request.bootstrap,
         "subscribe": ",".join(request.topics),
         # What is archived stays: nothing that may still be taken back.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.errors import TopicMissingError
+from penstock.pipeline.declared_sql import command_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,8 @@ TOPICS_MAX: Final = 100
 # Of headers with one name the last one counts.
 SETTINGS: Final = {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
 
+# Commands that change nothing.
+LOOKING: Final = frozenset({"DESCRIBE", "DESC", "SHOW"})
 TO_THE_LETTER: Final = "spark.sql.caseSensitive"
 
 _IDENTIFIER: Final = re.compile(r"`((?:[^`]|``)*)`")
@@ -36,14 +39,20 @@ class QueryError(Exception):
 
 def query_topics(spark: SparkSession, sql: str, open_topic: Callable[[str], DataFrame]) -> DataFrame:
     """The statement's result. `open_topic` raises if there is no such topic."""
-    # It prints every statement that it cannot understand, which here is how topics are found.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    quiet_statements()
+    _check_is_query(spark, sql)
     views: dict[str, DataFrame] = {}
     setting = spark.conf.get(TO_THE_LETTER, "false")
     try:
         return _understand(spark, sql, open_topic, views)
     finally:
         spark.conf.set(TO_THE_LETTER, setting or "false")
+
+
+def quiet_statements() -> None:
+    """PySpark prints every statement that it cannot understand, which here is how topics are found."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _understand(
@@ -71,6 +80,18 @@ def _understand(
             frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
 
 
+def _check_is_query(spark: SparkSession, sql: str) -> None:
+    """A command takes effect as soon as Spark hears it, somewhere: never on a topic."""
+    from pyspark.errors import ParseException
+
+    try:
+        command = command_of(spark, sql)
+    except ParseException as error:
+        raise QueryError(_parse_sentence(error.getCondition(), error.getMessageParameters(), str(error))) from error
+    if command is not None and command not in LOOKING:
+        raise QueryError(f"it is a command ({command} …): topics can be asked, by SELECT, and nothing else")
+
+
 def _spellings(sql: str, topic: str) -> list[str]:
     """How else the statement writes that name."""
     found = re.findall(rf"(?<!\w){re.escape(topic)}(?!\w)", sql, re.IGNORECASE)
@@ -88,6 +109,9 @@ def _exists(topic: str, open_topic: Callable[[str], DataFrame]) -> bool:
 def topic_of(relation: str) -> str:
     """A relation as Spark writes it, "`orders`". Raises `QueryError` where a topic's name was not quoted."""
     parts = [part.replace("``", "`") for part in _IDENTIFIER.findall(relation)]
+    # Where Spark looks for what has no other place.
+    if parts[:2] == ["spark_catalog", "default"]:
+        parts = parts[2:]
     if len(parts) != 1:
         name = ".".join(parts)
         raise QueryError(f"a topic's name with dots is written in backquotes: `{name}`")

@@ -33,6 +33,9 @@ SCHEMA: Final = (
 # Partitions without a file may have been archived and removed: so many numbers after the last known one are tried.
 PARTITIONS_PROBED: Final = 8
 
+# The last moment of the year 9999: what is later has no text, and so no place in Delta's statistics.
+TIMESTAMP_MS_FAR: Final = 253_402_300_799_999
+
 Place = tuple[str, int]
 
 
@@ -137,15 +140,15 @@ def _archive_file(path: str, stored: StoredFile) -> ArchiveFile:
         path=stored.path,
         row_count=stored.row_count,
         size_bytes=stored.size_bytes,
-        timestamp_ms_first=_milliseconds(low.get("timestamp")),
-        timestamp_ms_last=_milliseconds(high.get("timestamp")),
+        timestamp_ms_first=_milliseconds(low.get("timestamp"), otherwise=-1),
+        timestamp_ms_last=_milliseconds(high.get("timestamp"), otherwise=TIMESTAMP_MS_FAR),
     )
 
 
-def _milliseconds(moment: Any) -> int:
-    """-1: no message of the file has a date."""
+def _milliseconds(moment: Any, *, otherwise: int) -> int:
+    """`otherwise`: statistics say nothing of it, and the file may hold any time."""
     if not isinstance(moment, datetime):
-        return -1
+        return otherwise
     since = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 

@@ -23,6 +23,7 @@ from penstock.pipeline.declared_problems import Path as Where
 from penstock.pipeline.declared_problems import Problems, suggestion
 from penstock.pipeline.declared_samples import sample_values
 from penstock.pipeline.declared_sources import (
+    HEADERS,
     METADATA,
     Reading,
     TopicPlan,
@@ -33,6 +34,7 @@ from penstock.pipeline.declared_sources import (
     table_rows,
     write_columns,
 )
+from penstock.pipeline.declared_sql import command_of
 from penstock.pipeline.table_options import TableError
 
 if TYPE_CHECKING:
@@ -156,7 +158,7 @@ def _are_columns(columns: str, source: TopicSource, path: Where, problems: Probl
         if field.name.lower() in seen:
             problems.add(where, f"two columns are called {field.name!r} (Spark does not tell A from a)")
         seen.add(field.name.lower())
-        if field.name in METADATA or field.name.startswith("__"):
+        if field.name.lower() in (*METADATA, *([HEADERS] if source.headers else [])) or field.name.startswith("__"):
             problems.add(where, f"a field cannot be called {field.name!r}, which is a name of the message itself")
     _check_watermark(source, schema, path, problems)
     return len(problems.errors) == count
@@ -260,13 +262,20 @@ def _select(
     from pyspark.errors import PySparkException
 
     try:
-        return spark.sql(step.sql)
+        command = command_of(spark, step.sql)
+        if command is None:
+            return spark.sql(step.sql)
     except PySparkException as error:
         complaint = read_complaint(error, tuple(views))
         place = problems.place_of(path)
         line = None if place is None or complaint.line is None else place.text_line + complaint.line - 1
         problems.add(path, complaint.text, line=line)
         return None
+    named = "the statement" if step.name is None else f"step {step.name!r}"
+    place = problems.place_of(path)
+    told = f"{named} is a command ({command} …), which would take effect at once: a query (SELECT …) is meant"
+    problems.add(path, told, line=None if place is None else place.text_line)
+    return None
 
 
 def reads_bad_rows(pipeline: Pipeline) -> bool:

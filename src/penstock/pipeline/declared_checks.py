@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from posixpath import normpath
 from typing import Final
 
 from penstock.codec.compression import Codec
@@ -20,6 +21,7 @@ from penstock.pipeline.declared_document import (
     Framing,
     Mode,
     OnBadRow,
+    ParquetSink,
     Pipeline,
     PythonStep,
     TopicSink,
@@ -28,6 +30,8 @@ from penstock.pipeline.declared_document import (
 from penstock.pipeline.declared_problems import Path, Problems
 from penstock.pipeline.declared_times import AVAILABLE_NOW, EARLIEST, LATEST, duration_ms, moment_ms
 
+# Behind the pipeline's name and its checkpoint: those of the query that writes its dead letters.
+DEAD_LETTERS: Final = "-dead-letters"
 PIPELINE_NAME_CHARACTERS_MAX: Final = 100
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VIEW_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,14 +47,37 @@ def dead_letter_topic(name: str, pipeline: Pipeline) -> str:
 def check_document(document: Document, problems: Problems) -> None:
     if not document.pipelines:
         problems.add(("pipelines",), "there is none")
-    checkpoints: dict[str, str] = {}
     for name, pipeline in document.pipelines.items():
         _check_pipeline(name, pipeline, ("pipelines", name), problems)
-        if pipeline.checkpoint is not None:
-            other = checkpoints.setdefault(pipeline.checkpoint.rstrip("/"), name)
+    _check_apart(document, problems)
+
+
+def _check_apart(document: Document, problems: Problems) -> None:
+    """What two pipelines cannot share: checkpoints, names of queries, and Spark's list of files in a directory."""
+    checkpoints: dict[str, str] = {}
+    directories: dict[str, str] = {}
+    for name, pipeline in document.pipelines.items():
+        path: Path = ("pipelines", name)
+        has_letters = pipeline.on_bad_row is OnBadRow.DEAD_LETTER
+        if has_letters and f"{name}{DEAD_LETTERS}" in document.pipelines:
+            told = f"{name!r} has a query of this name, which writes its dead letters"
+            problems.add(("pipelines", f"{name}{DEAD_LETTERS}"), told)
+        if pipeline.checkpoint:
+            given = _normal(pipeline.checkpoint)
+            for checkpoint in [given] + ([f"{given}{DEAD_LETTERS}"] if has_letters else []):
+                other = checkpoints.setdefault(checkpoint, name)
+                if other != name:
+                    told = f"{other!r} has the same: each pipeline needs a checkpoint of its own"
+                    problems.add((*path, "checkpoint"), told)
+        if isinstance(pipeline.sink, ParquetSink):
+            other = directories.setdefault(_normal(pipeline.sink.parquet), name)
             if other != name:
-                told = f"{other!r} has the same: each pipeline needs a checkpoint of its own"
-                problems.add(("pipelines", name, "checkpoint"), told)
+                told = f"{other!r} writes there: of two queries with one directory Spark takes the batches for the same"
+                problems.add((*path, "sink", "parquet"), told)
+
+
+def _normal(path: str) -> str:
+    return path.rstrip("/") if "://" in path else normpath(path)
 
 
 def _check_pipeline(name: str, pipeline: Pipeline, path: Path, problems: Problems) -> None:
@@ -63,6 +90,8 @@ def _check_pipeline(name: str, pipeline: Pipeline, path: Path, problems: Problem
     _check_dead_letters(name, pipeline, path, problems)
     if pipeline.trigger != AVAILABLE_NOW and duration_ms(pipeline.trigger) is None:
         problems.add((*path, "trigger"), f"{pipeline.trigger!r}: `{AVAILABLE_NOW}` or {_DURATION_MEANT}")
+    if pipeline.checkpoint is not None and not pipeline.checkpoint.strip("./ "):
+        problems.add((*path, "checkpoint"), "a directory of its own is meant")
     if pipeline.restarts_max < 0:
         problems.add((*path, "restarts_max"), "cannot be below 0")
 
@@ -81,6 +110,15 @@ def _check_sources(pipeline: Pipeline, path: Path, problems: Problems) -> None:
         _check_view_name(name, seen, here, problems)
         if isinstance(source, TopicSource):
             _check_topic_source(source, here, problems)
+        else:
+            _check_filled(source.path, (*here, source.kind), problems)
+        _check_filled(source.schema, (*here, "schema"), problems)
+
+
+def _check_filled(text: str | None, path: Path, problems: Problems) -> None:
+    """A variable that is set to nothing leaves nothing: as a path, that would be the file's own directory."""
+    if text is not None and not text.strip():
+        problems.add(path, "is empty")
 
 
 def _check_view_name(name: str, seen: dict[str, str], path: Path, problems: Problems) -> None:
@@ -151,6 +189,7 @@ def _check_steps(pipeline: Pipeline, path: Path, problems: Problems) -> None:
         problems.add((*path, given[1]), f"only one of sql, python and steps can be given, {given[0]!r} is already")
     if not given and len(pipeline.sources) > 1:
         problems.add(path, "there are several sources: `sql`, `python` or `steps` must say what is written")
+    _check_filled(pipeline.sql, (*path, "sql"), problems)
     if pipeline.python is not None:
         _check_function(pipeline.python, (*path, "python"), problems)
     seen = {name.lower(): name for name in pipeline.sources}
@@ -162,6 +201,8 @@ def _check_steps(pipeline: Pipeline, path: Path, problems: Problems) -> None:
             problems.add(here, "needs a `name`: only the last step is not read by another")
         if isinstance(step, PythonStep):
             _check_function(step.python, (*here, "python"), problems)
+        else:
+            _check_filled(step.sql, (*here, "sql"), problems)
 
 
 def _check_function(text: str, path: Path, problems: Problems) -> None:
@@ -174,6 +215,8 @@ def _check_function(text: str, path: Path, problems: Problems) -> None:
 
 def _check_sink(pipeline: Pipeline, path: Path, problems: Problems) -> None:
     sink = pipeline.sink
+    if isinstance(sink, DeltaSink | ParquetSink):
+        _check_filled(sink.delta if isinstance(sink, DeltaSink) else sink.parquet, (*path, sink.KEYS[0]), problems)
     if isinstance(sink, TopicSink):
         _check_topic_sink(sink, _topics_of(pipeline), path, problems)
     elif isinstance(sink, DeltaSink) and sink.mode is Mode.UPDATE:
@@ -207,6 +250,8 @@ def _check_dead_letters(name: str, pipeline: Pipeline, path: Path, problems: Pro
     topic = dead_letter_topic(name, pipeline)
     if pipeline.dead_letter_topic is not None and (told := check_name(topic)):
         problems.add(here, told)
+    if isinstance(pipeline.sink, TopicSink) and pipeline.sink.topic == topic:
+        problems.add(here, f"the pipeline writes its result to {topic!r}")
     if topic in _topics_of(pipeline):
         problems.add(here, f"the pipeline reads {topic!r}: it would read its own dead letters")
 

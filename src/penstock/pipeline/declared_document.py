@@ -96,7 +96,8 @@ class TopicSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.topic.split(",") if name.strip())
+        """Each once, however often it is named."""
+        return tuple(dict.fromkeys(name.strip() for name in self.topic.split(",") if name.strip()))
 
 
 class TableSource(msgspec.Struct, frozen=True, kw_only=True):

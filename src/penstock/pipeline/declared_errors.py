@@ -104,5 +104,5 @@ def _cleaned(text: str) -> str:
 
 
 def _shortened(text: str, characters_max: int = _SENTENCE_CHARACTERS_MAX) -> str:
-    text = " ".join(text.split()).rstrip(".")
+    text = " ".join(text.split()).rstrip(".;")
     return text if len(text) <= characters_max else f"{text[: characters_max - 3]}..."

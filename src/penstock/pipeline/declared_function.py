@@ -32,7 +32,7 @@ def call_function(
     except PySparkException as error:
         problems.add(path, f"{step.python} raised {read_complaint(error, tuple(views)).text}")
         return None
-    except Exception as error:  # noqa: BLE001  the edge of a user's code: whatever it raises is told as its own
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the edge of a user's code: what it raises is told as its own
         problems.add(path, f"{step.python} raised {type(error).__name__}: {' '.join(str(error).split())}")
         return None
     if not isinstance(made, DataFrame):
@@ -50,7 +50,7 @@ def _load(text: str, directory: Path, path: Where, problems: Problems) -> Any:
         sys.path.insert(0, str(directory))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # noqa: BLE001  the edge of a user's code: a module may raise anything at its import
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the edge of a user's code: a module may raise anything
         problems.add(path, f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}")
         return None
     function = getattr(module, function_name, None)

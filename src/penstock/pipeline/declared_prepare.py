@@ -23,7 +23,7 @@ from penstock.pipeline.declared_checks import check_document, dead_letter_topic
 from penstock.pipeline.declared_document import Document, Format, OnBadRow, Pipeline, TopicSink, TopicSource
 from penstock.pipeline.declared_problems import Problems, suggestion
 from penstock.pipeline.declared_reader import read_document
-from penstock.pipeline.declared_sinks import check_sink
+from penstock.pipeline.declared_sinks import check_directory, check_sink
 from penstock.pipeline.declared_state import PipelineState, default_directory
 from penstock.pipeline.source_options import BOOTSTRAP_DEFAULT
 
@@ -42,7 +42,7 @@ class Loaded(msgspec.Struct, frozen=True):
 def load(file: Path, environment: Mapping[str, str], *, bootstrap: str | None = None) -> Loaded:
     """Neither Spark nor a node is needed. Raises `OSError`."""
     problems = Problems()
-    document = read_document(file.read_text(), environment, problems)
+    document = _read(file, environment, problems)
     if document is not None:
         check_document(document, problems)
     directory = file.absolute().parent
@@ -50,6 +50,15 @@ def load(file: Path, environment: Mapping[str, str], *, bootstrap: str | None = 
     state = default_directory(environment) if told is None else directory / Path(told).expanduser()
     address = bootstrap or (document.bootstrap if document else None) or BOOTSTRAP_DEFAULT
     return Loaded(file, Site(directory, address, state), problems, document)
+
+
+def _read(file: Path, environment: Mapping[str, str], problems: Problems) -> Document | None:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        problems.add((), f"no YAML: the file is no UTF-8 (byte {error.start})")
+        return None
+    return read_document(text, environment, problems)
 
 
 def state_of(site: Site, name: str, pipeline: Pipeline) -> PipelineState:
@@ -87,6 +96,20 @@ async def check_topics(client: ClusterClient, pipelines: Mapping[str, Pipeline],
             # A new name is often like an old one, and only seldom meant to be it.
             told += suggestion(pipeline.sink.topic, shown, likeness_min=0.85)
             problems.add(("pipelines", name, "sink", "topic"), told, is_warning=True)
+
+
+async def ids_of_topics(client: ClusterClient, pipeline: Pipeline) -> dict[str, str]:
+    """Of those that are read as streams and are there, by name."""
+    streams = [
+        source for source in pipeline.sources.values() if isinstance(source, TopicSource) and not source.as_table
+    ]
+    read = {topic for source in streams for topic in source.topics}
+    # A cluster without ids tells zeros.
+    return {
+        topic.name: topic.topic_id.hex()
+        for topic in await client.topics()
+        if topic.name in read and any(topic.topic_id)
+    }
 
 
 async def create_topics(client: ClusterClient, pipelines: Mapping[str, Pipeline]) -> list[str]:
@@ -135,6 +158,7 @@ async def prepare(
         built = build(spark, name, pipeline, plans, loaded.site, problems, is_streaming=is_streaming)
         if built is not None and is_streaming:
             check_sink(built, problems)
+            check_directory(built, state.checkpoint, loaded.site.directory, problems)
         if built is not None and len(problems.errors) == count:
             ready.append(built)
     return ready

@@ -46,15 +46,16 @@ class Problems:
 
     def add(self, path: Path, text: str, *, line: int | None = None, is_warning: bool = False) -> None:
         place = self.place_of(path)
-        self.found.append(
-            Problem(
-                write_path(path),
-                text,
-                line if line is not None else None if place is None else place.line,
-                None if place is None or line is not None else place.column,
-                is_warning,
-            )
+        problem = Problem(
+            write_path(path),
+            text,
+            line if line is not None else None if place is None else place.line,
+            None if place is None or line is not None else place.column,
+            is_warning,
         )
+        # Something may be looked at twice, and is told once.
+        if problem not in self.found:
+            self.found.append(problem)
 
     def place_of(self, path: Path) -> Place | None:
         """Of the value, or of the nearest thing around it that stands in the file."""

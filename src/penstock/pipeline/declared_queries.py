@@ -8,18 +8,16 @@ every dead letter exactly once by the other, but not both in one moment.
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any, Final
+from typing import Any
 
 from penstock.pipeline.declared_bad_rows import dead_letters
 from penstock.pipeline.declared_build import Built, Site
-from penstock.pipeline.declared_checks import dead_letter_topic
+from penstock.pipeline.declared_checks import DEAD_LETTERS, dead_letter_topic
 from penstock.pipeline.declared_document import Format, OnBadRow
 from penstock.pipeline.declared_sinks import ShowRows, observed, start_query, with_trigger
 from penstock.pipeline.declared_sources import Reading
 from penstock.pipeline.declared_state import PipelineState
 from penstock.pipeline.declared_times import AVAILABLE_NOW
-
-DEAD_LETTERS: Final = "-dead-letters"
 
 
 def start_queries(built: Built, state: PipelineState, site: Site, *, show: ShowRows, is_once: bool) -> dict[str, Any]:

@@ -58,6 +58,8 @@ def _add_syntax(error: yaml.YAMLError, problems: Problems) -> None:
     context, began = getattr(error, "context", None), getattr(error, "context_mark", None)
     since = "" if began is None else f" from line {began.line + 1} on"
     told = f"no YAML: {text}" + (f" ({context}{since})" if context else "")
+    if "'\\t'" in text:
+        told = "no YAML: the line begins with a tab, spaces are meant"
     problems.add((), told, line=None if mark is None else mark.line + 1)
 
 

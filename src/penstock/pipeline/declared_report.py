@@ -17,7 +17,7 @@ from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import ClientError
+from penstock.client.errors import BrokerError, ClientError, TopicMissingError
 from penstock.client.offsets import LATEST, list_offsets
 from penstock.pipeline.declared_progress import Position
 from penstock.pipeline.declared_status import HEARTBEAT_MS, Status, publish
@@ -65,18 +65,27 @@ class Reporter:
         async with asyncio.timeout(_PATIENCE_SECONDS), ClusterClient(self._addresses) as client:
             lags: Lags = {}
             for name, queries in positions.items():
-                for query, position in queries.items():
-                    if not position:
-                        continue
-                    await report_group(client, f"penstock-spark-{query}", position)
-                    if query == name:
-                        lags[name] = await _behind(client, position)
+                try:
+                    lags |= await self._tell_positions(client, name, queries)
+                except (BrokerError, TopicMissingError) as error:
+                    # A topic was deleted, say. How the pipeline takes that is the more worth telling.
+                    self._log.debug("pipeline position not told", pipeline=name, error=str(error))
             now_ms = self._clock.now_ms()
             told = [
                 msgspec.structs.replace(status, lag=lags.get(status.name, status.lag), updated_ms=now_ms)
                 for status in statuses
             ]
             await publish(client, told, now_ms=now_ms)
+        return lags
+
+    async def _tell_positions(self, client: ClusterClient, name: str, queries: Mapping[str, Position]) -> Lags:
+        lags: Lags = {}
+        for query, position in queries.items():
+            if not position:
+                continue
+            await report_group(client, f"penstock-spark-{query}", position)
+            if query == name:
+                lags[name] = await _behind(client, position)
         return lags
 
 

@@ -26,10 +26,11 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.pipeline.declared_bad_rows import explain_row
 from penstock.pipeline.declared_build import Built, Site
+from penstock.pipeline.declared_checks import DEAD_LETTERS
 from penstock.pipeline.declared_document import ConsoleSink, Restart, TopicSink, TopicSource
 from penstock.pipeline.declared_errors import is_transient, read_failure
-from penstock.pipeline.declared_progress import BatchDone, Position, QueryEvent, make_listener
-from penstock.pipeline.declared_queries import DEAD_LETTERS, start_queries
+from penstock.pipeline.declared_progress import BatchDone, Position, QueryEnded, QueryEvent, make_listener
+from penstock.pipeline.declared_queries import start_queries
 from penstock.pipeline.declared_state import PipelineState
 from penstock.pipeline.declared_status import (
     ALIVE,
@@ -48,6 +49,8 @@ STOP_MS_MAX: Final = 60_000
 # Each query starts Python processes, and Spark gives them ten seconds: with all queries of a file at once, a small
 # machine would not make it.
 SOURCES_MS_MAX: Final = 30_000
+# Spark tells of batches in a thread of its own, which on a busy machine is seconds behind.
+LAST_WORDS_MS_MAX: Final = 10_000
 TRANSIENT_MAX: Final = 3
 RESTART_MS_FIRST: Final = 1_000
 RESTART_MS_MAX: Final = 60_000
@@ -106,6 +109,8 @@ class Runner:
         self._is_once = is_once
         self._start_queries = start
         self._events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
+        # Runs of queries that have said their last word.
+        self._ended: set[str] = set()
         self._stop_count = 0
         self._all = {
             built.name: _Running(
@@ -204,6 +209,7 @@ class Runner:
             self._stop_queries(running, is_patient=False)
             self._fail(running, f"{error}\n\n{getattr(error, '_stackTrace', '') or ''}")
         elif len(ended) == len(running.queries):
+            self._await_last_words(running)
             running.queries = {}
             self._change(running, state=FINISHED)
             self._view.event("pipeline finished", pipeline=running.built.name, rows_in=running.status.rows_in)
@@ -232,6 +238,8 @@ class Runner:
         self._view.event("pipeline restarts", **fields, wait_ms=wait_ms, restart=running.restarts_in_a_row)
 
     def _apply(self, event: QueryEvent) -> None:
+        if isinstance(event, QueryEnded):
+            self._ended.add(event.run_id)
         if not isinstance(event, BatchDone):
             return
         running = self._all.get(event.query) or self._all.get(event.query.removesuffix(DEAD_LETTERS))
@@ -289,7 +297,17 @@ class Runner:
                 with contextlib.suppress(queue.Empty):
                     self._apply(self._events.get(timeout=POLL_SECONDS))
             query.stop()
+        self._await_last_words(running)
         running.queries = {}
+
+    def _await_last_words(self, running: _Running) -> None:
+        """That a query has ended, Spark tells after its last batch: rows and positions are known then."""
+        deadline_ms = self._clock.monotonic_ms() + LAST_WORDS_MS_MAX
+        runs = {str(query.runId) for query in running.queries.values()}
+        while not runs <= self._ended and self._stop_count < 2 and self._clock.monotonic_ms() < deadline_ms:
+            with contextlib.suppress(queue.Empty):
+                self._apply(self._events.get(timeout=POLL_SECONDS))
+        self._ended -= runs
 
     def _report(self, *, is_last: bool = False) -> None:
         positions = {name: dict(running.positions) for name, running in self._all.items()}

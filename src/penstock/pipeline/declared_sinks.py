@@ -19,7 +19,9 @@ from penstock.pipeline.declared_problems import Path as Where
 from penstock.pipeline.declared_problems import Problems, suggestion
 from penstock.pipeline.declared_progress import OBSERVED
 from penstock.pipeline.declared_sources import locate
+from penstock.pipeline.declared_sql import quoted
 from penstock.pipeline.declared_times import AVAILABLE_NOW, duration_ms
+from penstock.pipeline.sink_options import QUERY_ID_PROPERTY
 from penstock.pipeline.source_options import OptionError
 from penstock.pipeline.table_options import FORMAT as TABLE_FORMAT
 from penstock.pipeline.table_options import TableOptions, check_table_columns
@@ -57,7 +59,52 @@ def check_sink(built: Built, problems: Problems) -> None:
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         problems.add(path, f"the result has two columns {repeated[0]!r}: one needs another name")
+    if isinstance(sink, ParquetSink) and set(types) <= set(sink.partition_by):
+        problems.add((*path, "partition_by"), "one column at least must be left for the files")
     _check_streaming(built, path, problems)
+
+
+def _warn_of_endless_joins(built: Built, problems: Problems) -> None:
+    """Spark runs them, until their state is too large for it."""
+    streams = [plan.source for plan in built.plans.values() if not plan.source.as_table]
+    if all(source.watermark is not None for source in streams):
+        return
+    if _joins_streams(built.result._jdf.queryExecution().analyzed()):  # noqa: SLF001  plans have no door of their own
+        told = "streams are joined, and not each source has a `watermark`: Spark keeps all of their rows for ever"
+        problems.add(("pipelines", built.name), told, is_warning=True)
+
+
+def _joins_streams(plan: Any) -> bool:
+    children = plan.children()
+    parts = [children.apply(number) for number in range(children.size())]
+    if plan.nodeName() == "Join" and all(part.isStreaming() for part in parts):
+        return True
+    return any(_joins_streams(part) for part in parts if part.isStreaming())
+
+
+def check_directory(built: Built, checkpoint: str, directory: Path, problems: Problems) -> None:
+    """Spark's list of files in a Parquet directory goes by the numbers of batches. To a query that begins anew, those
+    of its predecessor are its own: it would write nothing until it has more of them."""
+    from py4j.protocol import Py4JError
+
+    sink = built.pipeline.sink
+    if not isinstance(sink, ParquetSink):
+        return
+    where: Where = ("pipelines", built.name, "sink", "parquet")
+    path = locate(sink.parquet, directory)
+    try:
+        is_taken = _is_there(built, f"{path}/_spark_metadata") and not _is_there(built, f"{checkpoint}/metadata")
+    except Py4JError as error:
+        problems.add(where, f"{path} cannot be looked at: {read_complaint(error).text}")
+        return
+    if is_taken:
+        problems.add(where, f"{path} was written by another query, whose batches Spark would take for these: remove it")
+
+
+def _is_there(built: Built, path: str) -> bool:
+    spark: Any = built.spark
+    there = spark._jvm.org.apache.hadoop.fs.Path(path)  # noqa: SLF001  Spark's files have no other door
+    return bool(there.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).exists(there))  # noqa: SLF001
 
 
 def _has(types: dict[str, str]) -> str:
@@ -67,9 +114,9 @@ def _has(types: dict[str, str]) -> str:
 def _named_columns(sink: Any) -> list[tuple[str, str]]:
     named: list[tuple[str, str]] = []
     if isinstance(sink, TopicSink):
-        values = sink.value if isinstance(sink.value, list) else [sink.value] if sink.value else []
-        named += [("key", sink.key)] if sink.key else []
-        named += [("headers", sink.headers)] if sink.headers else []
+        values = sink.value if isinstance(sink.value, list) else [] if sink.value is None else [sink.value]
+        named += [] if sink.key is None else [("key", sink.key)]
+        named += [] if sink.headers is None else [("headers", sink.headers)]
         named += [("value", column) for column in values]
     elif isinstance(sink, DeltaSink | ParquetSink):
         named += [("partition_by", column) for column in sink.partition_by]
@@ -84,6 +131,7 @@ def _check_streaming(built: Built, path: Where, problems: Problems) -> None:
         problems.add(path, "the result comes of tables alone: no step reads a topic")
         return
     jvm: Any = built.spark._jvm  # noqa: SLF001  the check has no door of its own
+    _warn_of_endless_joins(built, problems)
     mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, built.pipeline.sink.mode.capitalize())()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
@@ -104,7 +152,7 @@ def shape(built: Built) -> DataFrame:
     if sink.key is not None:
         columns.append(f"{_as_bytes(sink.key, types)} AS key")
     if sink.headers is not None:
-        columns.append(f"`{sink.headers}` AS headers")
+        columns.append(f"{quoted(sink.headers)} AS headers")
     return frame.selectExpr(*columns)
 
 
@@ -117,12 +165,12 @@ def _value(sink: TopicSink, types: dict[str, str]) -> str:
     # Text or bytes as they came need no document around them.
     if sink.value is None and left == ["value"] and types["value"] in _BYTES:
         return "`value`"
-    fields = ", ".join(f"`{name}`" for name in columns)
+    fields = ", ".join(quoted(name) for name in columns)
     return f"to_json(struct({fields}), map('ignoreNullFields', 'false'))"
 
 
 def _as_bytes(column: str, types: dict[str, str]) -> str:
-    return f"`{column}`" if types[column] in _BYTES else f"string(`{column}`)"
+    return quoted(column) if types[column] in _BYTES else f"string({quoted(column)})"
 
 
 # ------------------------------------------------------------------ queries
@@ -186,8 +234,11 @@ def _to_topic(writer: Any, sink: TopicSink, bootstrap: str) -> Any:
     # Spark has no update mode for Python's sinks. The number of the batch and the query's id, which outlives restarts,
     # make a repetition write nothing.
     def write(batch: DataFrame, batch_id: int) -> None:
-        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        numbered = {**options, "queryId": str(query_id), "batchId": str(batch_id)}
+        query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+        if not query_id:
+            # Another text in its place would be shared by all queries: each would take the others' batches for its own.
+            raise OptionError("Spark does not tell the query's id: nothing was written, for it could be written twice")
+        numbered = {**options, "queryId": query_id, "batchId": str(batch_id)}
         batch.write.format("penstock").options(**numbered).mode("append").save()
 
     return writer.foreachBatch(write)

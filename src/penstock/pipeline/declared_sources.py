@@ -23,10 +23,11 @@ from penstock.pipeline.declared_avro import AvroDecoder
 from penstock.pipeline.declared_decoding import ERROR, ROW, Decoder, SchemaError, decode_batches
 from penstock.pipeline.declared_document import Format, Framing, KeyFormat, OnBadRow, TableSource, TopicSource
 from penstock.pipeline.declared_protobuf import ProtobufDecoder
+from penstock.pipeline.declared_sql import quoted
 from penstock.pipeline.declared_times import EARLIEST, LATEST, duration_ms, moment_ms
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 RAW: Final = "__raw"
@@ -111,7 +112,9 @@ def good_rows(spark: SparkSession, plan: TopicPlan, reading: Reading, on_bad_row
         checked = checked.filter(sql.col(FAILED).isNull())
     frame = checked.drop(RAW, FAILED, ERROR)
     mark = plan.source.watermark
-    return frame if mark is None else frame.withWatermark(mark.column, f"{duration_ms(mark.delay)} milliseconds")
+    return (
+        frame if mark is None else frame.withWatermark(quoted(mark.column), f"{duration_ms(mark.delay)} milliseconds")
+    )
 
 
 def bad_rows(spark: SparkSession, plan: TopicPlan, reading: Reading) -> DataFrame:
@@ -125,7 +128,6 @@ def bad_rows(spark: SparkSession, plan: TopicPlan, reading: Reading) -> DataFram
 
 def _checked(spark: SparkSession, plan: TopicPlan, reading: Reading, *, with_headers: bool = False) -> DataFrame:
     """Fields, metadata, and why a row is bad."""
-    from pyspark.sql import functions as sql
 
     source = plan.source
     raw = _raw(spark, source, reading, with_headers=with_headers or source.headers)
@@ -137,7 +139,7 @@ def _checked(spark: SparkSession, plan: TopicPlan, reading: Reading, *, with_hea
     metadata += ["timestamp AS _timestamp"] + ([f"headers AS {HEADERS}"] if source.headers else [])
     kept = ["key", "value", "topic", "partition", "offset"] + (["headers"] if with_headers else [])
     flat = parsed.selectExpr(f"{ROW}.*", *metadata, f"struct({', '.join(kept)}) AS {RAW}", ERROR)
-    return flat.withColumn(FAILED, sql.expr(_failure(plan)))
+    return flat.withColumn(FAILED, _failure(plan))
 
 
 def _raw(spark: SparkSession, source: TopicSource, reading: Reading, *, with_headers: bool) -> DataFrame:
@@ -197,9 +199,27 @@ def _parsed(raw: DataFrame, plan: TopicPlan) -> DataFrame:
     schema = write_columns(_for_parser(struct_of(plan.columns)))
     text = sql.col("value").cast("string")
     both = raw.withColumn(ROW, parse(text, schema, options))
+    bad = sql.expr(f"{ROW} IS NULL OR {ROW}.{_CORRUPT} IS NOT NULL OR trim(string(value)) = '' OR NOT {is_text}")
+    if plan.source.format is Format.JSON:
+        bad |= ~_is_one_document(text, plan.source.options)
     # Why, is found out for the few that are bad: Spark does not say it.
-    told = f"if({ROW} IS NULL OR {ROW}.{_CORRUPT} IS NOT NULL OR trim(string(value)) = '' OR NOT {is_text}, '', NULL)"
-    return both.withColumn(ERROR, sql.expr(told)).withColumn(ROW, sql.col(ROW).dropFields(_CORRUPT))
+    told = sql.when(bad, sql.lit(""))
+    return both.withColumn(ERROR, told).withColumn(ROW, sql.col(ROW).dropFields(_CORRUPT))
+
+
+def _is_one_document(text: Column, options: dict[str, str]) -> Column:
+    """Spark's parser reads one and passes over what follows, another row for example. A document without others in it
+    ends with its first brace; of the rest each is looked at once more, as the only one of a list."""
+    from pyspark.sql import functions as sql
+
+    blanks = sql.lit(" \t\r\n")
+    after = sql.substring(text, sql.locate("}", text) + sql.lit(1), sql.length(text))
+    alone = sql.concat(sql.lit("["), text, sql.lit("\n]"))
+    # The first of them is the faster one, and has no options: it takes what is JSON by the book.
+    by_the_book = sql.json_array_length(alone)
+    listed = sql.size(sql.from_json(alone, "array<struct<__nothing: boolean>>", options | {"mode": "PERMISSIVE"}))
+    is_alone = [sql.coalesce(count == 1, sql.lit(False)) for count in (by_the_book, listed)]
+    return (sql.trim(after, blanks) == "") | is_alone[0] | is_alone[1]
 
 
 def _decoded(raw: DataFrame, plan: TopicPlan) -> DataFrame:
@@ -212,14 +232,18 @@ def _decoded(raw: DataFrame, plan: TopicPlan) -> DataFrame:
     return raw.mapInArrow(partial(decode_batches, plan.decoder, to_arrow_type(row, timezone="UTC")), schema)
 
 
-def _failure(plan: TopicPlan) -> str:
-    """The first stage that a row did not pass, as SQL."""
-    missing = [field.name for field in struct_of(plan.columns).fields if not field.nullable]
-    cases = [f"WHEN `{name}` IS NULL THEN '{name} is null'" for name in missing]
+def _failure(plan: TopicPlan) -> Column:
+    """The first stage that a row did not pass; names are anybody's, so that no text is put together of them."""
+    from pyspark.sql import functions as sql
+
+    stage = sql.when(sql.col(ERROR).isNotNull(), sql.lit(PARSE))
+    for field in struct_of(plan.columns).fields:
+        if not field.nullable:
+            stage = stage.when(sql.col(quoted(field.name)).isNull(), sql.lit(f"{field.name} is null"))
     for name, condition in plan.source.expect.items():
-        escaped = name.replace("'", "\\'")
-        cases.append(f"WHEN NOT coalesce(({condition}), false) THEN 'expect {escaped}'")
-    return f"CASE WHEN {ERROR} IS NOT NULL THEN '{PARSE}' {' '.join(cases)} END"
+        is_met = sql.coalesce(sql.expr(condition), sql.lit(False))
+        stage = stage.when(~is_met, sql.lit(f"expect {name}"))
+    return stage
 
 
 # ------------------------------------------------------------------ tables
@@ -263,7 +287,8 @@ def struct_of(columns: str) -> StructType:
 def write_columns(schema: StructType) -> str:
     """A schema as a text that `struct_of` reads."""
     return ", ".join(
-        f"`{field.name}` {_type_text(field.dataType)}{'' if field.nullable else ' NOT NULL'}" for field in schema.fields
+        f"{quoted(field.name)} {_type_text(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+        for field in schema.fields
     )
 
 
@@ -271,7 +296,9 @@ def _type_text(kind: Any) -> str:
     """Names in backticks: those of JSON may be anything."""
     match kind.typeName():
         case "struct":
-            return f"struct<{', '.join(f'`{field.name}`: {_type_text(field.dataType)}' for field in kind.fields)}>"
+            return (
+                f"struct<{', '.join(f'{quoted(field.name)}: {_type_text(field.dataType)}' for field in kind.fields)}>"
+            )
         case "array":
             return f"array<{_type_text(kind.elementType)}>"
         case "map":

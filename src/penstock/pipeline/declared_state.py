@@ -22,6 +22,8 @@ from typing import Final
 import msgspec
 
 DIRECTORY_VARIABLE: Final = "PENSTOCK_PIPELINES"
+# What Spark puts into one.
+_CHECKPOINT_ENTRIES: Final = frozenset({"metadata", ".metadata.crc", "offsets", "commits", "state", "sources"})
 
 
 class StateError(Exception):
@@ -32,6 +34,8 @@ class Kept(msgspec.Struct, frozen=True):
     cluster_id: str | None = None
     # By source, as Spark writes them.
     columns: dict[str, str] = msgspec.field(default_factory=dict)
+    # Of the topics that are read: one that is made anew has the same name, and its offsets begin again.
+    topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def default_directory(environment: Mapping[str, str]) -> Path:
@@ -54,27 +58,37 @@ class PipelineState:
         )
         self.log_file = self.directory / "failure.log"
         self._name = name
-        self._lock: int | None = None
+        # Descriptors: the name, and the checkpoint if it is on this machine.
+        self._locks: list[int] = []
 
     def lock(self) -> None:
-        """Raises `StateError` if another process runs this pipeline here."""
+        """Raises `StateError` if another process runs this pipeline here, or another one with its checkpoint."""
         self.directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        self._locks.append(descriptor)
+        if not _try_lock(descriptor):
             holder = os.read(descriptor, 32).decode(errors="replace").strip()
-            os.close(descriptor)
+            self.release()
             who = f" as process {holder}" if holder else ""
-            raise StateError(f"pipeline {self._name!r} runs already{who} (its state is {self.directory})") from error
+            raise StateError(f"pipeline {self._name!r} runs already{who} (its state is {self.directory})")
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
-        self._lock = descriptor
+        if not self.is_elsewhere:
+            Path(self.checkpoint).mkdir(parents=True, exist_ok=True)
+            self._locks.append(os.open(self.checkpoint, os.O_RDONLY | os.O_DIRECTORY))
+            if not _try_lock(self._locks[-1]):
+                self.release()
+                raise StateError(f"the checkpoint {self.checkpoint} is in use by another pipeline than {self._name!r}")
 
     def release(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        for descriptor in self._locks:
+            os.close(descriptor)
+        self._locks.clear()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """A URI, of which Spark alone knows what is there."""
+        return "://" in self.checkpoint
 
     def read(self) -> Kept:
         path = self.directory / "pipeline.json"
@@ -94,7 +108,7 @@ class PipelineState:
     @property
     def has_checkpoint(self) -> bool:
         """Of one that lies elsewhere it is not known, and then what was kept counts as well."""
-        return "://" in self.checkpoint or Path(self.checkpoint, "metadata").exists()
+        return self.is_elsewhere or Path(self.checkpoint, "metadata").exists()
 
     def check_cluster(self, cluster_id: str | None) -> None:
         known = self.read().cluster_id
@@ -104,6 +118,15 @@ class PipelineState:
                 f"{cluster_id}): give it another `checkpoint`, or begin anew with `penstock pipeline reset`"
             )
 
+    def check_topics(self, topic_ids: Mapping[str, str]) -> None:
+        known = self.read().topic_ids
+        for topic, found in topic_ids.items():
+            if known.get(topic, found) != found:
+                raise StateError(
+                    f"topic {topic!r} was deleted and made anew since pipeline {self._name!r} read it: its checkpoint "
+                    "would pass over messages. Begin anew with `penstock pipeline reset`"
+                )
+
     def write_failure(self, text: str) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log_file.write_text(text)
@@ -112,12 +135,29 @@ class PipelineState:
     def reset(self) -> list[str]:
         """Forgets how far the pipeline is; what was removed. Only what lies on this machine can be."""
         removed: list[str] = []
-        for path in (Path(self.checkpoint), Path(self.dead_letter_checkpoint)):
-            if path.is_dir():
-                shutil.rmtree(path)
-                removed.append(str(path))
+        checkpoints = [path for path in (Path(self.checkpoint), Path(self.dead_letter_checkpoint)) if path.is_dir()]
+        for path in checkpoints:
+            # A path that was given may be more than a checkpoint: somebody's directory.
+            others = sorted(entry.name for entry in path.iterdir() if entry.name not in _CHECKPOINT_ENTRIES)
+            if others:
+                raise StateError(f"{path} holds more than a checkpoint ({others[0]}): nothing was removed")
+        for path in checkpoints:
+            shutil.rmtree(path)
+            removed.append(str(path))
         kept = self.directory / "pipeline.json"
         if kept.exists():
             kept.unlink()
             removed.append(str(kept))
         return removed
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # A network's file system may have no locks, or none for directories; Spark tells two queries with one
+        # checkpoint by itself, only later and less clearly.
+        return True
+    return True

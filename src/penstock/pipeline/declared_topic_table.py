@@ -71,11 +71,12 @@ def register_once(spark: SparkSession, source: type[DataSource]) -> None:
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
     """Spark looks formats up in the session of the thread, whoever asks: meanwhile, that is this one."""
-    former = SparkSession.getActiveSession()
     jvm_sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001  it has no door of its own
+    # Of the JVM: Python's own `getActiveSession` is always the first that it made, and uses of this may be nested.
+    former = jvm_sessions.getActiveSession()
     jvm_sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
     try:
         yield
     finally:
-        if former is not None:
-            jvm_sessions.setActiveSession(former._jsparkSession)  # noqa: SLF001
+        if former.isDefined():
+            jvm_sessions.setActiveSession(former.get())

@@ -23,17 +23,20 @@ from penstock.base.log_events import get_logger
 from penstock.base.patterns import compile_pattern
 from penstock.base.tasks import TaskSupervisor
 from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient, TopicInfo
+from penstock.client.cluster_client import ClusterClient
 from penstock.client.consumer import OffsetOutOfRangeError
 from penstock.client.errors import ClientError
 from penstock.client.offsets import EARLIEST, LATEST, list_offsets, offset_ranges
+from penstock.client.patience import UNREACHED
 from penstock.client.transactional_producer import ProducerFencedError
 from penstock.pipeline.mirror_copy import TopicMirror, TopicProgress
 from penstock.pipeline.mirror_groups import mirror_groups
 from penstock.pipeline.mirror_journal import Books, ensure_journal, read_journal
-from penstock.pipeline.mirror_runs import RunBook
+from penstock.pipeline.mirror_origins import id_of
+from penstock.pipeline.mirror_refresh import Pair, TopicFinder
+from penstock.pipeline.mirror_runs import Lineage, RunBook
 from penstock.pipeline.mirror_target import open_target
-from penstock.pipeline.mirror_topics import TopicNames, ensure_copy, find_topics
+from penstock.pipeline.mirror_topics import TopicNames
 
 log_events = get_logger("mirror")
 
@@ -74,6 +77,10 @@ class Mirror:
         # What no retry helps against.
         self._failure: ClientError | None = None
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
+
     def stop(self) -> None:
         """After the transactions that are under way."""
         self._stop.set()
@@ -88,31 +95,53 @@ class Mirror:
             if source.cluster_id is not None and source.cluster_id == target.cluster_id and not self._plan.prefix:
                 raise MirrorError("source and target are the same cluster: give the copies a prefix")
             await ensure_journal(target, self._plan.name)
+            finder = TopicFinder(
+                source,
+                target,
+                matches=self._matches_topic,
+                names=self._names,
+                clock=self._clock,
+                end_worker=self._end_worker,
+            )
             stack.push_async_callback(self._tasks.stop)
             if once:
-                await self._run_once(source, target)
+                await self._run_once(source, target, finder)
             else:
-                await self._run_always(source, target)
+                await self._run_always(source, target, finder)
         if self._failure is not None:
             raise self._failure
 
-    async def _run_once(self, source: ClusterClient, target: ClusterClient) -> None:
-        for topic in await self._refresh(source, target):
-            ranges = await offset_ranges(source, topic.name, range(len(topic.partitions)), is_read_committed=True)
-            ends = {partition: held.end for partition, held in ranges.items()}
-            await self._mirror_topic(topic, ends=ends, stop=self._stop)
+    async def _run_once(self, source: ClusterClient, target: ClusterClient, finder: TopicFinder) -> None:
+        found = await finder.find()
+        self._note(found.failures)
+        failures = list(found.failures.values())
+        for pair in found.pairs:
+            try:
+                await self._mirror_what_is_there(source, pair)
+            except (ProducerFencedError, *UNREACHED):
+                raise
+            except ClientError as error:
+                self._note({pair.topic.name: error})
+                failures.append(error)
         if not self._stop.is_set():
             await self._mirror_groups(source, target)
+        if failures:
+            raise failures[0]
 
-    async def _run_always(self, source: ClusterClient, target: ClusterClient) -> None:
+    async def _mirror_what_is_there(self, source: ClusterClient, pair: Pair) -> None:
+        partitions = range(len(pair.topic.partitions))
+        ranges = await offset_ranges(source, pair.topic.name, partitions, is_read_committed=True)
+        ends = {partition: held.end for partition, held in ranges.items()}
+        await self._mirror_topic(pair, ends=ends, stop=self._stop)
+
+    async def _run_always(self, source: ClusterClient, target: ClusterClient, finder: TopicFinder) -> None:
         loop = asyncio.get_running_loop()
         refresh_at = groups_at = loop.time()
         while not self._stop.is_set():
             try:
                 if loop.time() >= refresh_at:
                     refresh_at = loop.time() + self._plan.refresh_ms / 1000
-                    for topic in await self._refresh(source, target):
-                        self._follow(topic)
+                    await self._refresh(finder)
                 if loop.time() >= groups_at:
                     groups_at = loop.time() + self._plan.groups_ms / 1000
                     await self._mirror_groups(source, target)
@@ -122,85 +151,121 @@ class Mirror:
         await asyncio.gather(*(worker.task for worker in self._workers.values()), return_exceptions=True)
         if self._failure is None:
             # What was mirrored last counts for those who move over now.
-            await self._mirror_groups(source, target)
+            try:
+                await self._mirror_groups(source, target)
+            except ClientError as error:
+                log_events.warning("positions of groups were not mirrored at the end", reason=str(error))
 
-    async def _refresh(self, source: ClusterClient, target: ClusterClient) -> list[TopicInfo]:
-        topics = await find_topics(source, self._matches_topic, self._names)
-        for topic in topics:
-            await ensure_copy(source, target, topic, self._names.target_of(topic.name))
-        return topics
+    async def _refresh(self, finder: TopicFinder) -> None:
+        found = await finder.find()
+        self._note(found.failures)
+        for pair in found.pairs:
+            self._follow(pair)
+        for topic in self._workers.keys() - {pair.topic.name for pair in found.pairs} - found.failures.keys():
+            log_events.warning("topic is no longer there to be mirrored", topic=topic)
+            await self._end_worker(topic)
+
+    def _note(self, failures: Mapping[str, ClientError]) -> None:
+        for topic, error in failures.items():
+            self.progress.setdefault(topic, TopicProgress()).error = str(error)
 
     async def _mirror_groups(self, source: ClusterClient, target: ClusterClient) -> None:
         copies = {topic: self._names.target_of(topic) for topic in self.progress}
         await mirror_groups(source, target, matches=self._matches_group, copies=copies, books=self._books)
 
-    def _follow(self, topic: TopicInfo) -> None:
-        """One worker for each topic; one that has grown gets a new one."""
-        worker = self._workers.get(topic.name)
+    def _follow(self, pair: Pair) -> None:
+        """One worker for each topic; one that has grown, or was made anew, gets a new one."""
+        worker = self._workers.get(pair.topic.name)
         if worker is not None:
-            if worker.partition_count == len(topic.partitions) and not worker.task.done():
+            if worker.pair.identity == pair.identity and not worker.task.done():
                 return
             worker.stop.set()
         stop = asyncio.Event()
         before = None if worker is None else worker.task
-        task = self._tasks.start(f"mirror {topic.name}", self._keep_mirroring(topic, stop, before))
-        self._workers[topic.name] = _Worker(len(topic.partitions), stop, task)
+        task = self._tasks.start(f"mirror {pair.topic.name}", self._keep_mirroring(pair, stop, before))
+        self._workers[pair.topic.name] = _Worker(pair, stop, task)
 
-    async def _keep_mirroring(self, topic: TopicInfo, stop: asyncio.Event, before: asyncio.Task[None] | None) -> None:
+    async def _end_worker(self, topic: str) -> None:
+        """At once: what is under way is undone."""
+        worker = self._workers.pop(topic, None)
+        if worker is not None:
+            worker.task.cancel()
+            await asyncio.wait([worker.task])
+
+    async def _keep_mirroring(self, pair: Pair, stop: asyncio.Event, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
         while not stop.is_set():
             try:
-                await self._mirror_topic(topic, ends=None, stop=stop)
-            except (ProducerFencedError, OffsetOutOfRangeError) as error:
+                await self._mirror_topic(pair, ends=None, stop=stop)
+            except (ProducerFencedError, MirrorError) as error:
                 # Another mirror of this name is at work, or the topic is not the one it was: a person has to look.
                 self._failure = error
                 self.stop()
             except ClientError as error:
-                self.progress[topic.name].error = str(error)
-                log_events.warning("topic is tried again", topic=topic.name, reason=str(error))
+                self._note({pair.topic.name: error})
+                log_events.warning("topic is tried again", topic=pair.topic.name, reason=str(error))
                 await _wait(stop, RETRY_SECONDS)
 
-    async def _mirror_topic(self, topic: TopicInfo, *, ends: Mapping[int, int] | None, stop: asyncio.Event) -> None:
-        progress = self.progress.setdefault(topic.name, TopicProgress())
+    async def _mirror_topic(self, pair: Pair, *, ends: Mapping[int, int] | None, stop: asyncio.Event) -> None:
+        topic, copy_name = pair.topic.name, self._names.target_of(pair.topic.name)
+        progress = self.progress.setdefault(topic, TopicProgress())
         plan = self._plan
         async with _client(plan.source) as source, _client(plan.target) as target_client:
-            producer_name = f"penstock-mirror-{plan.name}-{topic.name}"
-            target = await open_target(target_client, producer_name, patience_ms=PATIENCE_MS)
-            # After the fence: nobody else writes runs of this topic from here on.
-            written = await read_journal(target_client, plan.name)
-            for partition in range(len(topic.partitions)):
-                # Also where there is none: what a transaction was to write that failed is not true.
-                self._books[topic.name, partition] = written[topic.name, partition]
+            target = await open_target(target_client, f"penstock-mirror-{plan.name}-{topic}", patience_ms=PATIENCE_MS)
+            lineage = Lineage(id_of(await source.topic(topic)), id_of(await target_client.topic(copy_name)))
+            await self._take_up_books(target_client, pair, lineage)
             copy = TopicMirror(
                 plan.name,
-                topic.name,
-                self._names.target_of(topic.name),
+                topic,
+                copy_name,
                 source=source,
                 target=target,
                 books=self._books,
                 clock=self._clock,
                 progress=progress,
             )
-            starts = await self._starts(source, topic)
+            starts = await self._starts(source, pair)
             progress.error = None
-            await copy.run(starts, ends=ends, stop=stop)
+            try:
+                await copy.run(starts, ends=ends, stop=stop)
+            except OffsetOutOfRangeError as error:
+                raise _made_anew(topic, copy_name, str(error)) from error
 
-    async def _starts(self, source: ClusterClient, topic: TopicInfo) -> dict[int, int]:
+    async def _take_up_books(self, target: ClusterClient, pair: Pair, lineage: Lineage) -> None:
+        """After the fence: nobody else writes runs of this topic from here on."""
+        written = await read_journal(target, self._plan.name)
+        topic = pair.topic.name
+        for partition in range(len(pair.topic.partitions)):
+            # Also where there is none: what a transaction was to write that failed is not true.
+            book = written[topic, partition].taken_up(lineage)
+            if book is None:
+                raise _made_anew(topic, self._names.target_of(topic), "it has another id than the one mirrored before")
+            self._books[topic, partition] = book
+
+    async def _starts(self, source: ClusterClient, pair: Pair) -> dict[int, int]:
+        topic, partitions = pair.topic.name, range(len(pair.topic.partitions))
         known = {
             partition: position
-            for partition in range(len(topic.partitions))
-            if (position := self._books[topic.name, partition].source_next) is not None
+            for partition in partitions
+            if (position := self._books[topic, partition].source_next) is not None
         }
-        new = set(range(len(topic.partitions))) - set(known)
+        new = set(partitions) - set(known)
         if new:
             where = LATEST if self._plan.from_latest else EARLIEST
-            known |= await list_offsets(source, topic.name, dict.fromkeys(new, where), is_read_committed=True)
+            known |= await list_offsets(source, topic, dict.fromkeys(new, where), is_read_committed=True)
         return known
 
 
+def _made_anew(topic: str, copy: str, reason: str) -> MirrorError:
+    return MirrorError(
+        f"topic {topic!r} of the source was deleted and made anew, or is another cluster's ({reason}): "
+        f"delete its copy {copy!r} to have it mirrored from its beginning, or take another --name"
+    )
+
+
 class _Worker(NamedTuple):
-    partition_count: int
+    pair: Pair
     stop: asyncio.Event
     task: asyncio.Task[None]
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.consumer import Consumer, ConsumerOptions, Fetched
 from penstock.client.producer import UNKNOWN_OFFSET, PartitionBatch
@@ -21,6 +22,8 @@ from penstock.pipeline.mirror_journal import PARTITION, Books, journal_topic, ru
 from penstock.pipeline.mirror_runs import Stretch
 from penstock.pipeline.mirror_target import MirrorTarget
 from penstock.pipeline.stage_window import SendWindow
+
+log_events = get_logger("mirror")
 
 # Of one transaction, about: readers of the copy wait for it.
 _FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -62,6 +65,8 @@ class TopicMirror:
         self._books = books
         self._clock = clock
         self._progress = progress
+        # Where the next piece of each partition begins, if nothing is lost.
+        self._expected: dict[int, int] = {}
 
     async def run(self, starts: Mapping[int, int], *, ends: Mapping[int, int] | None, stop: asyncio.Event) -> None:
         """From the starts on; with ends until they are reached, else until `stop`."""
@@ -69,11 +74,16 @@ class TopicMirror:
             fetch_bytes_max=_FETCH_BYTES_MAX, partition_bytes_max=_PARTITION_BYTES_MAX, is_read_committed=True
         )
         consumer = Consumer(self._source, self._source_topic, starts, ends=ends, options=options)
+        self._expected = dict(starts)
         try:
             while not consumer.is_done and not stop.is_set():
                 pieces = await consumer.poll()
                 if pieces:
+                    self._look_at(pieces)
                     await self._copy(pieces)
+                else:
+                    await self._write_passed()
+            await self._write_passed()
         finally:
             consumer.close()
 
@@ -84,12 +94,47 @@ class TopicMirror:
             try:
                 stretches = await self._send(batches)
                 # A record without its place would be mirrored again: both, or neither.
-                await self._send_journal(pieces, stretches)
+                nexts = {piece.partition: piece.next_position for piece in pieces if piece.partition in stretches}
+                await self._send_journal(nexts, stretches)
             except BaseException:
                 await self._target.abort()
                 raise
             await self._target.commit()
+        for piece in pieces:
+            self._expected[piece.partition] = piece.next_position
         self._count(pieces, batches)
+
+    def _look_at(self, pieces: Iterable[Fetched]) -> None:
+        """The consumer goes on at the log's start where retention was faster than the mirror: that is told."""
+        for piece in pieces:
+            expected = self._expected[piece.partition]
+            # Before it is copied, too: a target that is away makes it no shorter.
+            self._progress.lags[piece.partition] = piece.high_watermark - piece.position
+            if piece.position > expected:
+                log_events.warning(
+                    "records were gone from the source before they were mirrored",
+                    topic=self._source_topic,
+                    partition=piece.partition,
+                    first_offset=expected,
+                    offsets=piece.position - expected,
+                )
+
+    async def _write_passed(self) -> None:
+        """How far it is where nothing was to be copied: markers and aborted records, not to be read again. Told when
+        there is nothing else to do, so that it costs no transaction for each marker."""
+        passed = {
+            partition: position
+            for partition, position in self._expected.items()
+            if (written := self._books[self._source_topic, partition].source_next) is not None and written < position
+        }
+        if not passed:
+            return
+        try:
+            await self._send_journal(passed, {})
+        except BaseException:
+            await self._target.abort()
+            raise
+        await self._target.commit()
 
     async def _send(self, batches: Sequence[Outgoing]) -> dict[int, list[Stretch]]:
         found: dict[int, list[Stretch]] = {batch.partition: [] for batch in batches}
@@ -113,11 +158,10 @@ class TopicMirror:
                 found[batch.partition] += batch.stretches(base_offset)
         return found
 
-    async def _send_journal(self, pieces: Iterable[Fetched], stretches: Mapping[int, list[Stretch]]) -> None:
-        nexts = {piece.partition: piece.next_position for piece in pieces if piece.partition in stretches}
+    async def _send_journal(self, nexts: Mapping[int, int], stretches: Mapping[int, list[Stretch]]) -> None:
         now_ms = self._clock.now_ms()
         runs = {
-            partition: self._books[self._source_topic, partition].make(stretches[partition], source_next)
+            partition: self._books[self._source_topic, partition].make(stretches.get(partition, ()), source_next)
             for partition, source_next in nexts.items()
         }
         records = [run_record(self._source_topic, partition, run, now_ms=now_ms) for partition, run in runs.items()]

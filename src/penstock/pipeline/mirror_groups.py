@@ -12,8 +12,9 @@ from typing import Final
 from penstock.base.log_events import get_logger
 from penstock.client import groups
 from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import BrokerError
+from penstock.client.errors import BrokerError, ClientError
 from penstock.client.groups import Place
+from penstock.client.patience import UNREACHED
 from penstock.codec.wire import ErrorCode
 from penstock.pipeline.mirror_journal import Books
 
@@ -48,7 +49,13 @@ async def mirror_groups(
     ]
     count = 0
     for group in wanted:
-        count += await _mirror_group(source, target, group, copies, books)
+        try:
+            count += await _mirror_group(source, target, group, copies, books)
+        except UNREACHED:
+            raise
+        except ClientError as error:
+            # A group of another kind with this name, or one that we may not touch: the others go on.
+            log_events.warning("positions of a group were not mirrored", group=group, reason=str(error))
     return count
 
 

@@ -13,11 +13,14 @@ The last run also says where the mirror goes on, and becomes true with the recor
 
 A translated offset never lies behind anything unread: where runs are missing, the answer is the end of the last
 stretch before, so a consumer that moves over reads some records twice and none too few.
+
+Runs speak of two topics, and of no others that came to have their names. When the copy is made anew, runs begin anew:
+their numbers go on, and those that begin with a smaller `first` are void.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
@@ -39,17 +42,30 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True):
     count: int
 
 
+class Lineage(msgspec.Struct, frozen=True):
+    """Which topic is mirrored into which, by their ids: a name may pass on. Empty: the cluster is too old for ids."""
+
+    source_id: str = ""
+    target_id: str = ""
+
+
 class Run(msgspec.Struct, frozen=True, array_like=True):
     number: int
     # The first offset of the source that is not mirrored yet.
     source_next: int
     stretches: tuple[Stretch, ...]
+    # The number of the first run into this copy.
+    first: int = 0
+    source_id: str = ""
+    target_id: str = ""
 
 
 class RunBook:
     """The runs of one partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, lineage: Lineage | None = None, *, first: int = 0) -> None:
+        self._lineage = lineage or Lineage()
+        self._first = first
         self._runs: dict[str, Run] = {}
         self._last: Run | None = None
         # Of all runs, by source offset; made when it is asked for.
@@ -60,23 +76,42 @@ class RunBook:
         return None if self._last is None else self._last.source_next
 
     def make(self, stretches: Sequence[Stretch], source_next: int) -> Run:
-        number = 0 if self._last is None else self._last.number + 1
-        return Run(number, source_next, _thinned(joined(stretches)))
+        number = self._first if self._last is None else self._last.number + 1
+        lineage = self._lineage
+        thinned = _thinned(joined(stretches))
+        return Run(number, source_next, thinned, self._first, lineage.source_id, lineage.target_id)
 
     def add(self, run: Run) -> None:
         """In any order: a compacted topic holds them by the time of their slot's last use."""
-        self._runs[slot_of(run.number)] = run
+        if run.first < self._first:
+            # Of a copy that is gone.
+            return
+        if run.first > self._first:
+            self._first, self._last = run.first, None
+            self._runs.clear()
+        self._runs[slot_of(run.number, run.first)] = run
         if self._last is None or run.number > self._last.number:
             self._last = run
+            self._lineage = Lineage(run.source_id, run.target_id)
         self._stretches = None
+
+    def taken_up(self, lineage: Lineage) -> RunBook | None:
+        """The book to go on with. None: the copy holds records of another topic that had the source's name."""
+        if self._last is None:
+            return RunBook(lineage, first=self._first)
+        if _differ(self._lineage.target_id, lineage.target_id):
+            return RunBook(lineage, first=self._last.number + 1)
+        if _differ(self._lineage.source_id, lineage.source_id):
+            return None
+        self._lineage = lineage
+        return self
 
     def translate(self, source_offset: int) -> int | None:
         """Where a group goes on that has read up to `source_offset`. None: nothing is mirrored yet."""
         if self._stretches is None:
-            self._stretches = []
-            for run in sorted(self._runs.values(), key=_number_of):
-                for stretch in run.stretches:
-                    insort(self._stretches, stretch, key=_source_of)
+            runs = sorted(self._runs.values(), key=_number_of)
+            # Stable: of two that begin alike the younger one counts.
+            self._stretches = sorted((stretch for run in runs for stretch in run.stretches), key=_source_of)
         if not self._stretches:
             return None
         place = bisect_right(self._stretches, source_offset, key=_source_of) - 1
@@ -86,12 +121,16 @@ class RunBook:
         return stretch.target + min(source_offset - stretch.source, stretch.count)
 
 
-def slot_of(number: int) -> str:
+def slot_of(number: int, first: int = 0) -> str:
     """The first run has a slot of its own: what lies before it lies before everything that was mirrored."""
-    if number == 0:
+    if number == first:
         return "first"
     level = (number & -number).bit_length() - 1
     return f"{level}.{(number >> (level + 1)) % KEPT_COUNT}"
+
+
+def _differ(one: str, other: str) -> bool:
+    return bool(one and other and one != other)
 
 
 def joined(stretches: Sequence[Stretch]) -> list[Stretch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from typing import Protocol
@@ -55,8 +56,10 @@ class _ExactlyOnce:
 
     async def abort(self) -> None:
         # If it cannot be done, the timeout ends it, or the next mirror of this topic.
-        with contextlib.suppress(ClientError):
-            await self._producer.abort(patience_ms=ABORT_PATIENCE_MS)
+        with contextlib.suppress(ClientError, TimeoutError):
+            # Also while an answer is awaited: a broker that hangs gives none.
+            async with asyncio.timeout(ABORT_PATIENCE_MS / 1000):
+                await self._producer.abort(patience_ms=ABORT_PATIENCE_MS)
 
 
 class _AtLeastOnce:

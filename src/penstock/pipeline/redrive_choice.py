@@ -37,13 +37,19 @@ _NUMBERS: Final = {
     "delivery_count": DELIVERIES_HEADER,
 }
 _TIMES: Final = {"first_failure": FIRST_FAILURE_HEADER, "last_failure": LAST_FAILURE_HEADER}
+# The class of SQL states that says: something in the data does not go with the expression.
+_DATA_STATE: Final = "22"
 COLUMNS: Final = (
     "partition", "offset", "timestamp", "key", "value", "headers", *_TEXTS, *_NUMBERS, *_TIMES
 )  # fmt: skip
 
 
 class ConditionError(Exception):
-    """The condition is no SQL, or speaks of a column that there is not: one sentence."""
+    """The condition is no SQL, speaks of a column that there is not, or fails on some letter: one sentence."""
+
+
+class SparkFailedError(Exception):
+    """Spark could not look through them: one sentence."""
 
 
 def dead_letters(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
@@ -55,6 +61,8 @@ def dead_letters(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
         .option("kafka.bootstrap.servers", bootstrap)
         .option("kafka.isolation.level", "read_committed")
         .option("includeHeaders", "true")
+        # What retention takes meanwhile cannot be moved any more.
+        .option("failOnDataLoss", "false")
         .option("subscribe", topic)
         .load()
     )
@@ -81,7 +89,7 @@ def dead_letters(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 def choose(letters: DataFrame, condition: str) -> Iterator[Choice]:
     """Runs of neighbours that fit, in the order of their places."""
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -90,7 +98,8 @@ def choose(letters: DataFrame, condition: str) -> Iterator[Choice]:
         # Nothing is run by this: whether it could be, is found out.
         fitting.schema  # noqa: B018
     except (AnalysisException, ParseException) as error:
-        raise ConditionError(f"--where {condition!r}: {_first_line(str(error))}") from error
+        columns = f"columns are {', '.join(COLUMNS)}"
+        raise ConditionError(f"--where {condition!r}: {_first_line(str(error))} ({columns})") from error
     place = Window.partitionBy("partition").orderBy("offset")
     runs = (
         fitting.withColumn("run", f.col("offset") - f.row_number().over(place))
@@ -98,10 +107,16 @@ def choose(letters: DataFrame, condition: str) -> Iterator[Choice]:
         .agg(f.min("offset").alias("first"), f.max("offset").alias("last"))
         .orderBy("partition", "first")
     )
-    for row in runs.toLocalIterator():
-        yield row["partition"], row["first"], row["last"]
+    try:
+        for row in runs.toLocalIterator():
+            yield row["partition"], row["first"], row["last"]
+    except PySparkException as error:
+        sentence = _first_line(str(error))
+        if (error.getSqlState() or "").startswith(_DATA_STATE):
+            raise ConditionError(f"--where {condition!r}: {sentence}") from error
+        raise SparkFailedError(f"dead letters were not read: {sentence}") from error
 
 
 def _first_line(text: str) -> str:
     """Spark explains at length, with the plan behind it."""
-    return text.strip().splitlines()[0].rstrip(".") + f" (columns are {', '.join(COLUMNS)})"
+    return text.strip().splitlines()[0].rstrip(".")

@@ -6,6 +6,7 @@ which browsers show when it is pointed at.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
@@ -43,9 +44,8 @@ def area_chart(labels: Sequence[str], series: Sequence[Series], *, unit: str, he
     below = [0.0] * len(labels)
     for number, each in enumerate(series):
         above = [base + value for base, value in zip(below, each.values, strict=True)]
-        outline = [frame.point(place, len(labels), value) for place, value in enumerate(above)]
-        floor = [frame.point(place, len(labels), value) for place, value in reversed(list(enumerate(below)))]
-        parts.append(f'<polygon class="s{number}" points="{" ".join(outline + floor)}"/>')
+        outline = frame.line(above) + frame.line(below)[::-1]
+        parts.append(f'<polygon class="s{number}" points="{" ".join(outline)}"/>')
         below = above
     parts.append(_hover_columns(frame, labels, series, unit))
     return _svg(height, parts) + _legend(series)
@@ -92,8 +92,6 @@ def range_chart(
     rows: Sequence[tuple[str, Sequence[float]]], marks: Sequence[str], *, written: Callable[[float], str]
 ) -> str:
     """One line a row, on a scale of powers of ten: from its first value to its last, with a dot at each."""
-    import math
-
     row, name_width = 34, 230
     values = [value for _name, each in rows for value in each]
     low = math.floor(math.log10(max(min(values, default=1.0), 0.1)))
@@ -139,8 +137,11 @@ class _Frame:
         share = value / self.top if self.top else 0.0
         return self.floor - share * (self.floor - _TOP)
 
-    def point(self, place: int, count: int, value: float) -> str:
-        return f"{self.x(place, count):.1f},{self.y(value):.1f}"
+    def line(self, values: Sequence[float]) -> list[str]:
+        """Points from left to right; a value that stands alone is as wide as the picture, or nobody would see it."""
+        if len(values) == 1:
+            return [f"{x},{self.y(values[0]):.1f}" for x in (_LEFT, WIDTH - _RIGHT)]
+        return [f"{self.x(place, len(values)):.1f},{self.y(value):.1f}" for place, value in enumerate(values)]
 
     def x(self, place: int, count: int) -> float:
         return _LEFT + self.width * (place / (count - 1) if count > 1 else 0.5)
@@ -198,11 +199,9 @@ def nice_ceiling(value: float) -> float:
     """The next of 1, 2, 2.5, 5, 10 times a power of ten: a scale that ends there has round ticks."""
     if value <= 0:
         return 1.0
-    power = 10.0 ** (len(str(int(value))) - 1) if value >= 1 else 1.0
-    for step in (1, 2, 2.5, 5, 10):
-        if value <= step * power:
-            return step * power
-    raise AssertionError("ten times its power is above every number")
+    power = 10.0 ** math.floor(math.log10(value))
+    # The logarithm of a number just below a power of ten may come out as that power's: ten times it is enough.
+    return next((step * power for step in (1, 2, 2.5, 5) if value <= step * power), 10 * power)
 
 
 def number(value: float) -> str:

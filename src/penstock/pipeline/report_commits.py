@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.domain.group_records import NO_PRODUCER, OffsetStored, RecordKey
+from penstock.domain.group_values import NO_TOPIC_ID
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ _decode_key = msgspec.msgpack.Decoder(tuple[str, RecordKey]).decode
 _decode_value = msgspec.msgpack.Decoder(OffsetStored).decode
 
 
-def read_commits(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
+def read_commits(spark: SparkSession, bootstrap: str, topic: str, topic_id: bytes) -> DataFrame:
     """One row a commit that is still in the log: compaction keeps all of the last day, and then the last of each."""
     stored = (
         spark.read.format("penstock")
         .option("kafka.bootstrap.servers", bootstrap)
+        .option("failOnDataLoss", "false")
         .option("subscribe", CONSUMER_OFFSETS)
         .load()
         .select("key", "value")
@@ -38,15 +40,17 @@ def read_commits(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield decoded(batch, topic)
+            yield decoded(batch, topic, topic_id)
 
     return stored.mapInArrow(decode, SCHEMA)
 
 
-def decoded(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+def decoded(batch: pa.RecordBatch, topic: str, topic_id: bytes = NO_TOPIC_ID) -> pa.RecordBatch:
+    """With an id only what was committed for that topic, and not for an older one of its name."""
     import pyarrow as pa
 
     wanted = msgspec.msgpack.encode(topic)
+    ids = (NO_TOPIC_ID, topic_id)
     readers: list[str] = []
     partitions: list[int] = []
     offsets: list[int] = []
@@ -59,7 +63,8 @@ def decoded(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
             stored = _decode_value(value)
         except msgspec.DecodeError:
             continue
-        if kind == _OFFSET_KIND and of_topic == topic and stored.producer_id == NO_PRODUCER:
+        is_same = topic_id == NO_TOPIC_ID or stored.topic_id in ids
+        if kind == _OFFSET_KIND and of_topic == topic and is_same and stored.producer_id == NO_PRODUCER:
             readers.append(group)
             partitions.append(partition)
             offsets.append(stored.offset)

@@ -6,12 +6,14 @@ keeps on disk while they are answered.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.domain.dead_letter import GROUP_HEADER, REASON_HEADER
+from penstock.domain.dead_letter import GROUP_HEADER, REASON_HEADER, TOPIC_HEADER
+from penstock.domain.group_values import NO_TOPIC_ID
 from penstock.pipeline.report_commits import read_commits
 from penstock.pipeline.report_values import (
     Bucket,
@@ -31,8 +33,9 @@ BUCKETS_MAX: Final = 120
 HEAVIEST_COUNT: Final = 20
 # Of the delays: percentiles of a hundred thousand are as good as those of a hundred million.
 SAMPLE_MAX: Final = 100_000
-# What is kept of a key. Longer ones that begin alike count as one.
+# What is shown of a key; they are told apart by a hash of all of it.
 KEY_BYTES_MAX: Final = 64
+_YEAR_MS: Final = 365 * 86_400_000
 _BUCKET_MS: Final = tuple(
     unit * count
     for unit, counts in (
@@ -53,6 +56,12 @@ class ReportRequest(msgspec.Struct, frozen=True):
     since_ms: int | None = None
     until_ms: int | None = None
     dead_letter_topics: tuple[str, ...] = ()
+    # All that the topic has, also those without records; None: not known.
+    partition_count: int | None = None
+    # Commits for an older topic of this name say nothing of this one.
+    topic_id: bytes = NO_TOPIC_ID
+    # Whether anybody has ever committed anything: before that, the topic of commits is not there.
+    has_commits: bool = True
 
 
 # Of a queue: its name, and by partition who was finished when, as (first, last, at_ms).
@@ -80,7 +89,8 @@ class ReportJob:
             self._on_step("delays of readers")
             count = sum(partition.record_count for partition in partitions)
             sample = self._sample(records, count)
-            delays = (*self._group_delays(sample), *self._queue_delays(sample, settlements))
+            of_groups = self._group_delays(sample) if request.has_commits else []
+            delays = (*of_groups, *self._queue_delays(sample, settlements))
             self._on_step("dead letters")
             dead_letters = self._dead_letters()
         finally:
@@ -102,6 +112,7 @@ class ReportJob:
             delay_sample_count=SAMPLE_MAX if count > SAMPLE_MAX else None,
             dead_letters=tuple(dead_letters),
             gaps=tuple(gaps),
+            partition_count=request.partition_count or len(partitions),
         )
 
     def _records(self) -> DataFrame:
@@ -116,6 +127,8 @@ class ReportJob:
             (f.coalesce(f.length("value"), f.lit(0)) + f.coalesce(f.length("key"), f.lit(0))).alias("bytes"),
             f.col("value").isNull().alias("is_deletion"),
             f.substring("key", 1, KEY_BYTES_MAX).alias("key"),
+            f.when(f.col("key").isNotNull(), f.xxhash64("key")).alias("key_hash"),
+            f.length("key").alias("key_bytes"),
         )
 
     def _source(self, topic: str, *, headers: bool) -> DataFrame:
@@ -188,21 +201,27 @@ class ReportJob:
 
         spread = records.agg(
             f.sum(f.col("key").isNull().cast("long")).alias("without"),
-            f.approx_count_distinct("key", 0.02).alias("keys"),
+            f.approx_count_distinct("key_hash", 0.02).alias("keys"),
         ).collect()[0]
         rows = (
             records.where(f.col("key").isNotNull())
-            .groupBy("key")
+            .groupBy("key_hash")
             .agg(
+                f.min("key").alias("key"),
+                f.max("key_bytes").alias("key_bytes"),
                 f.count("*").alias("records"),
                 f.sum("bytes").alias("bytes"),
                 f.count_distinct("partition").alias("partitions"),
             )
-            .orderBy(f.desc("records"))
+            # By the key too: the same topic gives the same report.
+            .orderBy(f.desc("records"), "key", "key_hash")
             .limit(HEAVIEST_COUNT)
             .collect()
         )
-        heaviest = tuple(KeyFacts(key_text(bytes(r.key)), r.records, r.bytes, r.partitions) for r in rows)
+        heaviest = tuple(
+            KeyFacts(key_text(bytes(r.key), is_cut=r.key_bytes > len(r.key)), r.records, r.bytes, r.partitions)
+            for r in rows
+        )
         return KeySpread(spread.without or 0, spread["keys"], heaviest)
 
     def _sample(self, records: DataFrame, count: int) -> DataFrame:
@@ -218,7 +237,8 @@ class ReportJob:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        commits = read_commits(self._spark, self._request.bootstrap, self._request.topic).persist()
+        request = self._request
+        commits = read_commits(self._spark, request.bootstrap, request.topic, request.topic_id).persist()
         try:
             readers = commits.select("reader").distinct()
             # Both kinds of rows in the order of their places: then the earliest of the commits that follow is wanted.
@@ -288,9 +308,12 @@ class ReportJob:
 
         facts: list[DeadLetterFacts] = []
         for topic in self._request.dead_letter_topics:
-            headers = self._source(topic, headers=True).select(f.map_from_entries("headers").alias("headers"))
+            letters = self._source(topic, headers=True).select(f.map_from_entries("headers").alias("headers"))
             # A client's own header may stand there twice; the last one counts.
             self._spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+            # Queues of several topics may bury their dead in one.
+            origin = f.col("headers")[TOPIC_HEADER].cast("string")
+            headers = letters.where(f.coalesce(origin, f.lit(self._request.topic)) == self._request.topic)
             reason = f.coalesce(f.col("headers")[REASON_HEADER].cast("string"), f.lit("unknown"))
             group = f.coalesce(f.col("headers")[GROUP_HEADER].cast("string"), f.lit("unknown"))
             rows = (
@@ -301,14 +324,22 @@ class ReportJob:
 
 
 def _queue_delay(records: Any, ranges: Sequence[tuple[int, int, int]]) -> Any:
-    """Of the sampled records of one partition that were finished: how long it took."""
+    """Of the sampled records of one partition that were finished: how long it took, the first time."""
     import numpy as np
 
-    held = np.array(sorted(ranges), dtype=np.int64)
-    offsets, times = records["offset"].to_numpy(), records["at_ms"].to_numpy()
-    place = np.searchsorted(held[:, 0], offsets, side="right") - 1
-    is_finished = (place >= 0) & (held[np.maximum(place, 0), 1] >= offsets)
-    return np.maximum(held[place[is_finished], 2] - times[is_finished], 0)
+    ordered = records.sort_values("offset")
+    offsets, times = ordered["offset"].to_numpy(), ordered["at_ms"].to_numpy()
+    held = np.array(ranges, dtype=np.int64)
+    begins = np.searchsorted(offsets, held[:, 0], side="left")
+    ends = np.searchsorted(offsets, held[:, 1], side="right")
+    never = np.iinfo(np.int64).max
+    finished = np.full(len(offsets), never)
+    # A queue that was set back finishes its messages again: ranges may lie over one another.
+    for place in np.flatnonzero(begins < ends):
+        covered = finished[begins[place] : ends[place]]
+        np.minimum(covered, held[place, 2], out=covered)
+    is_finished = finished != never
+    return np.maximum(finished[is_finished] - times[is_finished], 0)
 
 
 def bucket_for(partitions: Sequence[PartitionFacts]) -> int:
@@ -316,12 +347,16 @@ def bucket_for(partitions: Sequence[PartitionFacts]) -> int:
     if not partitions:
         return _BUCKET_MS[0]
     span_ms = max(each.last_ms for each in partitions) - min(each.first_ms for each in partitions)
-    return next((length for length in _BUCKET_MS if span_ms / length <= BUCKETS_MAX), _BUCKET_MS[-1])
+    # Beyond a century somebody's clock counts microseconds: in whole years, as many as it takes.
+    years = -(-span_ms // (BUCKETS_MAX * _YEAR_MS))
+    return next((length for length in _BUCKET_MS if span_ms / length <= BUCKETS_MAX), years * _YEAR_MS)
 
 
-def key_text(key: bytes) -> str:
+def key_text(key: bytes, *, is_cut: bool = False) -> str:
+    """As text, where it is some; the cut may have gone through a character."""
+    end = "…" if is_cut else ""
     try:
-        text = key.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(key, final=not is_cut)
     except UnicodeDecodeError:
-        return "0x" + key.hex()
-    return text if text.isprintable() else "0x" + key.hex()
+        return f"0x{key.hex()}{end}"
+    return text + end if text.isprintable() else f"0x{key.hex()}{end}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from html import escape
 from typing import Final
 
@@ -20,6 +20,8 @@ from penstock.pipeline.report_charts import (
 from penstock.pipeline.report_values import TopicReport
 
 _DAY_MS: Final = 86_400_000
+# Without a zone, since all times here are UTC and the text shall not say so each time.
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001
 _HOT: Final = 1.5
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 
@@ -87,13 +89,18 @@ def _tiles(report: TopicReport) -> str:
         (f"{report.record_count:,}", "records"),
         (size(report.size_bytes), "keys and values"),
         (f"{number(report.record_count / seconds)}/s", "on average"),
-        (f"{len(report.partitions)}", "partitions in use"),
+        (_in_use(report), "partitions in use"),
         (f"{report.keys.distinct_count:,}", "different keys, about"),
     ]
     if report.deletion_count:
         tiles.append((f"{report.deletion_count:,}", "deletions"))
     cells = "".join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for value, name in tiles)
     return f'<div class="tiles">{cells}</div>'
+
+
+def _in_use(report: TopicReport) -> str:
+    used = len(report.partitions)
+    return f"{used} of {report.partition_count}" if report.partition_count > used else f"{used}"
 
 
 def _throughput(report: TopicReport) -> str:
@@ -239,7 +246,11 @@ def _seconds(report: TopicReport) -> float:
 
 
 def _moment(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """Clients may send any number: those that no calendar has stay numbers."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(sep=" ", timespec="seconds")
+    except OverflowError:
+        return f"{at_ms} ms"
 
 
 def size(count: float) -> str:
@@ -265,6 +276,6 @@ def duration(length_ms: int) -> str:
 
 
 def milliseconds(value: float) -> str:
-    if value < 1_000:
+    if value < 999.5:
         return f"{value:,.3g} ms"
     return f"{value / 1000:,.3g} s" if value < 600_000 else f"{value / 60_000:,.0f} min"

@@ -91,9 +91,12 @@ class TopicReport(msgspec.Struct, frozen=True):
     dead_letters: tuple[DeadLetterFacts, ...] = ()
     # What could not be found out, and why.
     gaps: tuple[str, ...] = ()
+    # Also those without records, which are not among the partitions above.
+    partition_count: int = 0
 
     @property
     def hot_factor(self) -> float:
-        """How much more the fullest partition has than the mean one."""
+        """How much more the fullest partition has than the mean one, of all that the topic has."""
         counts = [partition.record_count for partition in self.partitions]
-        return max(counts) * len(counts) / sum(counts) if sum(counts) else 1.0
+        total = max(self.partition_count, len(counts))
+        return max(counts) * total / sum(counts) if sum(counts) else 1.0

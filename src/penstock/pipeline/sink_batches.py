@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.codec.batch_rewrite import header_of
 from penstock.codec.columns import build_batches_from_columns
+from penstock.codec.columns_write import BATCH_BYTES_MAX
 from penstock.codec.compression import Codec
 from penstock.pipeline.sink_partitions import choose_partitions
 
@@ -81,7 +82,14 @@ def by_topic(frame: pl.DataFrame, topic: str | None) -> list[tuple[str, pl.DataF
 
 
 def build(
-    topic: str, frame: pl.DataFrame, *, partition_count: int, keyless: int, timestamp_ms: int, codec: Codec
+    topic: str,
+    frame: pl.DataFrame,
+    *,
+    partition_count: int,
+    keyless: int,
+    timestamp_ms: int,
+    codec: Codec,
+    batch_bytes_max: int = BATCH_BYTES_MAX,
 ) -> Iterator[TargetBatch]:
     """`keyless` is the partition of rows that neither name one nor have a key."""
     for partition, rows in _by_partition(topic, frame, partition_count, keyless):
@@ -92,6 +100,7 @@ def build(
             timestamp_ms,
             rows["headers"] if "headers" in rows.columns else None,
             codec=codec,
+            batch_bytes_max=batch_bytes_max,
         )
         for data in built:
             yield TargetBatch(topic, partition, data, header_of(data).record_count)

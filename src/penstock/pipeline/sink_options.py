@@ -19,6 +19,9 @@ import msgspec
 from penstock.codec.compression import Codec
 from penstock.pipeline.source_options import BOOTSTRAP_DEFAULT, OptionError
 
+# Among the properties of a thread of Spark's and of its tasks: the query's id, which stays with its checkpoint.
+QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
+
 _KNOWN: Final = frozenset({"bootstrap", "topic", "path", "queryid", "batchid", "queryname", "checkpointlocation"})
 # As Spark names its types.
 _COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {

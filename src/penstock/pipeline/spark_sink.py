@@ -9,22 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.pipeline.sink_options import SinkOptions
+from penstock.pipeline.sink_options import QUERY_ID_PROPERTY, SinkOptions
 from penstock.pipeline.source_options import OptionError
 from penstock.pipeline.stage_copy import commit_staged
 from penstock.pipeline.stage_write import StagedBatch, stage_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# What Spark calls them among a task's properties.
-_QUERY_ID: Final = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class BatchWriter(DataSourceArrowWriter):
 def _stage(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> StagedRows:
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID_PROPERTY)
     return StagedRows(query_id, tuple(stage_rows(options, rows, task=task)))
 
 

@@ -32,5 +32,7 @@ class SendWindow(Generic[Result]):
     def close(self) -> None:
         """What is still under way is not waited for."""
         for sending in self._under_way:
-            sending.cancel()
+            # One that has failed is not told: the first of them was.
+            if not sending.cancel() and not sending.cancelled():
+                sending.exception()
         self._under_way.clear()

@@ -19,8 +19,11 @@ from penstock.client import admin
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.errors import BrokerError, ClientError, TopicMissingError
-from penstock.client.patience import ask_patiently
+from penstock.client.patience import NOT_YET, ask_patiently
 from penstock.client.producer import Acknowledged, Outcome, PartitionBatch, Producer, ProducerOptions
+from penstock.codec.batch_rewrite import header_of
+from penstock.codec.columns_write import BATCH_BYTES_MAX
+from penstock.codec.record_batch import HEADER_BYTES
 from penstock.codec.wire import ErrorCode
 from penstock.domain.topic_rules import SPARK_STAGE
 from penstock.pipeline import sink_batches
@@ -42,7 +45,13 @@ STAGE_CONFIGS: Final = {
     "retention.ms": str(3 * 3_600_000),
     "segment.ms": str(10 * 60_000),
     "segment.bytes": str(64 * 1024 * 1024),
+    # Whatever the topics take that rows are for. What is too large for its topic is refused there.
+    "max.message.bytes": str(64 * 1024 * 1024),
 }
+# Of one request; a node takes frames up to 100 MiB.
+REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
+# A batch that does not get smaller by compression gets a little larger.
+_COMPRESSION_ROOM: Final = 0.99
 
 
 class StagedBatch(msgspec.Struct, frozen=True):
@@ -54,6 +63,16 @@ class StagedBatch(msgspec.Struct, frozen=True):
     partition: int
     record_count: int
     size_bytes: int
+    # Whose it is: after a power failure, other rows may lie at an offset that was told before it.
+    producer_id: int
+    base_sequence: int
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a topic takes."""
+
+    partition_count: int
+    batch_bytes_max: int
 
 
 def stage_rows(options: SinkOptions, rows: Iterable[pa.RecordBatch], *, task: int) -> list[StagedBatch]:
@@ -64,6 +83,7 @@ def stage_rows(options: SinkOptions, rows: Iterable[pa.RecordBatch], *, task: in
 async def _stage_rows(options: SinkOptions, rows: Iterable[pa.RecordBatch], task: int) -> list[StagedBatch]:
     client = ClusterClient(parse_addresses(options.bootstrap))
     staged: StageWriter | None = None
+    targets: dict[str, Target] = {}
     clock = SystemClock()
     try:
         for frame in sink_batches.chunks(rows):
@@ -72,14 +92,17 @@ async def _stage_rows(options: SinkOptions, rows: Iterable[pa.RecordBatch], task
                 staged = StageWriter(client, await ensure_stage(client))
                 await staged.start()
             for topic, part in sink_batches.by_topic(frame, options.topic):
-                partition_count = await _partition_count(client, topic)
+                target = targets.get(topic)
+                if target is None:
+                    target = targets[topic] = await _look_at(client, topic)
                 built = sink_batches.build(
                     topic,
                     part,
-                    partition_count=partition_count,
-                    keyless=task % partition_count,
+                    partition_count=target.partition_count,
+                    keyless=task % target.partition_count,
                     timestamp_ms=clock.now_ms(),
                     codec=options.codec,
+                    batch_bytes_max=target.batch_bytes_max,
                 )
                 await staged.write(built)
             # Rows without a key: a chunk to each partition in turn.
@@ -110,11 +133,27 @@ async def ensure_stage(client: ClusterClient) -> int:
     return await ask_patiently(ask, patience_ms=PATIENCE_MS)
 
 
-async def _partition_count(client: ClusterClient, topic: str) -> int:
-    async def ask() -> int:
-        return len((await client.topic(topic, auto_create=True)).partitions)
+async def _look_at(client: ClusterClient, topic: str) -> Target:
+    async def ask() -> Target:
+        count = len((await client.topic(topic, auto_create=True)).partitions)
+        return Target(count, await _batch_bytes_max(client, topic))
 
     return await ask_patiently(ask, patience_ms=PATIENCE_MS)
+
+
+async def _batch_bytes_max(client: ClusterClient, topic: str) -> int:
+    """As many rows in a batch as the topic takes, and not more than is of use."""
+    try:
+        configs = await admin.describe_topic_configs(client, topic)
+    except (BrokerError, TopicMissingError) as error:
+        if isinstance(error, BrokerError) and error.code in NOT_YET:
+            raise
+        # Who may write a topic need not be allowed to see its configs, and one that was just made may not be known yet.
+        return BATCH_BYTES_MAX
+    told = next((config.value for config in configs if config.name == "max.message.bytes"), None)
+    if told is None:
+        return BATCH_BYTES_MAX
+    return max(1, min(BATCH_BYTES_MAX, int(int(told) * _COMPRESSION_ROOM) - HEADER_BYTES))
 
 
 class StageWriter:
@@ -131,12 +170,14 @@ class StageWriter:
     async def write(self, batches: Iterable[TargetBatch]) -> None:
         """Returns when all are sent and few are still without a reply."""
         one_request: dict[int, TargetBatch] = {}
+        size_bytes = 0
         for batch in batches:
             place = stage_partition_of(batch.topic, batch.partition, self._stage_partitions)
-            if place in one_request:
+            if place in one_request or (one_request and size_bytes + len(batch.data) > REQUEST_BYTES_MAX):
                 await self._send(one_request)
-                one_request = {}
+                one_request, size_bytes = {}, 0
             one_request[place] = batch
+            size_bytes += len(batch.data)
         if one_request:
             await self._send(one_request)
 
@@ -172,6 +213,7 @@ def _as_staged(batches: Sequence[TargetBatch], outcomes: Sequence[Outcome]) -> l
             raise ClientError(f"rows were not staged: {outcome.sentence()}")
         if outcome.base_offset < 0:
             raise ClientError("rows were staged, but where is not known any more: the task must be run again")
+        signed = header_of(memoryview(outcome.batch.data))
         staged.append(
             StagedBatch(
                 outcome.batch.partition,
@@ -180,6 +222,8 @@ def _as_staged(batches: Sequence[TargetBatch], outcomes: Sequence[Outcome]) -> l
                 batch.partition,
                 batch.record_count,
                 len(batch.data),
+                signed.producer_id,
+                signed.base_sequence,
             )
         )
     return staged

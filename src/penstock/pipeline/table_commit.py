@@ -5,8 +5,8 @@ before it whether this batch (Delta's `txn` action: query, number) is there alre
 So neither a batch that Spark repeats nor a driver that was thought dead adds a row twice.
 
 A table of topics says in the same commit how far each partition has come: `txn` actions named
-penstock/<topic>/<partition> whose version is the first offset that is not in the table. Delta keeps them over
-compactions and checkpoints.
+penstock/<topic>/<partition> whose version is the first offset that is not in the table; and penstock/<topic>/id, which
+topic of that name it is (`archive_identity`). Delta keeps them over compactions and checkpoints.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.base.clock import SystemClock
+from penstock.pipeline.archive_identity import OtherTopicError, is_other, other_topic
 from penstock.pipeline.table_files import sync_path
 from penstock.pipeline.table_options import NewFile, TableError, TableOptions
 
@@ -50,15 +51,44 @@ def position_name(topic: str, partition: int) -> str:
     return f"penstock/{topic}/{partition}"
 
 
+def identity_name(topic: str) -> str:
+    return f"penstock/{topic}/id"
+
+
 def open_table(path: str, *, version: int | None = None) -> DeltaTable | None:
     """None: there is no table yet."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
+    check_place(path)
     try:
         return DeltaTable(path, version=version)
     except TableNotFoundError:
         return None
+
+
+def check_place(path: str) -> None:
+    """Raises `TableError` where no table can be."""
+    if not path:
+        raise TableError("the table's path is empty")
+    if "://" in path:
+        return
+    if "%" in path:
+        # delta-rs takes what follows for the number of a character, and Spark does not.
+        raise TableError(f"{path}: the path of a table cannot have a % in it")
+    if Path(path).exists() and not Path(path).is_dir():
+        raise TableError(f"{path} is a file: a table is a directory")
+
+
+def check_may_begin(path: str, partition_by: Sequence[str]) -> None:
+    """Raises `TableError` if other things are where a table is to be made: its upkeep could take them for leftovers."""
+    if "://" in path or not Path(path).is_dir():
+        return
+    # Hidden things, as Delta sees it; a file system's own; and files of tasks that did not live to see a commit.
+    allowed = ("_", ".", "lost+found", *(f"{name}=" for name in partition_by[:1]))
+    strange = [entry.name for entry in sorted(Path(path).iterdir()) if not entry.name.startswith(allowed)]
+    if strange:
+        raise TableError(f"{path} is no table, and {strange[0]} is there: a directory of its own is meant")
 
 
 def commit_files(
@@ -114,6 +144,8 @@ def _commit_once(
     transactions = [] if writer_id is None or batch_id is None else [Transaction(writer_id, batch_id, now_ms)]
     for (topic, partition), end in _positions(options, files, table).items():
         transactions.append(Transaction(position_name(topic, partition), end, now_ms))
+    for topic, identity in _identities(options, files, table).items():
+        transactions.append(Transaction(identity_name(topic), identity, now_ms))
     # No retries of delta-rs's own: they would look at nothing but the version.
     properties = CommitProperties(max_commit_retries=0, app_transactions=transactions)
     partition_by = list(options.partition_by)
@@ -162,6 +194,19 @@ def _positions(options: TableOptions, files: Sequence[NewFile], table: DeltaTabl
                 "be added: does another archive write to it? Nothing was added."
             )
     return ends
+
+
+def _identities(options: TableOptions, files: Sequence[NewFile], table: DeltaTable | None) -> Mapping[str, int]:
+    """Those that the table does not know yet."""
+    fresh: dict[str, int] = {}
+    for topic in sorted({file.partition_values.get("topic") or "" for file in files}):
+        found = options.topic_ids.get(topic)
+        known = None if table is None else table.transaction_version(identity_name(topic))
+        if is_other(known, found):
+            raise OtherTopicError(other_topic(options.path, topic))
+        if found and not known:
+            fresh[topic] = found
+    return fresh
 
 
 def _check_partitioning(table: DeltaTable, options: TableOptions) -> None:

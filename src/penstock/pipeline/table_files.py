@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -35,6 +35,8 @@ COMPRESSION_LEVEL: Final = 1
 # Hive's name for null in a directory's name, which Delta took over.
 _NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
 _MILLISECOND: Final = timedelta(milliseconds=1)
+# Stands for "never ends" in many a table, and has none after it.
+_LAST_MILLISECOND: Final = datetime.max.replace(tzinfo=UTC) - _MILLISECOND
 
 Group = tuple[str | None, ...]
 
@@ -156,7 +158,9 @@ def _text(value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+        # Spark hands moments over in its own zone; one that is not named would be every reader's own.
+        moment = value.astimezone(UTC).replace(tzinfo=None)
+        return f"{moment.isoformat(timespec='microseconds')}Z"
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bytes):
@@ -273,30 +277,28 @@ def footer_statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict
             continue
         nulls[name] = sum(each.null_count for each in known)
         bounds = [each for each in known if each.has_min_max]
-        if (
-            bounds
-            and len(bounds) + sum(each.num_values == 0 for each in known) >= len(known)
-            and _is_ordered(bounds[0])
-        ):
-            lowest[name] = min(each.min for each in bounds)
-            highest[name] = max(each.max for each in bounds)
+        if not bounds or len(bounds) + sum(each.num_values == 0 for each in known) < len(known):
+            continue
+        try:
+            values = [value for each in bounds for value in (each.min, each.max)]
+        except (OverflowError, ValueError):
+            # After the year 9999: neither Python nor Delta has a word for it, and no bound is better than a wrong one.
+            continue
+        if isinstance(values[0], int | date) and not isinstance(values[0], bool):
+            lowest[name], highest[name] = min(values), max(values)
     return lowest, highest, nulls
-
-
-def _is_ordered(statistics: Any) -> bool:
-    return isinstance(statistics.min, int | date) and not isinstance(statistics.min, bool)
 
 
 def floor_text(value: object) -> object:
     """Delta's statistics know milliseconds: what is between two of them lies after the first …"""
     if isinstance(value, datetime):
-        return f"{value.strftime('%Y-%m-%dT%H:%M:%S')}.{value.microsecond // 1000:03}Z"
+        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
     return value.isoformat() if isinstance(value, date) else value
 
 
 def ceiling_text(value: object) -> object:
     """… and before the second."""
-    if isinstance(value, datetime) and value.microsecond % 1000:
+    if isinstance(value, datetime) and value.microsecond % 1000 and value.replace(tzinfo=UTC) < _LAST_MILLISECOND:
         value += _MILLISECOND
     return floor_text(value)
 

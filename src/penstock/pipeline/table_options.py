@@ -7,6 +7,7 @@ positions     true: rows are of topics, and each commit says how far each partit
 compactEvery  so many batches after the last one, small files are put together; 0: never
 description   a text of the table, given when it is made
 files         a schema: rows are not of the table but tell of files that are written already (`archive_files`)
+topicIds      which topics the rows are of, where two of one name must not come together (`archive_identity`)
 queryId, batchId   which batch of which query this is, where Spark does not say it
 """
 
@@ -24,7 +25,7 @@ COMPACT_EVERY_DEFAULT: Final = 20
 
 _KNOWN: Final = frozenset({
     "path", "partitionby", "splitby", "positions", "compactevery", "description", "files", "queryid", "batchid",
-    "queryname", "checkpointlocation",
+    "topicids", "queryname", "checkpointlocation",
 })  # fmt: skip
 
 
@@ -41,6 +42,7 @@ class TableOptions(msgspec.Struct, frozen=True):
     description: str | None = None
     # Of the table, as Spark writes it.
     files_schema: str | None = None
+    topic_ids: dict[str, int] = {}
     query_id: str | None = None
     batch_id: int | None = None
 
@@ -81,6 +83,7 @@ def parse_table_options(options: Mapping[str, str]) -> TableOptions:
         compact_every=_number(known, "compactevery", COMPACT_EVERY_DEFAULT),
         description=known.get("description") or None,
         files_schema=known.get("files") or None,
+        topic_ids=_topic_ids(known),
         query_id=query_id,
         batch_id=None if batch_id < 0 else batch_id,
     )
@@ -96,6 +99,13 @@ def check_table_columns(types: Mapping[str, str], options: TableOptions) -> None
             raise OptionError(f"column {name!r} is {kind}, which the table cannot hold: cast it first")
     if len(types) == len(options.partition_by):
         raise OptionError("the table is divided by all of its columns: one at least must be left for its files")
+
+
+def _topic_ids(options: Mapping[str, str]) -> dict[str, int]:
+    try:
+        return msgspec.json.decode(options.get("topicids") or "{}", type=dict[str, int])
+    except msgspec.MsgspecError as error:
+        raise OptionError(f"topicIds is not understood: {error}") from error
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -24,6 +25,7 @@ from penstock.pipeline.table_options import NewFile, TableError, TableOptions
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from deltalake.transaction import RemoveAction
 
 # A file of this size is not touched again: large enough to be read well.
 TARGET_BYTES: Final = 128 * 1024 * 1024
@@ -157,10 +159,10 @@ def _replace(options: TableOptions, run: Sequence[StoredFile], written: Sequence
     """One commit: the new files for the old. Overtaken, it tries again while all the old are there."""
     from deltalake import CommitProperties
     from deltalake.exceptions import CommitFailedError
-    from deltalake.transaction import AddAction, RemoveAction
+    from deltalake.transaction import AddAction
 
     now_ms = SystemClock().now_ms()
-    values = {name: None if value is None else str(value) for name, value in run[0].partition_values.items()}
+    values = _texts(run[0].partition_values)
     for _ in range(20):
         table = open_table(options.path)
         assert table is not None
@@ -170,7 +172,7 @@ def _replace(options: TableOptions, run: Sequence[StoredFile], written: Sequence
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size_bytes, values, now_ms, False, file.statistics) for file in written
         ]
-        actions += [_removal(file, values, now_ms) for file in run]
+        actions += [removal(file, now_ms, is_change=False) for file in run]
         try:
             table.create_write_transaction(
                 actions,
@@ -185,12 +187,21 @@ def _replace(options: TableOptions, run: Sequence[StoredFile], written: Sequence
     raise TableError(f"{options.path}: overtaken by other writers while compacting, nothing was changed")
 
 
-def _removal(file: StoredFile, values: dict[str, str | None], now_ms: int) -> Any:
+def removal(file: StoredFile, now_ms: int, *, is_change: bool) -> RemoveAction:
+    """`is_change`: the rows go too."""
     from deltalake.transaction import RemoveAction
 
     return RemoveAction(
-        path=file.path, deletion_timestamp=now_ms, data_change=False, partition_values=values, size=file.size_bytes
+        path=file.path,
+        deletion_timestamp=now_ms,
+        data_change=is_change,
+        partition_values=_texts(file.partition_values),
+        size=file.size_bytes,
     )
+
+
+def _texts(values: dict[str, str | None]) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in values.items()}
 
 
 def _compact_any(table: DeltaTable) -> Compacted:
@@ -232,12 +243,24 @@ def keep_days(path: str, *, keep_ms: int, now_ms: int) -> int:
     return int(removed.get("num_deleted_rows") or 0)
 
 
+def _is_ours(path: str, partition_by: Sequence[str]) -> bool:
+    """Whether it is called as the files of a table are. What is not was put there by somebody."""
+    directory, _, name = unquote(path).rpartition("/")
+    parts = directory.split("/") if directory else []
+    names = [part.partition("=")[0] for part in parts]
+    return names == list(partition_by) and name.startswith("part-") and name.endswith(".parquet")
+
+
 def vacuum(path: str, *, after_ms: int = VACUUM_AFTER_MS) -> int:
     """Deletes files that left the table, or never got into it, so long ago; how many."""
     table = open_table(path)
     if table is None:
         raise TableError(f"{path} is no Delta table")
     hours = max(1, -(-after_ms // HOUR_MS))
+    doomed = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+    strange = [file for file in doomed if not _is_ours(file, table.metadata().partition_columns)]
+    if strange:
+        raise TableError(f"{path}: {strange[0]} is no file of a table, nothing was deleted: move it elsewhere")
     deleted = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
     table.create_checkpoint()
     table.cleanup_metadata()

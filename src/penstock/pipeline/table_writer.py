@@ -156,7 +156,11 @@ def read_files(spark: SparkSession, path: str, schema_json: str, uris: Sequence[
     schema = StructType.fromJson(json.loads(schema_json))
     if not uris:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", path).parquet(*uris).select(*schema.fieldNames())
+    # Of moments in the names of directories: compaction by delta-rs leaves the zone out, and means this one.
+    reader = spark.read.schema(schema).option("basePath", path).option("timeZone", "UTC")
+    # They are files, not patterns: a bracket is a bracket.
+    reader = reader.option("__globPaths__", "false")
+    return reader.parquet(*uris).select(*schema.fieldNames())
 
 
 def _write(options: TableOptions, rows: Iterator[pa.RecordBatch]) -> WrittenFiles:

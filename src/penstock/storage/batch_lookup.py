@@ -2,7 +2,8 @@
 
 A reader that goes on (`read_plan`) reads much at once and remembers what was checked. Here nothing follows, and little
 is asked for twice: each read is what lies between two entries of the index, and of it only the batch that is wanted is
-checked. The loop plans by segments; a thread reads.
+checked. Those in front of it have to follow each other without a gap, for what a flipped bit in a length or an offset
+leads to is another batch, and whole. The loop plans by segments; a thread reads.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from penstock.codec.record_batch import LENGTH_PREFIX_BYTES, BatchHeader, BatchProblem, check_batch
 from penstock.storage.file_protocols import File
@@ -19,6 +22,12 @@ from penstock.storage.storage_errors import Damage
 
 # Base offset, length and last offset delta.
 _PEEK = struct.Struct(">qi11xi")
+
+
+class _Bad(msgspec.Struct, frozen=True):
+    offset: int
+    place: int
+    reason: str
 
 
 class BatchLookup:
@@ -37,41 +46,46 @@ class BatchLookup:
 
     def batches(self) -> Iterator[tuple[int, memoryview, BatchHeader]]:
         """Blocking: for each offset the batch that holds it, checked. Offsets whose batch is gone or damaged are left
-        out; damage is noted."""
+        out; damage is noted. OSError: it cannot be read just now, which is no damage."""
         segment = self._segment
-        try:
-            index = self._log.context.indexes.index_of(segment, self._file)
-            known_start, buffer = -1, b""
-            for offset in self._offsets:
-                place = bisect_right(index.offsets, offset - segment.base_offset)
-                start = index.positions[place - 1] if place else 0
-                if start != known_start:
-                    end = index.positions[place] if place < len(index.offsets) else self._end
-                    buffer = self._file.read_at(start, end - start)
-                    known_start = start
-                found = self._find(buffer, start, offset)
-                if found is not None:
-                    yield (offset, *found)
-        except OSError as error:
-            self._note(self._offsets[0], 0, f"cannot be read: {error}")
+        index = self._log.context.indexes.index_of(segment, self._file)
+        known_start, buffer = -1, b""
+        for offset in self._offsets:
+            place = bisect_right(index.offsets, offset - segment.base_offset)
+            start = index.positions[place - 1] if place else 0
+            first = segment.base_offset + (index.offsets[place - 1] if place else 0)
+            end = index.positions[place] if place < len(index.offsets) else self._end
+            if start != known_start:
+                buffer = self._file.read_at(start, end - start)
+                known_start = start
+            found = _find(buffer, first, offset)
+            if isinstance(found, _Bad):
+                # Once more: what went wrong on the way from the disk need not be wrong on the disk.
+                buffer = self._file.read_at(start, end - start)
+                found = _find(buffer, first, offset)
+            if isinstance(found, _Bad):
+                damage = Damage(found.offset, segment.base_offset, start + found.place, found.reason)
+                self._log.note_damage(damage)
+            else:
+                yield (offset, *found)
 
-    def _find(self, buffer: bytes, start: int, offset: int) -> tuple[memoryview, BatchHeader] | None:
-        place, last_place = 0, len(buffer) - _PEEK.size
-        while place <= last_place:
-            base, length, delta = _PEEK.unpack_from(buffer, place)
-            if base + delta < offset and length > 0:
-                place += length + LENGTH_PREFIX_BYTES
-                continue
-            header = check_batch(buffer, place)
-            if isinstance(header, BatchProblem):
-                self._note(offset, start + place, header.reason)
-                return None
-            is_there = header.base_offset <= offset
-            return (memoryview(buffer)[place : place + header.size_bytes], header) if is_there else None
-        return None
 
-    def _note(self, offset: int, position: int, reason: str) -> None:
-        self._log.note_damage(Damage(offset, self._segment.base_offset, position, reason))
+def _find(buffer: bytes, first: int, offset: int) -> tuple[memoryview, BatchHeader] | _Bad:
+    """The buffer begins with the batch that begins with `first`."""
+    place, last_place = 0, len(buffer) - _PEEK.size
+    while place <= last_place:
+        base, length, delta = _PEEK.unpack_from(buffer, place)
+        if base != first or delta < 0 or length <= 0:
+            return _Bad(first, place, f"base offset is {base}, expected {first}")
+        if base + delta < offset:
+            place += length + LENGTH_PREFIX_BYTES
+            first = base + delta + 1
+            continue
+        header = check_batch(buffer, place)
+        if isinstance(header, BatchProblem):
+            return _Bad(first, place, header.reason)
+        return memoryview(buffer)[place : place + header.size_bytes], header
+    return _Bad(first, place, f"there is no batch with offset {offset}")
 
 
 def plan_lookups(log: PartitionLog, offsets: Sequence[int]) -> list[BatchLookup]:

@@ -50,13 +50,15 @@ class LeaderEpochs:
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The largest epoch not over the one asked for, and where it ended; (-1, -1) when nothing can be said."""
-        if epoch == NO_EPOCH or epoch > self.latest:
+        if epoch < 0 or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest:
             return epoch, log_end
         place = bisect_right(self._epochs, epoch)
         # Older than everything we hold: it ended, at the latest, where our first epoch begins.
-        return (self._epochs[place - 1] if place else epoch), self._starts[place]
+        # With nothing written since, that is the end.
+        ended_at = self._starts[place] if place < len(self._starts) else log_end
+        return (self._epochs[place - 1] if place else epoch), ended_at
 
     def truncate_end(self, offset: int) -> None:
         """The log now ends at `offset`."""

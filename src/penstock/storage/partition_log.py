@@ -62,6 +62,7 @@ class PartitionLog:
         self.generation = 0
         self.size_bytes = 0
         self.damage: Damage | None = None
+        self._unreadable: Damage | None = None
         self.failure: str | None = None
         self._use_producers(LogProducers.empty(context.config.producers_max))
         self.epochs = LeaderEpochs()
@@ -290,6 +291,19 @@ class PartitionLog:
             offset=damage.offset,
             problem=damage.describe(),
         )
+
+    def note_unreadable(self, damage: Damage) -> None:
+        """The disk did not give out what is there. It may do so a moment later, so nothing is marked; each place is
+        told once in a row."""
+        if self._unreadable != damage:
+            self._unreadable = damage
+            _log.error(
+                "log cannot be read",
+                topic=self.home.topic,
+                partition=self.home.partition,
+                offset=damage.offset,
+                problem=damage.describe(),
+            )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | Damaged | Offline | None:
         """Blocking: the first readable record at or after the moment."""

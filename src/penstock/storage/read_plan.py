@@ -41,6 +41,8 @@ class ReadingLog(Protocol):
 
     def note_damage(self, damage: Damage) -> None: ...
 
+    def note_unreadable(self, damage: Damage) -> None: ...
+
     def remember_boundary(self, offset: int, segment: Segment, position: int) -> None: ...
 
 
@@ -109,8 +111,9 @@ class ReadPlan:
             index = self._log.context.indexes.index_of(segment, self._file)
             return self._load(index, self._file.read_at, is_inline=False)
         except OSError as error:
-            damage = Damage(self._offset, segment.base_offset, max(self._start, 0), f"cannot be read: {error}")
-            self._log.note_damage(damage)
+            reason = f"cannot be read: {error}"
+            damage = Damage(self._offset, segment.base_offset, max(self._start, 0), reason, is_proven=False)
+            self._log.note_unreadable(damage)
             return damage
 
     def _is_partial(self) -> bool:

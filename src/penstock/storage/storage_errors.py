@@ -32,6 +32,8 @@ class Damage(msgspec.Struct, frozen=True):
     segment_base_offset: int
     position: int
     reason: str
+    # False: the disk did not give the bytes out, or nobody could open the file. That may pass, and nothing is marked.
+    is_proven: bool = True
 
     def describe(self) -> str:
         return f"segment {self.segment_base_offset:020}.log: batch at byte {self.position}: {self.reason}"

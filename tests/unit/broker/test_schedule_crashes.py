@@ -32,6 +32,16 @@ BUGS = [
         "pass",
         "twice",
     ),
+    # A mover that knows nothing of what was there before it was made. It counts what it writes itself, or it would
+    # never come to an end.
+    Bug(
+        "the mover does not look what is there already",
+        "penstock.broker.schedule_mover",
+        "return 0 if state is None else _written_count(state, move)",
+        "own = vars(self).setdefault('own', (state and list(state.batches),))[0]\n"
+        "        return 0 if state is None or list(state.batches) == own else _written_count(state, move)",
+        "twice",
+    ),
     Bug(
         "the schedule forgets before the topic has it",
         "penstock.broker.schedule_mover",

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from penstock.broker import broker as broker_module
 from penstock.broker import schedule_reader
-from penstock.broker.companion import CompanionKind, companion_id
+from penstock.broker.broker_config import BrokerConfig
+from penstock.broker.companion import CompanionKind, companion_id, companion_settings, open_companion
+from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_journal import WRITE_BYTES_MAX
-from penstock.broker.schedule_shell import LISTED_BYTES_MAX
+from penstock.broker.schedule_list import LISTED_BYTES_MAX
+from penstock.broker.schedule_reader import RowCache
+from penstock.broker.schedule_shell import ScheduleShell
 from penstock.broker.schedule_values import DelayedMessage, NotScheduled, PendingMessage, PendingPage
 from penstock.codec.record_batch import BatchHeader
 from penstock.domain.schedule_commands import Done
 from penstock.domain.schedule_headers import SCHEDULED_AT_HEADER
 from penstock.domain.schedule_records import ProducerBatch
+from penstock.domain.schedule_rows import Row
+from penstock.domain.topic_config import make_topic_config
 from penstock.storage.batch_lookup import BatchLookup, plan_lookups
+from penstock.storage.bucket_files import BucketFiles
 from penstock.storage.file_protocols import File
 from penstock.storage.handle_cache import FileOwner
 from penstock.storage.partition_log import PartitionLog
@@ -203,3 +213,124 @@ async def test_message_with_another_time_tells_when_it_came_first(desk: Schedule
     await desk.released(1)
     (record,) = await desk.records()
     assert dict(record.headers)[SCHEDULED_AT_HEADER] == b"%d" % came_ms
+
+
+async def test_load_waits_for_what_the_files_before_are_writing(
+    desk: ScheduleBroker, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that write the same files: one would take a checkpoint for its own that the other is just writing."""
+    await desk.delay((400_000, b"x"))
+    shell = await desk.shell()
+    events: list[str] = []
+    save_checkpoint, read_checkpoint = BucketFiles.save_checkpoint, BucketFiles.read_checkpoint
+
+    is_saving = threading.Event()
+
+    def save(files: BucketFiles, payload: bytes) -> None:
+        is_saving.set()
+        save_checkpoint(files, payload)
+        events.append("saved")
+
+    def read(files: BucketFiles) -> bytes | None:
+        events.append("read")
+        return read_checkpoint(files)
+
+    monkeypatch.setattr(BucketFiles, "save_checkpoint", save)
+    monkeypatch.setattr(BucketFiles, "read_checkpoint", read)
+    disk.close_gate()
+    saving = asyncio.ensure_future(desk.checkpoint())
+    await asyncio.to_thread(is_saving.wait, 10)
+    unloading = asyncio.ensure_future(shell.unload())
+    loading = asyncio.ensure_future(desk.schedules.shell_of(desk.served().partitions[0]))
+    for _ in range(100):
+        await asyncio.to_thread(bool)
+    disk.open_gate()
+    await asyncio.gather(saving, unloading, loading)
+    assert events == ["saved", "read"]
+    assert shell.is_loaded
+
+
+async def test_topic_that_is_removed_while_its_schedule_is_opened_leaves_nothing(
+    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_opening, may_open = threading.Event(), threading.Event()
+
+    def open_slowly(partition: PartitionShell, kind: CompanionKind, **others: object) -> PartitionShell:
+        is_opening.set()
+        assert may_open.wait(10)
+        return open_companion(partition, kind, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(broker_module, "open_companion", open_slowly)
+    served = desk.served()
+    opening = asyncio.ensure_future(desk.schedules.shell_of(served.partitions[0]))
+    await asyncio.to_thread(is_opening.wait, 10)
+    await desk.catalog.delete_topic(TOPIC)
+    may_open.set()
+    assert isinstance(await opening, NotScheduled)
+    await desk.until(lambda: not desk.broker.has_companion(served.partitions[0], CompanionKind.SCHEDULE))
+    assert [shell for shell in desk.broker.all_shells() if shell.topic.startswith(TOPIC)] == []
+
+
+async def test_companion_is_opened_once_for_all_who_want_it_at_the_same_moment(desk: ScheduleBroker) -> None:
+    partition = desk.served().partitions[0]
+    wanted = [asyncio.ensure_future(desk.broker.companion(partition, CompanionKind.SCHEDULE)) for _ in range(3)]
+    await asyncio.sleep(0)
+    # Who goes away must not leave behind a log that is open and nobody's.
+    for each in wanted[:2]:
+        each.cancel()
+    opened = await wanted[2]
+    assert await desk.broker.companion(partition, CompanionKind.SCHEDULE) is opened
+    assert (await desk.shell()).companion is opened
+
+
+async def test_mover_of_the_life_before_is_remembered_until_its_schedule_is_loaded(
+    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has written of an intent is known by its sequence alone, and a sweep may come before anybody looks."""
+    await desk.delay((10, b"x"))
+    await desk.pass_time(10)
+    assert await desk.released(1) == [b"x"]
+    move = (await desk.shell()).machine.last_move()
+    assert move is not None
+    desk.served().partitions[0].log.known_producers.expire(desk.time.now_ms(), expiration_ms=1_000_000)
+    may_load, load = asyncio.Event(), ScheduleShell.load
+
+    async def load_later(shell: ScheduleShell) -> None:
+        await may_load.wait()
+        await load(shell)
+
+    async def make_later(*_arguments: object) -> None:
+        await may_load.wait()
+
+    monkeypatch.setattr(ScheduleShell, "load", load_later)
+    for hindrance in ("_make", None):
+        with monkeypatch.context() as patch:
+            if hindrance is not None:
+                patch.setattr(type(desk.schedules), hindrance, make_later)
+            may_load.clear()
+            await desk.restart()
+            await asyncio.sleep(0)
+            log = desk.served().partitions[0].log
+            log.known_producers.expire(desk.time.now_ms() + 10_000_000, expiration_ms=1_000_000)
+            assert log.producers.state_of(move.producer_id) is not None
+            may_load.set()
+
+
+async def test_companion_is_kept_as_long_as_the_node_is_told_to_trace() -> None:
+    for traced_ms, segment_ms in ((0, 3_600_000), (7_200_000, 7_200_000), (7 * 86_400_000, 86_400_000)):
+        config = make_topic_config(companion_settings(CompanionKind.SCHEDULE, traced_ms=traced_ms), {})
+        assert (config.min_compaction_lag_ms, config.delete_retention_ms) == (traced_ms, traced_ms)
+        assert config.segment_ms == segment_ms
+
+
+async def test_companion_takes_the_horizon_from_the_configuration(desk: ScheduleBroker) -> None:
+    desk.broker.config = BrokerConfig(trace_horizon_ms=5_000_000)
+    assert (await desk.shell()).companion._config.min_compaction_lag_ms == 5_000_000
+
+
+def test_cache_counts_a_row_that_comes_again_once() -> None:
+    cache = RowCache(bytes_max=10_000)
+    cache.put((1, 7), Row(b"other", b"x"))
+    for _ in range(1_000):
+        cache.put((1, 1), Row(b"key", b"x" * 1_000))
+    assert cache.get((1, 7)) is not None

@@ -261,3 +261,20 @@ async def test_whoever_asks_too_early_is_told_what_is_known_by_then(
     monkeypatch.setattr(trace_index, "WAIT_SECONDS_MAX", 15.0)
     assert await offsets_of(index, 64 * 500) == told[64 * 500]
     assert not index.is_behind
+
+
+async def test_memory_of_an_index_that_nobody_asks_any_more_is_free_for_others(desk: IndexDesk) -> None:
+    """Or nothing would be looked through in advance any more, after enough topics were made and deleted."""
+    scans = TraceScans(desk.broker.readers)
+    for number in range(100):
+        await desk.write(number)
+    index = desk.index(scans)
+    assert await offsets_of(index, 7) == [7]
+    assert scans.growing_bytes > 0
+    index.forget()
+    assert scans.growing_bytes == 0
+    # Who still has it is answered, at nobody's expense.
+    await desk.write(7)
+    assert await offsets_of(index, 7) == [7, 100]
+    index.forget()
+    assert scans.growing_bytes == 0

@@ -111,3 +111,18 @@ def test_of_sparks_long_story_the_last_sentence_is_told() -> None:
     assert (
         python_error("[UNRESOLVED] A column `a` is not known. SQLSTATE: 42703; line 1") == "A column `a` is not known."
     )
+
+
+def test_columns_of_one_name_are_all_there_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    show(["key", "key_2", "key"], [("a", "b", "c")], as_json=True, as_csv=False)
+    assert json.loads(capsys.readouterr().out) == [{"key": "a", "key_2": "b", "key_3": "c"}]
+
+
+def test_a_replay_from_an_archive_that_has_nothing_of_the_topic_is_not_one_from_the_log(
+    archive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its older messages would be left out, and nobody would know."""
+    assert run(app, ["replay", "orders", "--to", "again", "--archive", f"{archive}-mistyped"]) == 1
+    assert "mistyped is no archive" in capsys.readouterr().err
+    assert run(app, ["replay", "payments", "--to", "again", "--archive", archive]) == 1
+    assert "holds nothing of topic 'payments'" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import typer
 from penstock.cli import failure
 from penstock.cli.app import app, run
 from penstock.cli.failure import CommandError
+from penstock.cli.output import print_table
 
 PROGRAM = "import sys; from penstock.cli.app import app, run; sys.exit(run(app))"
 
@@ -25,6 +26,15 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
     for words in ([], ["topic"], ["produce"], ["consume"], ["log"], ["bench"], ["bench", "latency"]):
         assert run(app, [*words, "--help"]) == 0
         assert "Usage" in capsys.readouterr().out
+
+
+def test_tables_show_what_moves_a_cursor_and_take_brackets_for_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("key",), [("\x1b[2Jgone\x07",), ("[red]a[/]",)], title="queue orders/[/x]")
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert "\x07" not in told
+    assert "[red]a[/]" in told
+    assert "orders/[/x]" in told
 
 
 def test_help_loads_no_codec_and_no_client() -> None:

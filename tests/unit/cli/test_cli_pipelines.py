@@ -10,8 +10,16 @@ import pytest
 import structlog
 
 from penstock.cli.app import app, run
+from penstock.cli.pipeline_run_work import _keep
+from penstock.cli.pipeline_status_work import reset
 from penstock.cli.pipeline_view import LogView, print_rows, status_table
+from penstock.client.errors import ClientError
+from penstock.pipeline.declared_build import Built
+from penstock.pipeline.declared_document import ConsoleSink, Pipeline, TopicSource
+from penstock.pipeline.declared_sources import TopicPlan
+from penstock.pipeline.declared_state import Kept, PipelineState
 from penstock.pipeline.declared_status import FAILED, RUNNING, Status
+from support.declared_scene import RecordingView
 
 GOOD = "pipelines:\n  p:\n    sources: {a: {topic: t}}\n    sink: {console: 5}\n"
 BAD = "pipelines:\n  p:\n    sources: {a: {topic: t, fromat: json}}\n    sink: {consol: 5}\n    trigger: often\n"
@@ -44,6 +52,16 @@ def test_all_problems_are_told_and_the_exit_code_says_so(file: Path, capsys: pyt
         f"{file}:4: pipelines.p.sink: one of topic, delta, parquet, console must be given; did you mean 'console'?",
         f"penstock: {file}: 2 problems",
     ]
+
+
+def test_a_file_that_is_no_text_is_told_and_one_with_a_mark_before_it_is_read(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_bytes(b"pipelines:\xff")
+    assert run(app, ["pipeline", "validate", "--syntax", str(file)]) == 1
+    assert "no YAML: the file is no UTF-8 (byte 10)" in capsys.readouterr().err
+    file.write_text(GOOD, encoding="utf-8-sig")
+    assert run(app, ["pipeline", "validate", "--syntax", str(file)]) == 0
 
 
 def test_problems_as_a_document_have_their_lines(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,3 +120,30 @@ def test_events_are_lines_with_fields_and_rows_go_to_standard_output(capsys: pyt
     assert (told["event"], told["pipeline"], told["rows_in"], told["level"]) == ("batch", "p", 5, "info")
     print_rows("p", 3, ["key", "value"], [{"key": b"k", "value": None}])
     assert "k" in capsys.readouterr().out
+
+
+def test_columns_are_kept_for_a_checkpoint_that_lies_elsewhere_too(tmp_path: Path) -> None:
+    state, view = PipelineState(tmp_path, "p", "s3a://bucket/p"), RecordingView()
+    state.directory.mkdir()
+    source = TopicSource(topic="t")
+    pipeline = Pipeline(sources={"a": source}, sink=ConsoleSink(console=1))
+    for columns in ("id INT", "id INT"):
+        built = Built("p", pipeline, None, {"a": TopicPlan("a", source, columns)}, {}, None)
+        _keep(built, state, "here", {"t": "aa"}, view)
+        assert state.read() == Kept("here", {"a": "id INT"}, {"t": "aa"})
+    assert [told["columns"] for told in view.named("schema found")] == ["id INT"]
+
+
+def test_a_checkpoint_that_lies_elsewhere_is_named_by_a_reset_that_forgets_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    body = "sources: {a: {topic: t}}, sink: {console: 1}, checkpoint: s3a://bucket/p"
+    file.write_text(f"state_directory: state\npipelines: {{p: {{{body}}}}}\n")
+    state = PipelineState(tmp_path / "state", "p", "s3a://bucket/p")
+    state.directory.mkdir(parents=True)
+    state.keep(Kept("here", {"a": "id INT"}))
+    with pytest.raises(ClientError):
+        reset(file, [], "127.0.0.1:1", is_confirmed=True)
+    assert state.read() == Kept()
+    assert "to be removed there: s3a://bucket/p, s3a://bucket/p-dead-letters" in "".join(capsys.readouterr())

@@ -88,6 +88,19 @@ async def test_a_silent_broker_is_given_up_after_the_timeout() -> None:
         assert connection.is_closed
 
 
+async def test_a_request_is_not_waited_for_longer_because_of_one_before_it() -> None:
+    broker = FakeBroker({})
+    silence = asyncio.Event()
+    broker.replies[METADATA] = lambda _: None if silence.is_set() else MetadataResponse()
+    async with broker.running():
+        connection = await Connection.open(broker.address, ConnectionOptions(request_timeout_ms=60_000))
+        await connection.call(MetadataRequest(), MetadataResponse)
+        silence.set()
+        async with asyncio.timeout(3):
+            with pytest.raises(RequestTimeoutError, match=r"within 0\.02 s"):
+                await connection.call(MetadataRequest(), MetadataResponse, timeout_ms=20)
+
+
 async def test_a_lost_connection_fails_every_request_under_way() -> None:
     broker = FakeBroker({})
     broker.replies[METADATA] = lambda _: None

@@ -106,6 +106,20 @@ async def test_an_idempotent_producer_sends_again_after_a_lost_connection(
     assert isinstance((await producer.send([batch()]))[0], Acknowledged)
 
 
+async def test_what_was_refused_takes_no_sequence(broker: FakeBroker, client: ClusterClient) -> None:
+    """Or the broker waits for ever for the batch that it did not want."""
+    append = broker.replies[PRODUCE]
+    wanted: list[bool] = [True, False, False, True]
+    broker.replies[PRODUCE] = lambda request: append(request) if wanted.pop(0) else answer(TOO_LARGE)
+    producer = Producer(client, ProducerOptions(is_idempotent=True))
+    await producer.start()
+    await producer.send([batch(0, 3)])
+    refused = await asyncio.gather(producer.send([batch(0, 2)]), producer.send([batch(0, 4)]))
+    assert all(isinstance(outcome, Refused) for (outcome,) in refused)
+    await producer.send([batch(0, 1)])
+    assert [header_of(data).base_sequence for data in broker.logs["t", 0]] == [0, 3]
+
+
 async def test_without_idempotence_a_lost_connection_is_told(broker: FakeBroker, client: ClusterClient) -> None:
     def drop(_: Request) -> None:
         broker.drop_connections()

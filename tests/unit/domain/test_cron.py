@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
+from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
 
+from penstock.domain import cron
 from penstock.domain.cron import EXPRESSION_CHARACTERS_MAX, check_expression, dues_after, last_due
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -91,6 +93,32 @@ def test_expression_that_is_too_long_is_refused() -> None:
 
 def test_expression_that_names_no_time_ends() -> None:
     assert list(dues_after("* * */20 * 1L", UTC, at("2026-01-01T00:00:00"))) == []
+
+
+@pytest.mark.parametrize("expression", ["* * * * * *", "*/7 * * * *", "30 2 * * *", "*/20 1-3 * * sun", "0 0 1 * *"])
+def test_last_time_is_the_last_of_all(expression: str) -> None:
+    random = Random(expression)
+    for _ in range(20):
+        after_ms = random.randrange(at("2026-03-20T00:00:00"), at("2026-03-31T00:00:00"))
+        before_ms = after_ms + random.choice((500, 1_000, 90_000, 4_000_000))
+        times = list(takewhile(lambda due_ms: due_ms < before_ms, dues_after(expression, BERLIN, after_ms)))  # noqa: B023
+        assert last_due(expression, BERLIN, after_ms=after_ms, before_ms=before_ms) == (times[-1] if times else None)
+
+
+def test_last_of_millions_of_times_is_found_without_looking_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second of New Year's Day, and nobody was there for ten years."""
+    calls = 0
+    first_between = cron._first_between
+
+    def counted(*arguments: object) -> int | None:
+        nonlocal calls
+        calls += 1
+        return first_between(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cron, "_first_between", counted)
+    found = last_due("* * * 1 1 *", BERLIN, after_ms=at("2016-02-01T00:00:00"), before_ms=at("2026-07-01T00:00:00"))
+    assert found == at("2026-01-01T23:59:59")
+    assert calls < 60
 
 
 def test_last_time_before_another_is_found_near_and_far() -> None:

@@ -67,6 +67,14 @@ def test_settings_of_a_group_have_bounds(name: str, text: str | None, is_good: b
     assert (group_settings.validate({name: text}) == []) is is_good
 
 
+def test_dead_letters_of_a_share_group_cannot_go_to_the_brokers_own_topics() -> None:
+    name = "errors.deadletterqueue.topic.name"
+    assert group_settings.validate({name: "__consumer_offsets"}) != []
+    assert group_settings.validate({name: "a b"}) != []
+    assert group_settings.validate({name: "dlq.orders"}) == []
+    assert group_settings.validate({name: ""}) == []
+
+
 def test_change_touches_what_it_names_and_replacement_everything() -> None:
     stored = {"log.retention.ms": "5", "from.the.future": "x"}
     change = changed_by(

@@ -53,6 +53,15 @@ def test_row_gives_back_its_message() -> None:
     assert read_message(write_row(record, entry=ENTRY, message=MESSAGE)) == (record, MESSAGE)
 
 
+def test_definition_from_before_there_were_versions_has_the_lowest() -> None:
+    record = CronDefined("nightly", 7, "* * * * *", "UTC", Missed.ALL, fired_ms=5, at_ms=6)
+    row = write_row(record, message=MESSAGE)
+    fields, message = msgspec.msgpack.decode(row.value or b"")
+    assert fields[-1] == 0
+    old = Row(row.key, msgspec.msgpack.encode([fields[:-1], message]))
+    assert read_message(old) == (record, MESSAGE)
+
+
 def test_message_and_its_tombstone_have_one_key() -> None:
     row = write_row(Scheduled(12, 1_000, 900), entry=ENTRY, message=MESSAGE)
     later = write_row(Scheduled(40, 2_000, 950, origin=12, replaces=12), entry=ENTRY, message=MESSAGE)

@@ -77,6 +77,15 @@ def test_text_has_one_line_for_each_event_with_the_time_between_them() -> None:
     assert lines[-1] == "note: the journal begins at noon"
 
 
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_nothing_in_a_journey_moves_the_cursor_of_who_reads_it(form: str) -> None:
+    """Names of consumers and the words of a nack are anybody's."""
+    evil = "\x1b[2J\x1b]0;owned\x07\x9b1m\u202e"
+    event = TraceEvent(kind=Kind.NACKED, at_ms=0, place=Place("t", 0, 0), group=evil, consumer=evil, text=evil)
+    drawn = render(Journey("id", (), (event,), (evil,)), form)
+    assert all(character.isprintable() or character == "\n" for character in drawn)
+
+
 def test_the_picture_is_well_formed_and_tells_everything() -> None:
     drawn = svg_of(journey())
     root = ET.fromstring(drawn)
@@ -126,3 +135,5 @@ def test_durations_are_of_two_units_at_the_most() -> None:
 def test_moments_name_their_zone() -> None:
     assert moment(START_MS) == "2023-11-14 22:13:20.000 UTC"
     assert moment(START_MS, timezone(timedelta(hours=1))) == "2023-11-14 23:13:20.000 UTC+01:00"
+    for far_ms in (253_402_300_800_000, 2**53, 2**62):
+        assert moment(far_ms, timezone(timedelta(hours=14))) == "after 9999 UTC"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.broker.append_outcome import AppendRefused, Refusal
+from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_shell import ScheduleShell
 from penstock.broker.schedule_values import DelayedMessage, PendingPage
 from penstock.codec.compression import Codec
@@ -125,6 +127,25 @@ async def test_batch_that_is_in_the_schedule_in_part_is_completed(node: TalkingN
     assert isinstance(page, PendingPage)
     assert sorted(message.value or b"" for message in page.messages) == [b"a", b"b", b"c", b"d"]
     assert [record.value for record in await all_records(talk)] == [b"x"]
+
+
+async def test_batch_under_the_sequence_of_one_that_was_given_up_is_scheduled(
+    node: TalkingNode, talk: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node died between schedule and topic; the producer gave up, and goes on with the sequence that it had."""
+    given_up = mixed_batch(Later(b"a"), Later(b"b"), producer_id=7, sequence=0)
+    other = mixed_batch(Later(b"a"), Later(b"c"), producer_id=7, sequence=0)
+
+    def refuse(*_arguments: object, **_others: object) -> AppendRefused:
+        return AppendRefused(Refusal.OFFLINE, "the node died here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionShell, "append_checked", refuse)
+        for _ in range(2):
+            assert (await send(talk, given_up))[0] is not ErrorCode.NONE
+            assert pending(node) == 2, "sent again, it is there once"
+    assert await send(talk, other) == (ErrorCode.NONE, 0)
+    assert pending(node) == 4
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])

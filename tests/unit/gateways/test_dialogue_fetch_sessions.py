@@ -7,6 +7,7 @@ import pytest
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.fetch import FetchResponse, ForgottenTopic
 from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.gateways import kafka_fetch
 from support.conversation import Conversation, TalkingNode
 from support.kafka_phrases import batch, by_partition, fetch_many, produce, values_in, wanted
 
@@ -111,6 +112,22 @@ async def test_error_is_told_again_until_it_is_gone(consumer: Consumer) -> None:
         }
     assert by_partition(await consumer.ask({0: 0}))[0].error_code == NONE
     assert by_partition(await consumer.ask({})) == {}
+
+
+async def test_partitions_that_are_not_there_are_not_remembered_by_thousands(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or sixty bytes could ask for all of them again, for seconds, as often as somebody likes."""
+    monkeypatch.setattr(kafka_fetch, "UNKNOWN_MAX", 20)
+    reply = await consumer.ask(dict.fromkeys(range(50), 0))
+    assert (reply.session_id, len(by_partition(reply))) == (0, 50)
+    consumer.epoch = 0
+    reply = await consumer.ask(dict.fromkeys(range(20), 0))
+    assert reply.session_id != 0
+    # What joins later counts too.
+    assert (await consumer.ask(dict.fromkeys(range(20, 50), 0))).session_id == 0
+    consumer.epoch = 0
+    assert (await consumer.ask({0: 0})).session_id != 0
 
 
 async def test_small_limit_starves_no_partition(consumer: Consumer, talk: Conversation) -> None:

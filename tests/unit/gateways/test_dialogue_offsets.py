@@ -111,6 +111,15 @@ async def test_unknown_places_are_refused(talk: Conversation, version: int) -> N
     assert only_offset(reply).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
+async def test_end_of_an_epoch_that_never_was_is_not_known(node: TalkingNode, talk: Conversation) -> None:
+    await node.create_topic("empty")
+    for epoch in (-1, -2, -(1 << 31), 5):
+        wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+        request = OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic("empty", (wanted,)),))
+        (answer,) = (await talk.ask(request, OffsetForLeaderEpochResponse)).topics[0].partitions
+        assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.NONE, -1, -1)
+
+
 @pytest.mark.usefixtures("orders")
 async def test_leader_epoch_is_told_and_compared(talk: Conversation) -> None:
     for version in (4, 11):

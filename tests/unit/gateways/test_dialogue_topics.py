@@ -215,6 +215,18 @@ async def test_topic_that_is_named_badly_is_not_deleted(node: TalkingNode, talk:
     assert len(node.broker.topics()) == 2
 
 
+async def test_what_coordinators_remember_by_is_neither_deleted_nor_grown(
+    node: TalkingNode, talk: Conversation
+) -> None:
+    """Without it no group could commit before the node's next start."""
+    assert await node.parts.groups.ready()
+    request = DeleteTopicsRequest(topics=(DeleteTopicState(name="__consumer_offsets"),), timeout_ms=1000)
+    reply = await talk.ask(request, DeleteTopicsResponse)
+    assert [result.error_code for result in reply.responses] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert node.broker.topic("__consumer_offsets") is not None
+    assert await grown(talk, grow("__consumer_offsets", 100)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
 async def test_topic_made_again_has_another_id_and_nothing_in_it(node: TalkingNode, talk: Conversation) -> None:
     old_id = await node.create_topic("orders")
     await talk.ask(produce("orders", batch(b"a", producer_id=1, sequence=5)), ProduceResponse, 9)

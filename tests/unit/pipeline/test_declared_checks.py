@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.pipeline.declared_checks import check_document
+from penstock.pipeline.declared_document import TopicSource
 from penstock.pipeline.declared_problems import Problems
 from penstock.pipeline.declared_reader import read_document
 from penstock.pipeline.declared_times import duration_ms, moment_ms
@@ -124,6 +125,7 @@ def test_dead_letters_go_where_nobody_reads_them_again() -> None:
     assert told("sources: {a: {topic: p-dlq}}", SINK) == [
         "p.dead_letter_topic: the pipeline reads 'p-dlq': it would read its own dead letters"
     ]
+    assert told(SOURCES, "sink: {topic: p-dlq}") == ["p.dead_letter_topic: the pipeline writes its result to 'p-dlq'"]
     assert told(SOURCES, "on_bad_row: drop", "dead_letter_topic: x", SINK) == [
         "p.dead_letter_topic: is for `on_bad_row: dead_letter`, and `drop` is given"
     ]
@@ -139,15 +141,49 @@ def test_triggers_restarts_and_names_are_looked_at() -> None:
     ]
 
 
-def test_two_pipelines_have_two_checkpoints() -> None:
-    body = "{sources: {a: {topic: t}}, sink: {console: 5}, checkpoint: c}"
+def told_together(**pipelines: str) -> list[str]:
+    text = "".join(f"  {name.replace('_', '-')}: {body}\n" for name, body in pipelines.items())
     problems = Problems()
-    document = read_document(f"pipelines:\n  a: {body}\n  b: {body}\n", {}, problems)
+    document = read_document(f"pipelines:\n{text}", {}, problems)
     assert document is not None
     check_document(document, problems)
-    assert [problem.sentence("f") for problem in problems.found] == [
+    return [problem.sentence("f") for problem in problems.found]
+
+
+@pytest.mark.parametrize("other", ["c", "./c/", "x/../c", "c-dead-letters"])
+def test_two_pipelines_have_two_checkpoints(other: str) -> None:
+    body = "{{sources: {{a: {{topic: t}}}}, sink: {{console: 5}}, checkpoint: {}}}"
+    assert told_together(a=body.format("c"), b=body.format(other)) == [
         "f:3: pipelines.b.checkpoint: 'a' has the same: each pipeline needs a checkpoint of its own"
     ]
+
+
+def test_two_pipelines_have_two_names_for_their_dead_letters_and_two_directories_of_files() -> None:
+    body = "{sources: {a: {topic: t}}, sink: {parquet: out}}"
+    assert told_together(a=body, a_dead_letters="{sources: {a: {topic: t}}, sink: {parquet: ./out/}}") == [
+        "f:3: pipelines.a-dead-letters: 'a' has a query of this name, which writes its dead letters",
+        "f:3: pipelines.a-dead-letters.sink.parquet: 'a' writes there: of two queries with one directory Spark takes "
+        "the batches for the same",
+    ]
+
+
+def test_what_a_variable_left_empty_is_told() -> None:
+    assert told("sources: {a: {topic: t, schema: ' '}, b: {csv: ''}}", "sql: ''", "sink: {parquet: ''}") == [
+        "p.sources.a.schema: is empty",
+        "p.sources.b.csv: is empty",
+        "p: there are several sources: `sql`, `python` or `steps` must say what is written",
+        "p.sql: is empty",
+        "p.sink.parquet: is empty",
+    ]
+    assert told(SOURCES, "steps: [{sql: ''}]", "sink: {delta: ''}", "checkpoint: ./") == [
+        "p.steps[0].sql: is empty",
+        "p.sink.delta: is empty",
+        "p.checkpoint: a directory of its own is meant",
+    ]
+
+
+def test_a_topic_that_is_named_twice_is_read_once() -> None:
+    assert TopicSource(topic="b, a ,b,").topics == ("b", "a")
 
 
 def test_durations_and_moments() -> None:

@@ -169,12 +169,17 @@ def test_a_file_that_is_no_yaml_is_told_with_its_line() -> None:
         "f.yaml:4: no YAML: expected ',' or ']', but got '<stream end>' (while parsing a flow sequence from line 2 on)"
     )
     (sentence,) = told("pipelines:\n\ta: 1\n")
-    assert sentence.startswith("f.yaml:2: no YAML: found character '\\t'")
+    assert sentence == "f.yaml:2: no YAML: the line begins with a tab, spaces are meant"
 
 
 def test_an_empty_file_says_what_is_meant() -> None:
     assert told("") == ["f.yaml: the file is empty: `pipelines:` is meant"]
     assert told("- a\n") == ["f.yaml:1: a list, a mapping (`name: value`) is meant"]
+
+
+def test_what_is_looked_at_twice_is_told_once() -> None:
+    text = "pipelines: {a: {sources: {x: {topic: t, topic: u}}, sink: {console: 5}}}"
+    assert told(text) == ["f.yaml:1: pipelines.a.sources.x.topic: stands here twice"]
 
 
 def test_a_key_that_stands_twice_is_told() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
@@ -14,12 +16,13 @@ from penstock.base.clock import ManualClock
 from penstock.pipeline import declared_runner
 from penstock.pipeline.declared_build import Built, Site
 from penstock.pipeline.declared_document import ConsoleSink, Pipeline, Restart, TopicSource
-from penstock.pipeline.declared_progress import BatchDone
+from penstock.pipeline.declared_progress import BatchDone, QueryEnded, QueryEvent
 from penstock.pipeline.declared_runner import RESTART_MS_MAX, Runner
 from penstock.pipeline.declared_state import PipelineState
 from penstock.pipeline.declared_status import FAILED, FINISHED, STOPPED, Status
 from support.declared_scene import RecordingView
 
+_NUMBERS = count()
 TRANSIENT = "Timed out while waiting for the Python worker to connect back"
 
 
@@ -36,6 +39,7 @@ class FakeQuery:
 
     def __init__(self, looks: int = 3, error: str | None = None, *, is_busy: bool = False) -> None:
         self.id = "q"
+        self.runId = f"run-{next(_NUMBERS)}"
         self.looks = looks
         self.error = error
         self.is_busy = is_busy
@@ -76,6 +80,22 @@ class SilentReports:
         return {}
 
 
+class LateEvents(SimpleQueue[QueryEvent]):
+    """Spark's listeners on a busy machine: nothing comes for a while."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def get(self, block: bool = True, timeout: float | None = None) -> QueryEvent:
+        self.looks -= 1
+        if self.looks > 0:
+            raise Empty
+        return super().get(block, timeout)
+
+    def get_nowait(self) -> QueryEvent:
+        return self.get(block=False)
+
+
 class World:
     """Pipelines by name, each with the queries that its starts give."""
 
@@ -98,7 +118,9 @@ class World:
         )
 
     def start(self, built: Built, *arguments: Any, **options: Any) -> dict[str, Any]:
-        return {built.name: self.lives[built.name].pop(0)}
+        query = self.lives[built.name].pop(0)
+        self.runner._events.put(QueryEnded(query.id, query.runId, None))
+        return {built.name: query}
 
     def run(self) -> dict[str, Status]:
         return {status.name: status for status in self.runner.run()}
@@ -183,3 +205,14 @@ def test_batches_add_up_and_dead_letters_are_counted_apart(tmp_path: Path) -> No
     # Of the last batch that had rows: an empty one says nothing of how fast it is.
     assert (status.rows_per_second, status.batch_ms) == (5.0, 90)
     assert [told["rows"] for told in world.view.named("bad rows")] == [2]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_query_has_ended_when_spark_has_told_of_its_last_batch(tmp_path: Path, *, is_stopped: bool) -> None:
+    world = World(tmp_path, is_once=not is_stopped, plain=[FakeQuery(looks=10_000 if is_stopped else 3)])
+    world.runner._events = LateEvents(looks=15)
+    world.runner._events.put(BatchDone("plain", "q", 0, rows_in=10, rows_out=8, rows_per_second=5.0, batch_ms=90))
+    if is_stopped:
+        world.runner.ask_to_stop()
+    status = world.run()["plain"]
+    assert (status.state, status.rows_in, status.rows_out) == (STOPPED if is_stopped else FINISHED, 10, 8)

@@ -42,6 +42,18 @@ def test_a_second_process_cannot_run_the_same_pipeline(tmp_path: Path) -> None:
     second.release()
 
 
+def test_two_pipelines_cannot_run_with_one_checkpoint(tmp_path: Path) -> None:
+    """Of two files, say: within one it is told by `validate`."""
+    checkpoint = str(tmp_path / "checkpoint")
+    first, second = (PipelineState(tmp_path / name, name, checkpoint) for name in "ab")
+    first.lock()
+    with pytest.raises(StateError, match="checkpoint is in use by another pipeline than 'b'"):
+        second.lock()
+    first.release()
+    second.lock()
+    second.release()
+
+
 def test_a_checkpoint_of_another_cluster_is_refused(tmp_path: Path) -> None:
     state = PipelineState(tmp_path, "p", None)
     state.lock()
@@ -54,12 +66,22 @@ def test_a_checkpoint_of_another_cluster_is_refused(tmp_path: Path) -> None:
     state.release()
 
 
+def test_a_topic_that_was_made_anew_is_not_read_where_the_former_one_was_left(tmp_path: Path) -> None:
+    state = PipelineState(tmp_path, "p", None)
+    state.lock()
+    state.keep(Kept("here", {}, {"orders": "aa"}))
+    state.check_topics({"orders": "aa", "people": "bb"})
+    with pytest.raises(StateError, match="topic 'orders' was deleted and made anew since pipeline 'p' read it"):
+        state.check_topics({"orders": "cc"})
+    state.release()
+
+
 def test_a_reset_forgets_checkpoints_and_columns_and_nothing_else(tmp_path: Path) -> None:
     state = PipelineState(tmp_path, "p", None)
     state.lock()
     state.keep(Kept("here"))
     for path in (state.checkpoint, state.dead_letter_checkpoint):
-        Path(path).mkdir()
+        Path(path).mkdir(exist_ok=True)
         Path(path, "metadata").touch()
     assert state.has_checkpoint
     state.write_failure("oh")
@@ -69,6 +91,17 @@ def test_a_reset_forgets_checkpoints_and_columns_and_nothing_else(tmp_path: Path
     assert state.log_file.read_text() == "oh"
     assert state.reset() == []
     state.release()
+
+
+def test_a_reset_leaves_a_directory_that_is_more_than_a_checkpoint(tmp_path: Path) -> None:
+    """As with `checkpoint: .` of an older version: the pipeline file lies in it."""
+    (tmp_path / "metadata").touch()
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "pipelines.yaml").touch()
+    state = PipelineState(tmp_path / "state", "p", str(tmp_path))
+    with pytest.raises(StateError, match=r"holds more than a checkpoint \(pipelines\.yaml\)"):
+        state.reset()
+    assert (tmp_path / "offsets").exists()
 
 
 def test_a_checkpoint_that_is_given_has_its_dead_letters_beside_it(tmp_path: Path) -> None:

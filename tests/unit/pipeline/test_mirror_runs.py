@@ -7,7 +7,7 @@ from bisect import bisect_left
 
 import pytest
 
-from penstock.pipeline.mirror_runs import KEPT_COUNT, RunBook, Stretch, joined, slot_of
+from penstock.pipeline.mirror_runs import KEPT_COUNT, Lineage, Run, RunBook, Stretch, joined, slot_of
 
 
 class Model:
@@ -99,3 +99,38 @@ def test_stretches_side_by_side_are_one() -> None:
 def test_nothing_mirrored_is_translated_to_nothing() -> None:
     assert RunBook().translate(5) is None
     assert RunBook().source_next is None
+
+
+def test_runs_of_a_copy_that_is_gone_count_no_more() -> None:
+    old = Lineage("source", "copy")
+    book = RunBook(old)
+    for number in range(100):
+        book.add(book.make([Stretch(10 * number, 10 * number, 10)], 10 * number + 10))
+    kept = book._runs.copy()
+
+    again = book.taken_up(Lineage("another source", "another copy"))
+    assert again is not None
+    assert again.source_next is None
+    for number in range(70):
+        run = again.make([Stretch(500 + number, number, 1)], 501 + number)
+        again.add(run)
+        kept[slot_of(run.number, run.first)] = run
+    # What compaction leaves, in any order: the last run of each slot.
+    shuffled = list(kept.values())
+    random.Random(2).shuffle(shuffled)
+    read = RunBook()
+    for run in shuffled:
+        read.add(run)
+    assert read.source_next == 570
+    # Before everything that the copy holds: its beginning, however sparse the runs have become.
+    assert read.translate(3) == 0
+    assert read.taken_up(Lineage("another source", "another copy")) is read
+    assert read.taken_up(Lineage("a third source", "another copy")) is None
+
+
+def test_runs_that_tell_no_ids_are_believed() -> None:
+    book = RunBook()
+    book.add(Run(0, 10, (Stretch(0, 0, 10),)))
+    taken = book.taken_up(Lineage("source", "copy"))
+    assert taken is book
+    assert book.make([], 11).target_id == "copy"

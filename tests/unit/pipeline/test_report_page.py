@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, fromstring
 
+import msgspec
 import pytest
 
-from penstock.pipeline.report_charts import nice_ceiling, number
-from penstock.pipeline.report_job import bucket_for, key_text
+from penstock.domain.group_records import OffsetStored
+from penstock.pipeline.report_charts import Series, area_chart, nice_ceiling, number
+from penstock.pipeline.report_commits import decoded
+from penstock.pipeline.report_job import BUCKETS_MAX, _queue_delay, bucket_for, key_text
 from penstock.pipeline.report_page import duration, milliseconds, power_of_two, render_page, size
 from penstock.pipeline.report_values import (
     Bucket,
@@ -112,3 +115,65 @@ def test_keys_that_are_no_text_are_shown_in_hexadecimal() -> None:
     assert key_text(b"customer-1") == "customer-1"
     assert key_text(b"\xff\x00") == "0xff00"
     assert key_text(b"a\nb") == "0x610a62"
+
+
+def test_a_key_that_is_cut_in_a_character_is_still_text() -> None:
+    assert key_text("ä".encode() * 40, is_cut=False) == "ä" * 40
+    assert key_text(("a" + "ä" * 40).encode()[:64], is_cut=True) == "a" + "ä" * 31 + "…"
+    assert key_text(b"\xff" * 64, is_cut=True) == "0x" + "ff" * 64 + "…"
+
+
+def test_partitions_without_records_make_the_others_hot() -> None:
+    one = msgspec.structs.replace(report(1), partition_count=10)
+    page = render_page(one)
+    assert one.hot_factor == 10
+    assert "Partition 0 is hot: it has 10.0 times as many" in page
+    assert "<b>1 of 10</b>" in page
+
+
+@pytest.mark.parametrize("last_ms", [1_794_807_997_567_000, 2**63 // 1000, -(2**62)])
+def test_a_time_that_no_calendar_has_does_no_harm(last_ms: int) -> None:
+    first_ms = 1_700_000_000_000
+    times = sorted((first_ms, last_ms))
+    partitions = (PartitionFacts(0, 2, 10, 0, 1, *times),)
+    bucket_ms = bucket_for(partitions)
+    buckets = tuple(Bucket(each // bucket_ms * bucket_ms, 0, 1, 5) for each in times)
+    assert (buckets[1].start_ms - buckets[0].start_ms) // bucket_ms <= BUCKETS_MAX + 1
+    odd = msgspec.structs.replace(report(1), partitions=partitions, buckets=buckets, bucket_ms=bucket_ms)
+    page = render_page(odd)
+    assert f"{last_ms} ms" in page
+    assert len(page) < 100_000
+
+
+def test_a_single_step_is_wide_enough_to_be_seen() -> None:
+    chart = fromstring(area_chart(["10:00:00"], [Series("partition 0", [4.0])], unit="records/s"))
+    points = [tuple(map(float, point.split(","))) for point in chart.findall("polygon")[0].attrib["points"].split()]
+    assert max(x for x, _ in points) - min(x for x, _ in points) > 700
+    assert max(y for _, y in points) - min(y for _, y in points) > 100
+
+
+def test_a_slow_topic_fills_its_picture() -> None:
+    assert nice_ceiling(0.0167) == pytest.approx(0.02)
+    assert nice_ceiling(0.3) == pytest.approx(0.5)
+    assert milliseconds(999.7) == "1 s"
+
+
+def test_commits_for_an_older_topic_of_the_name_do_not_count() -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+    old, new = b"o" * 16, b"n" * 16
+    commits = [
+        OffsetStored("orders", 0, 7 + place, -1, "", 1_000, topic_id=each) for place, each in enumerate((old, new))
+    ]
+    keys = [msgspec.msgpack.encode(("billing", commit.key)) for commit in commits]
+    values = [msgspec.msgpack.encode(commit) for commit in commits]
+    batch = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], names=["key", "value"])
+    assert decoded(batch, "orders", new).column("offset").to_pylist() == [8]
+    assert decoded(batch, "orders").column("offset").to_pylist() == [7, 8]
+
+
+def test_a_message_that_was_finished_twice_counts_from_the_first_time() -> None:
+    pandas = pytest.importorskip("pandas", reason="the extra `spark` is not installed")
+    records = pandas.DataFrame({"offset": [60, 50, 200, 10], "at_ms": [1_000, 1_000, 1_000, 9_000]})
+    # All of the first hundred, then one of them again, and one that nobody asks about.
+    ranges = [(0, 99, 5_000), (50, 50, 8_000), (300, 300, 9_000)]
+    assert list(_queue_delay(records, ranges)) == [0, 4_000, 4_000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -9,8 +10,17 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
 from penstock.client.consumer import Fetched  # noqa: E402  after the check for the extra
-from penstock.codec.record_batch import BatchHeader, check_batch, patch_log_append_time, read_header  # noqa: E402
+from penstock.codec.columns_arrow import ArrowColumns, read_arrow  # noqa: E402
+from penstock.codec.compression import Codec  # noqa: E402
+from penstock.codec.record_batch import (  # noqa: E402
+    BatchHeader,
+    BatchProblem,
+    check_batch,
+    patch_log_append_time,
+    read_header,
+)
 from penstock.codec.records import Record, build_batch  # noqa: E402
+from penstock.pipeline import row_arrow  # noqa: E402
 from penstock.pipeline.row_arrow import ROWS_PER_BATCH, ArrowRows  # noqa: E402
 from penstock.pipeline.source_filters import Narrowing  # noqa: E402
 from penstock.pipeline.source_ranges import OffsetSpan  # noqa: E402
@@ -45,7 +55,7 @@ def rows(
 ) -> list[dict[str, object]]:
     wanted = {part.partition: OffsetSpan("t", part.partition, 0, 10**6) for part in parts}
     wanted |= {partition: OffsetSpan("t", partition, *ends) for partition, ends in (spans or {}).items()}
-    made = ArrowRows("t", includes_headers=includes_headers, narrowing=narrowing).batches(parts, wanted)
+    made = list(ArrowRows("t", includes_headers=includes_headers, narrowing=narrowing).batches(parts, wanted))
     for one in made:
         one.validate(full=True)
         assert one.num_rows > 0
@@ -164,3 +174,59 @@ def test_batches_have_no_more_rows_than_spark_should_hold() -> None:
         [fetched(data)], {0: OffsetSpan("t", 0, 0, 10**6)}
     )
     assert [one.num_rows for one in made] == [ROWS_PER_BATCH, 1]
+
+
+@pytest.mark.parametrize("time_ms", [2**62, -(2**62), -1])
+def test_a_time_beyond_what_spark_holds_stays_in_the_past_or_in_the_future(time_ms: int) -> None:
+    built = build_batch([Record(b"v", b"k", time_ms)], base_offset=0)
+    (made,) = ArrowRows("t", includes_headers=False, narrowing=EVERYTHING).batches(
+        [fetched(built)], {0: OffsetSpan("t", 0, 0, 10)}
+    )
+    (microseconds,) = made.column("timestamp").cast("int64").to_pylist()
+    assert microseconds == -1_000 if time_ms == -1 else (microseconds > 0) == (time_ms > 0)
+    assert abs(microseconds) >= 1_000
+
+
+@pytest.mark.parametrize("is_misled", [False, True])
+def test_compressed_batches_are_never_opened_all_at_once(is_misled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two hundred kilobytes each, in a few bytes.
+    large = [Record(b"x" * 2_000, b"k", 1000)] * 100
+    small = [Record(b"y", b"k", 1000)] * 100
+    # Small ones first let expect that the large ones are small.
+    batches = [build_batch(small, base_offset=0, codec=Codec.ZSTD)] if is_misled else []
+    for _ in range(20):
+        batches.append(build_batch(large, base_offset=100 * len(batches), codec=Codec.ZSTD))
+    opened: list[int] = []
+
+    def read_little(parts: Sequence[memoryview], *, wants_headers: bool) -> ArrowColumns | BatchProblem:
+        """As the decoder, which takes a gigabyte: no more than two megabytes."""
+        columns = read_arrow(parts, wants_headers=wants_headers)
+        if isinstance(columns, BatchProblem) or columns.value.nbytes > 2_000_000:
+            return BatchProblem("decompresses to more than 2,000,000 bytes")
+        opened.append(columns.value.nbytes)
+        return columns
+
+    monkeypatch.setattr(row_arrow, "read_arrow", read_little)
+    monkeypatch.setattr(row_arrow, "DECODED_BYTES_MAX", 500_000)
+    made = ArrowRows("t", includes_headers=False, narrowing=EVERYTHING).batches(
+        [fetched(*batches)], {0: OffsetSpan("t", 0, 0, 10**6)}
+    )
+    found = [offset for one in made for offset in one.column("offset").to_pylist()]
+    assert found == list(range(100 * len(batches)))
+    assert max(opened) < (2_000_000 if is_misled else 500_000)
+
+
+def test_rows_are_decoded_together_once_their_size_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def read_and_count(parts: Sequence[memoryview], *, wants_headers: bool) -> ArrowColumns | BatchProblem:
+        calls.append(len(parts))
+        return read_arrow(parts, wants_headers=wants_headers)
+
+    monkeypatch.setattr(row_arrow, "read_arrow", read_and_count)
+    records = [Record(b"v" * 100, b"k", 1000)] * 50
+    batches = [build_batch(records, base_offset=50 * number, codec=Codec.LZ4) for number in range(200)]
+    maker = ArrowRows("t", includes_headers=False, narrowing=EVERYTHING)
+    made = maker.batches([fetched(*batches)], {0: OffsetSpan("t", 0, 0, 10**6)})
+    assert sum(one.num_rows for one in made) == 10_000
+    assert len(calls) <= 4

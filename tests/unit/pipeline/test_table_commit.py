@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from penstock.pipeline import table_files, table_upkeep  # noqa: E402
 from penstock.pipeline.archive_snapshot import archive_options, open_archive, ranges_of  # noqa: E402
-from penstock.pipeline.table_commit import OverlapError, commit_files, open_table  # noqa: E402
+from penstock.pipeline.table_commit import OverlapError, check_may_begin, commit_files, open_table  # noqa: E402
 from penstock.pipeline.table_files import split_rows, write_files  # noqa: E402
 from penstock.pipeline.table_options import (  # noqa: E402
     OptionError,
@@ -298,3 +298,43 @@ def test_a_batch_with_a_new_column_is_there_once_whoever_comes_in_between(
     table = open_table(str(tmp_path))
     assert table is not None
     assert sorted(table.to_pyarrow_table()["a"].to_pylist()) == [1, 2]
+
+
+def test_statistics_hold_the_first_and_the_last_moment_that_there_is(tmp_path: Path) -> None:
+    last = datetime.max.replace(tzinfo=UTC)
+    moments = pa.array([datetime(900, 1, 1, tzinfo=UTC), last], pa.timestamp("us", tz="America/New_York"))
+    (file,) = write_files(TableOptions(str(tmp_path)), [pa.record_batch({"moment": moments})])
+    told = json.loads(file.statistics)
+    assert told["minValues"] == {"moment": "0900-01-01T00:00:00.000Z"}
+    assert told["maxValues"] == {"moment": "9999-12-31T23:59:59.999Z"}
+
+
+def test_a_table_is_a_directory_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TableError, match="file is a file: a table is a directory"):
+        open_table(str(tmp_path / "file"))
+    with pytest.raises(TableError, match="cannot have a % in it"):
+        open_table(str(tmp_path / "a%41"))
+    with pytest.raises(TableError, match="the table's path is empty"):
+        open_table("")
+    with pytest.raises(TableError, match="is no table, and file is there"):
+        check_may_begin(str(tmp_path), ("topic", "date"))
+    (tmp_path / "file").unlink()
+    for name in ("topic=orders", "_delta_log", ".hidden", "lost+found"):
+        (tmp_path / name).mkdir()
+    check_may_begin(str(tmp_path), ("topic", "date"))
+
+
+def test_files_that_somebody_else_put_there_are_not_deleted(options: TableOptions) -> None:
+    add(options, messages(0, 10), batch_id=0)
+    leftover = write_files(options, [messages(10, 20)])[0].path
+    letter = Path(options.path) / "letter.txt"
+    letter.touch()
+    for path in (letter, Path(options.path) / leftover):
+        os.utime(path, (0, 0))
+    with pytest.raises(TableError, match=r"letter\.txt is no file of a table, nothing was deleted"):
+        table_upkeep.vacuum(options.path)
+    assert letter.exists()
+    letter.unlink()
+    assert table_upkeep.vacuum(options.path) == 1
+    assert not (Path(options.path) / leftover).exists()

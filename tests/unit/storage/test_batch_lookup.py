@@ -55,6 +55,21 @@ def test_what_is_not_readable_is_left_out(desk: LogDesk) -> None:
         found(desk, [100])
 
 
+@pytest.mark.parametrize("byte", [7, 11, 26], ids=["base offset", "length", "last offset"])
+def test_flipped_bit_in_the_head_of_a_batch_leads_to_no_other(desk: LogDesk, byte: int) -> None:
+    """None of them is in the batch's own checksum, or is looked at before it: whoever skips it must notice."""
+    segment = desk.log.segments[1]
+    offset = segment.base_offset + 2 * PER_BATCH
+    assert isinstance(desk.files, FaultyFiles)
+    first = len(desk.read(segment.base_offset, bytes_max=1))
+    content = desk.files.content(segment.path)
+    desk.files.open(segment.path).write_at(bytes([content[first + byte] ^ 1]), first + byte)
+    whole = found(desk, [offset - PER_BATCH, offset, offset + 1])
+    assert not whole
+    assert desk.log.damage is not None
+    assert desk.log.damage.offset <= offset
+
+
 def test_damaged_batch_is_noted_and_not_given(desk: LogDesk) -> None:
     segment = desk.log.segments[1]
     offset = segment.base_offset + PER_BATCH

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from random import Random
 
 import pytest
@@ -9,8 +11,15 @@ import pytest
 from penstock.domain.schedule_buckets import ENTRY_BYTES
 from penstock.domain.schedule_commands import BucketName, BucketWrite
 from penstock.domain.schedule_records import StoredBucket
-from penstock.storage.bucket_files import CHECKPOINT_FILE, UNSYNCED_MAX, BucketFiles
+from penstock.storage.bucket_files import (
+    BLOCK_BYTES,
+    CHECKPOINT_FILE,
+    UNSYNCED_MAX,
+    BucketDamagedError,
+    BucketFiles,
+)
 from penstock.storage.files import MemoryFiles
+from penstock.storage.small_file import write_small_file
 from support.faulty_files import CrashMode, FaultyFiles
 
 DIRECTORY = "/data"
@@ -28,6 +37,12 @@ def stored(number: int, count: int) -> StoredBucket:
     return StoredBucket(number, 1, 1_000 + number, count)
 
 
+def opened(files: MemoryFiles | FaultyFiles) -> BucketFiles:
+    buckets = BucketFiles(files, DIRECTORY)
+    assert buckets.read_checkpoint() is not None
+    return buckets
+
+
 def bucket_names(files: MemoryFiles | FaultyFiles) -> list[str]:
     return [name for name in files.list_directory(DIRECTORY) if name.startswith("bucket-")]
 
@@ -38,7 +53,8 @@ def test_writes_follow_each_other_and_are_read_back() -> None:
     buckets = BucketFiles(files, DIRECTORY)
     buckets.append([BucketWrite(name_of(1), entries(2, 1)), BucketWrite(name_of(2), entries(1, 2))])
     buckets.append([BucketWrite(name_of(1), entries(3, 3))])
-    assert buckets.read(name_of(1), position=ENTRY_BYTES, size=1_000) == entries(1, 1) + entries(3, 3)
+    assert buckets.read(name_of(1), position=0, size=1_000) == entries(2, 1) + entries(3, 3)
+    assert buckets.read(name_of(1), position=0, size=3 * ENTRY_BYTES) == entries(2, 1) + entries(1, 3)
     assert buckets.read(name_of(2), position=0, size=ENTRY_BYTES) == entries(1, 2)
 
 
@@ -67,9 +83,80 @@ def test_file_that_is_too_short_is_not_adopted() -> None:
     files.make_directory(DIRECTORY)
     buckets = BucketFiles(files, DIRECTORY)
     buckets.append([BucketWrite(name_of(1), entries(2, 1))])
-    assert not BucketFiles(files, DIRECTORY).adopt([stored(1, 3)])
-    assert not BucketFiles(files, DIRECTORY).adopt([stored(1, 2), stored(2, 1)])
-    assert BucketFiles(files, DIRECTORY).adopt([stored(1, 2), stored(2, 0)])
+    buckets.save_checkpoint(b"x")
+    assert not opened(files).adopt([stored(1, 3)])
+    assert not opened(files).adopt([stored(1, 2), stored(2, 1)])
+    assert opened(files).adopt([stored(1, 2), stored(2, 0)])
+    files.open(f"{DIRECTORY}/bucket-1-1-1001").truncate(2 * ENTRY_BYTES - 1)
+    assert not opened(files).adopt([stored(1, 2)])
+
+
+def test_flipped_bit_is_never_handed_out() -> None:
+    """Wherever it is: in a whole block, in the last one, in what was there at the checkpoint or came behind it."""
+    count = 2 * BLOCK_BYTES // ENTRY_BYTES + 5
+    for seed in range(60):
+        random = Random(seed)
+        files = FaultyFiles(random)
+        files.make_root(DIRECTORY)
+        buckets = BucketFiles(files, DIRECTORY)
+        data = random.randbytes(count * ENTRY_BYTES)
+        first = random.randrange(count) * ENTRY_BYTES
+        buckets.append([BucketWrite(name_of(1), data[:first])])
+        buckets.save_checkpoint(b"x")
+        if seed % 2:
+            buckets = opened(files)
+            assert buckets.adopt([stored(1, first // ENTRY_BYTES)])
+        buckets.append([BucketWrite(name_of(1), data[first:])])
+        bit = random.randrange(len(data) * 8)
+        files.flip_bit(f"{DIRECTORY}/bucket-1-1-1001", bit)
+        for position in range(0, len(data), BLOCK_BYTES):
+            if position <= bit // 8 < position + BLOCK_BYTES:
+                with pytest.raises(BucketDamagedError):
+                    buckets.read(name_of(1), position=position, size=BLOCK_BYTES)
+            else:
+                expected = data[position : position + BLOCK_BYTES]
+                assert buckets.read(name_of(1), position=position, size=BLOCK_BYTES) == expected
+        with pytest.raises(BucketDamagedError):
+            buckets.read(name_of(1), position=0, size=len(data))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+def test_file_that_cannot_be_read_for_a_moment_is_not_damaged(number: int) -> None:
+    files = FaultyFiles(Random(1))
+    files.make_root(DIRECTORY)
+    buckets = BucketFiles(files, DIRECTORY)
+    buckets.append([BucketWrite(name_of(1), entries(2, 1))])
+    buckets.save_checkpoint(b"x")
+    files.fail_next("open", number)
+    if number == errno.EMFILE:
+        with pytest.raises(OSError, match=os.strerror(number)) as caught:
+            buckets.read(name_of(1), position=0, size=100)
+        assert not isinstance(caught.value, BucketDamagedError)
+    assert buckets.read(name_of(1), position=0, size=100) == entries(2, 1)
+
+
+def test_sector_or_file_that_is_gone_is_damage() -> None:
+    files = FaultyFiles(Random(1))
+    files.make_root(DIRECTORY)
+    buckets = BucketFiles(files, DIRECTORY)
+    buckets.append([BucketWrite(name_of(1), entries(2, 1))])
+    buckets.save_checkpoint(b"x")
+    files.fail_next("open", errno.EIO)
+    files.fail_next("open", errno.EIO)
+    with pytest.raises(BucketDamagedError):
+        buckets.read(name_of(1), position=0, size=100)
+    files.remove(f"{DIRECTORY}/bucket-1-1-1001")
+    with pytest.raises(BucketDamagedError):
+        buckets.read(name_of(1), position=0, size=100)
+    with pytest.raises(FileNotFoundError):
+        buckets.read(name_of(2), position=0, size=100)
+
+
+def test_checkpoint_of_the_time_without_checksums_is_not_believed() -> None:
+    files = MemoryFiles()
+    files.make_directory(DIRECTORY)
+    write_small_file(files, DIRECTORY, CHECKPOINT_FILE, b"PSSCHED1", b"x")
+    assert BucketFiles(files, DIRECTORY).read_checkpoint() is None
 
 
 def test_nothing_is_left_when_all_is_made_anew() -> None:

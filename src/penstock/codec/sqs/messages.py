@@ -333,7 +333,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 def decode_json(action: type[Message], body: bytes) -> Message | Unreadable:
     try:
         return msgspec.json.decode(body or b"{}", type=action, dec_hook=_read_blob)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return _unreadable(error)
 
 

@@ -1,0 +1,143 @@
+"""`penstock dlq redrive --spark` against a real node, with somebody in Spark's place: what becomes of its picks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.cli import dlq_spark_work
+from penstock.cli.app import app, run
+from penstock.cli.dlq_spark_work import Choices
+from penstock.client.http_client import HttpClient, path_of
+from penstock.client.http_settlements import settlements_of
+from penstock.codec.http.dead_letters import Redrive
+from penstock.domain.redrive import Choice
+from support.node_process import NodeProcess
+
+PATIENCE_SECONDS = 15
+LETTERS = 6
+Penstock = Callable[..., tuple[int, str, str]]
+
+
+class FakeSpark:
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node"), memory=True, has_http=True) as running:
+        yield running
+
+
+@pytest.fixture
+def picked(monkeypatch: pytest.MonkeyPatch) -> list[Choice]:
+    """What Spark finds."""
+    found: list[Choice] = []
+    monkeypatch.setattr(dlq_spark_work, "open_session", lambda _name, *, master: FakeSpark())
+    monkeypatch.setattr(dlq_spark_work, "dead_letters", lambda *_: None)
+    monkeypatch.setattr(dlq_spark_work, "choose", lambda _table, _condition: iter(found))
+    return found
+
+
+@pytest.fixture
+def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Penstock:
+    def call(*words: str) -> tuple[int, str, str]:
+        code = run(app, ["dlq", "redrive", *words, "--spark", "--json", "--http", node.http])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def dead(node: NodeProcess, topic: str) -> str:
+    """A topic of so many dead letters."""
+    with HttpClient(node.http) as client:
+        messages = [{"value": str(number), "partition": 0} for number in range(LETTERS)]
+        client.post(path_of("topics", topic, "messages"), dict, {"messages": messages})
+        queue = ("queues", topic, "workers")
+        received = client.post(path_of(*queue, "receive"), dict[str, Any], {"count": LETTERS, "wait_ms": 1000})
+        receipts = [message["receipt"] for message in received["messages"]]
+        client.post(path_of(*queue, "nack"), dict, {"receipts": receipts, "reject": True})
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while pending(node, f"{topic}-dlq") != LETTERS:
+        assert time.monotonic() < deadline, "not all of them are dead letters"
+    return f"{topic}-dlq"
+
+
+def pending(node: NodeProcess, topic: str) -> int | None:
+    with HttpClient(node.http) as client:
+        found = client.get(path_of("dead-letters"), dict[str, Any])["dead_letters"]
+    return next((int(each["pending_count"]) for each in found if each["topic"] == topic), None)
+
+
+@pytest.mark.usefixtures("picked")
+def test_a_condition_that_is_empty_moves_nothing(node: NodeProcess, penstock: Penstock, dead: str) -> None:
+    code, _, err = penstock(dead, "--where", " ")
+    assert code == 2
+    assert "no condition" in err
+    assert pending(node, dead) == LETTERS
+
+
+@pytest.mark.usefixtures("picked")
+def test_a_dry_run_that_picks_nothing_tells_how_many_there_are(penstock: Penstock, dead: str) -> None:
+    code, out, err = penstock(dead, "--where", "false", "--dry-run")
+    assert code == 0, err
+    assert json.loads(out) == {"topic": dead, "chosen_count": 0, "pending_count": LETTERS, "fitting_count": 0}
+    assert err == f"0 of {LETTERS} dead letters would move, nothing was moved\n"
+
+
+def test_who_cancels_one_task_gets_no_other(
+    node: NodeProcess, penstock: Penstock, picked: list[Choice], dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picked += [(0, 0, 0), (0, 2, 2), (0, 4, 4)]
+    monkeypatch.setattr(dlq_spark_work, "CHOICES_MAX", 1)
+    watch, tasks = dlq_spark_work.watch, []
+
+    def watch_until_cancelled(http: str, client: HttpClient, task: Redrive) -> Redrive:
+        tasks.append(watch(http, client, task))
+        return msgspec.structs.replace(tasks[-1], state="cancelled") if len(tasks) == 2 else tasks[-1]
+
+    monkeypatch.setattr(dlq_spark_work, "watch", watch_until_cancelled)
+    code, out, err = penstock(dead, "--where", "true")
+    assert code == 0, err
+    assert (json.loads(out)["moved_count"], json.loads(out)["state"]) == (2, "cancelled")
+    assert "(cancelled)" in err
+    assert pending(node, dead) == LETTERS - 2
+
+
+def test_in_the_background_nobody_waits(
+    node: NodeProcess, penstock: Penstock, picked: list[Choice], dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(*_: object) -> Redrive:
+        raise AssertionError("somebody waits")
+
+    picked += [(0, 1, 3)]
+    monkeypatch.setattr(dlq_spark_work, "watch", watch)
+    code, out, err = penstock(dead, "--background")
+    assert code == 0, err
+    assert json.loads(out)["chosen_count"] == 3
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while pending(node, dead) != LETTERS - 3:
+        assert time.monotonic() < deadline
+
+
+def test_choices_are_cut_into_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlq_spark_work, "CHOICES_MAX", 2)
+    found = [(0, 5, 9), (0, 11, 11), (3, 2, 4)]
+    choices = Choices(iter(found))
+    assert list(choices.pieces()) == [found[:2], found[2:]]
+    assert (choices.letter_count(), choices.piece_count) == (9, 2)
+    assert (Choices(()).letter_count(), Choices(()).piece_count, list(Choices(()).pieces())) == (0, 0, [])
+
+
+def test_a_report_takes_messages_that_died_for_finished(node: NodeProcess, dead: str) -> None:
+    with HttpClient(node.http) as client:
+        found = settlements_of(client, dead.removesuffix("-dlq"), "workers")
+    assert sum(last - first + 1 for ranges in found.values() for first, last, _at_ms in ranges) == LETTERS
