@@ -61,6 +61,7 @@ def run(request: ArchiveRequest, *, keep: str | None, master: str | None, as_jso
     keep_ms = None if keep is None else duration_ms(keep, "--keep")
     ending = _Ending()
     spark = open_session("penstock archive", master=master, conf=SETTINGS, log_level=spark_log_level())
+    ending.listen()
     try:
         archive = start_archive(spark, request)
         try:
@@ -77,6 +78,10 @@ class _Ending:
 
     def __init__(self) -> None:
         self.is_asked = False
+        self.listen()
+
+    def listen(self) -> None:
+        """Again when Spark is there: it takes SIGINT for itself, and throws whatever is under way."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
 

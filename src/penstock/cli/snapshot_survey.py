@@ -12,8 +12,10 @@ counts too, nothing is lost. If it does not, then either the key is one of those
 were seen (here `b` and `c`): it had a value then, or it came later, and nobody can tell. Or the key was deleted since
 then, and its tombstone is one of the holes behind (here 8). So at most as many keys are lost as there are such keys and
 holes behind together, and at most as many as there are holes before, up to the first record kept behind the last one
-that counts. If there are none of either, the snapshot is exact. (As of a time this takes for granted that what was
-removed behind that record was stamped later: a record that came late and was removed there is not counted.)
+that counts. If there are none of either, the snapshot is exact. As of a time a hole between the last record that counts
+and the first behind it may be of either side: a value that counted, or the tombstone that came too late to count. (This
+takes for granted that what was removed behind that record was stamped later: a record that came late and was removed
+there is not counted.)
 
 Memory: 24 bytes a key of one partition, up to 64 for a moment (storage/cleaner_map), at most `MEMORY_BYTES_MAX`.
 """
@@ -81,6 +83,7 @@ class PartitionSurvey:
         # Offsets seen up to the last record that counts, and the first one seen behind it.
         self._seen_through_last = 0
         self._next_behind: int | None = None
+        self._last_counted = start - 1
 
     def add(self, fetched: Fetched) -> None:
         import polars as pl
@@ -105,8 +108,15 @@ class PartitionSurvey:
 
     @property
     def hole_count(self) -> int:
-        boundary = self._until_offset if self._next_behind is None else min(self._next_behind, self._until_offset)
-        return max(boundary - self._start - self._seen_through_last, 0)
+        return max(self._boundary - self._start - self._seen_through_last, 0)
+
+    @property
+    def _boundary(self) -> int:
+        return self._until_offset if self._next_behind is None else min(self._next_behind, self._until_offset)
+
+    @property
+    def _undated_hole_count(self) -> int:
+        return 0 if self._moment_ms is None else max(self._boundary - self._last_counted - 1, 0)
 
     def finish(self) -> Survey:
         self._keys.seal()
@@ -115,7 +125,7 @@ class PartitionSurvey:
         holes_behind = self._end - self._start - self._seen_count - self.hole_count if self.hole_count else 0
         return Survey(
             offsets=offsets.filter(offsets != _ONLY_LATER).sort(),
-            lost_keys_max=min(self.hole_count, only_later + holes_behind),
+            lost_keys_max=min(self.hole_count, only_later + holes_behind + self._undated_hole_count),
             newer_key_count=only_later,
             hole_count=self.hole_count,
             keyless_count=self._keyless_count,
@@ -144,6 +154,7 @@ class PartitionSurvey:
         if len(counted):
             last = int(counted[-1])
             self._seen_through_last = self._seen_count + last + 1
+            self._last_counted = int(places["offset"][last])
             self._next_behind = int(places["offset"][last + 1]) if last + 1 < len(places) else None
         elif self._next_behind is None:
             self._next_behind = int(places["offset"][0])

@@ -133,5 +133,7 @@ def _first_line(text: str) -> str:
 
 def python_error(text: str) -> str:
     """Of an error that Spark tells at length, what Python said last: the sentence of whoever raised it."""
+    # delta-rs writes the cause of a cause into a line of its own, with a coloured arrow.
+    text = re.sub(r"\s*\n\s*(?:\x1b\[\d+m)?↳(?:\x1b\[0m)?\s*", ": ", text)
     found = re.findall(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", text, re.MULTILINE)
     return str(found[-1][1]).strip() if found else _first_line(text)

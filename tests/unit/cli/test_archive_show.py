@@ -126,3 +126,9 @@ def test_a_replay_from_an_archive_that_has_nothing_of_the_topic_is_not_one_from_
     assert "mistyped is no archive" in capsys.readouterr().err
     assert run(app, ["replay", "payments", "--to", "again", "--archive", archive]) == 1
     assert "holds nothing of topic 'payments'" in capsys.readouterr().err
+
+
+def test_the_cause_of_a_full_disk_is_told() -> None:
+    arrow = "\x1b[31m↳\x1b[0m"
+    text = f"OSError: Generic LocalFileSystem error\n    {arrow} Unable to copy\n     {arrow} No space left\n\n"
+    assert python_error(text) == "Generic LocalFileSystem error: Unable to copy: No space left"

@@ -116,3 +116,8 @@ def test_more_keys_than_memory_are_an_error_and_not_a_part() -> None:
     rows: Written = [(b"%d" % number, 1) for number in range(100)]
     with pytest.raises(TooManyKeysError, match="more than 50 keys"):
         survey(piece(rows), bytes_max=64 * 50)
+
+
+def test_a_key_deleted_after_the_moment_is_counted_as_lost_though_its_tombstone_is_gone_too() -> None:
+    rows: Written = [(b"a", 0), (b"a", 1)]
+    assert survey(piece(rows, compacted(rows, 2, {1})), moment_ms=1).lost_keys_max == 2
