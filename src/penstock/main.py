@@ -50,10 +50,12 @@ def serve(
 
     import uvloop
 
+    from penstock.base.process_memory import keep_freed_memory
     from penstock.gateways.connection_room import raise_file_limit
     from penstock.node import Node
 
     raise_file_limit()
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(Node(loaded)))
 

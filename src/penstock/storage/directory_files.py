@@ -13,11 +13,13 @@ import os
 import shutil
 
 from penstock.storage.file_protocols import WritableBytes
+from penstock.storage.read_buffers import ReadBuffers
 
 # Linux' errors for "this file system or file cannot do that", after which the blocking way is taken.
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL})
 # Before Linux 5.8 syncfs returned 0 although writeback had failed, so it proves nothing there.
 _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
+_read_buffers = ReadBuffers()
 
 
 class DirectoryFile:
@@ -44,8 +46,8 @@ class DirectoryFile:
             missing -= len(data)
         return b"".join(parts)
 
-    def read_cached_at(self, position: int, size: int) -> bytearray | None:
-        buffer = bytearray(size)
+    def read_cached_at(self, position: int, size: int) -> memoryview | None:
+        buffer = _read_buffers.take(size)
         try:
             count = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
         except OSError as error:

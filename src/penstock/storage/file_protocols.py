@@ -31,7 +31,7 @@ class File(Protocol):
         """Shorter than asked for only at the end of the file. May wait for the disk."""
         ...
 
-    def read_cached_at(self, position: int, size: int, /) -> bytes | bytearray | None:
+    def read_cached_at(self, position: int, size: int, /) -> bytes | memoryview | None:
         """None when it would have to wait for the disk."""
         ...
 

@@ -31,7 +31,7 @@ _LAST_OFFSET_DELTA_AT = 23
 _PEEK_BYTES = 27
 _LENGTH_MIN = HEADER_BYTES - LENGTH_PREFIX_BYTES
 
-_Read = Callable[[int, int], bytes | bytearray | None]
+_Read = Callable[[int, int], bytes | memoryview | None]
 
 
 class ReadingLog(Protocol):
@@ -156,7 +156,7 @@ class ReadPlan:
         cut = self._find_cut(buffer, start, first, size_first, index)
         return memoryview(buffer)[first:cut]
 
-    def _find_first(self, buffer: bytes | bytearray, expected: int) -> tuple[int, int]:
+    def _find_first(self, buffer: bytes | memoryview, expected: int) -> tuple[int, int]:
         """Place and size of the batch that holds the offset, or -1; the buffer begins with a batch."""
         place = 0
         offset = self._offset
@@ -172,7 +172,7 @@ class ReadPlan:
         return -1, 0
 
     def _find_cut(
-        self, buffer: bytes | bytearray, start: int, first: int, size_first: int, index: SegmentIndex | None
+        self, buffer: bytes | memoryview, start: int, first: int, size_first: int, index: SegmentIndex | None
     ) -> int:
         """Where, in the buffer, the last whole batch ends that fits. The first one is served whatever its size."""
         limit = min(first + self._bytes_max, len(buffer))
@@ -242,7 +242,7 @@ class ReadPlan:
 
     def _checked_result(
         self,
-        buffer: bytes | bytearray,
+        buffer: bytes | memoryview,
         start: int,
         first: int,
         place: int,
@@ -260,7 +260,7 @@ class ReadPlan:
         self._log.remember_boundary(expected, self._segment, start + place)
         return memoryview(buffer)[first:place]
 
-    def _widen(self, buffer: bytes | bytearray, start: int, place: int, read: _Read) -> bytes | bytearray:
+    def _widen(self, buffer: bytes | memoryview, start: int, place: int, read: _Read) -> bytes | memoryview:
         if len(buffer) < place + LENGTH_PREFIX_BYTES:
             wanted = self._end - start
         else:
@@ -276,7 +276,7 @@ class ReadPlan:
         return damage
 
 
-def _ask(read: _Read, position: int, size: int) -> bytes | bytearray:
+def _ask(read: _Read, position: int, size: int) -> bytes | memoryview:
     data = read(position, size)
     if data is None:
         raise _NotCached
