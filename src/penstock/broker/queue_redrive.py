@@ -206,8 +206,14 @@ class Redrives:
             rate=rate,
             ends=ends,
             pending_count=await self.scan.pending_count(definition.name),
-            started_ms=self._clock.now_ms(),
+            started_ms=self._next_start_ms(definition.name),
         )
+
+    def _next_start_ms(self, source: QueueName) -> int:
+        """Later than that of every earlier one, so that they keep their order, also in a restarted node."""
+        earlier = self.tasks_of(source)
+        now_ms = self._clock.now_ms()
+        return max(now_ms, earlier[0].started_ms + 1) if earlier else now_ms
 
     async def cancel(self, task_id: str) -> RedriveTask | NoSuchLetters | TaskOver:
         """What is on its way arrives; nothing more is sent."""
