@@ -130,7 +130,6 @@ class Run:
             .option("subscribe", "short")
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", str(TRIGGER_ROWS))
-            .option("queryName", "bench")
         )
         asyncio.run(pipeline_load.fill(self._node, "short", partitions=1, rows=rows))
         options = {"rows": str(rows), "rowsPerTrigger": str(TRIGGER_ROWS), "valueBytes": str(VALUE_BYTES)}
