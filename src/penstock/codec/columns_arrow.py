@@ -19,16 +19,8 @@ import msgspec
 from penstock.codec.columns import DECOMPRESSED_BYTES_MAX, open_batches, read_columns
 from penstock.codec.columns_arrow_headers import headers_type, read_headers
 from penstock.codec.columns_read import SIZE_STEPS, Batch, Container, cut_container, timestamp_bases
-from penstock.codec.columns_words import (
-    Sized,
-    bytes_through,
-    cut_out,
-    find_stops,
-    number,
-    read_sized,
-    sized,
-    words_of,
-)
+from penstock.codec.columns_varint import find_stops
+from penstock.codec.columns_words import Sized, bytes_through, cut_out, number, read_sized, sized, words_of
 from penstock.codec.record_batch import BatchBytes, BatchProblem
 
 if TYPE_CHECKING:

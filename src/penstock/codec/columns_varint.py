@@ -16,10 +16,13 @@ believe the number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     import polars as pl
+
+# A Series, or an array of NumPy (`columns_words`).
+Words = TypeVar("Words", bound=Any)
 
 WORD_BYTES: Final = 8
 
@@ -41,7 +44,7 @@ def word_at(bodies: pl.Series, position: pl.Series | int) -> pl.Series:
     return padded.bin.reinterpret(dtype=pl.Int64, endianness="little")
 
 
-def find_stops(word: pl.Series, count: int) -> list[pl.Series]:
+def find_stops(word: Words, count: int) -> list[Words]:
     """The stop bits of the first `count` varints in the word; 0 where there are fewer."""
     left = ~word & HIGH_BITS
     found = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.codec.columns_varint import HIGH_BITS, LOW_BITS, WORD_BYTES
+from penstock.codec.columns_varint import LOW_BITS, WORD_BYTES, find_stops
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,17 +49,6 @@ def sized(word_start: Numbers, size: Numbers, stop: Numbers) -> Sized:
     start = word_start + bytes_through(stop)
     # Never negative, whatever the bytes say, so that positions only grow.
     return Sized(size, start, start + np.maximum(size, 0), (stop != 0) & (size >= -1))
-
-
-def find_stops(word: Numbers, count: int) -> list[Numbers]:
-    """The stop bits of the first `count` varints in the word; 0 where there are fewer."""
-    left = ~word & HIGH_BITS
-    found = []
-    for _ in range(count):
-        rest = left & (left - 1)
-        found.append(left ^ rest)
-        left = rest
-    return found
 
 
 def number(word: Numbers, previous_stop: Numbers | None, stop: Numbers) -> Numbers:

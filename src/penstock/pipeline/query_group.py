@@ -31,6 +31,7 @@ from penstock.client.patience import ask_patiently
 from penstock.pipeline import source_positions
 from penstock.pipeline.archive_source import ArchivedSpan
 from penstock.pipeline.query_label import label_of
+from penstock.pipeline.sink_options import QUERY_ID_PROPERTY
 from penstock.pipeline.source_line import SourceLine
 from penstock.pipeline.source_options import SourceOptions
 from penstock.pipeline.source_ranges import OffsetSpan
@@ -137,9 +138,7 @@ def _label_here() -> str | None:
     context = TaskContext.get()
     if context is None:
         return None
-    return label_of(
-        context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("spark.job.description")
-    )
+    return label_of(context.getLocalProperty(QUERY_ID_PROPERTY), context.getLocalProperty("spark.job.description"))
 
 
 def _words(error: Exception) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from penstock.pipeline import table_upkeep
 from penstock.pipeline.archive_files import told_files
+from penstock.pipeline.sink_options import QUERY_ID_PROPERTY
 from penstock.pipeline.source_options import OptionError
 from penstock.pipeline.table_commit import commit_files, open_table
 from penstock.pipeline.table_files import write_files
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-# What Spark calls it among a task's properties.
-_QUERY_ID: Final = "sql.streaming.queryId"
 # In the name of a directory, a byte of a text that is not ASCII.
 _ESCAPED: Final = re.compile("%[89A-Fa-f][0-9A-Fa-f]")
 _UNESCAPED: Final = "decode(encode(`{}`, 'ISO-8859-1'), 'UTF-8')"
@@ -166,7 +165,7 @@ def read_files(spark: SparkSession, path: str, schema_json: str, uris: Sequence[
 def _write(options: TableOptions, rows: Iterator[pa.RecordBatch]) -> WrittenFiles:
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID_PROPERTY)
     files = write_files(options, rows, task=task) if options.files_schema is None else told_files(rows)
     return WrittenFiles(query_id, tuple(files))
 
