@@ -5,9 +5,9 @@
     enable_filter_pushdown()      once in the driver's process; `open_session` does it
 
 Spark's own way for sources in Python keeps what it pushed with the table, up to and including 4.3: the next query on
-the same DataFrame loses rows. Here every scan gets a table of its own. The relation that `load()` made is given another
-`Table`, one that Spark asks back here for; it takes the conditions when a query is planned, and answers with an
-ordinary scan of an ordinary Python table that has them as options. Spark evaluates every condition again.
+the same DataFrame loses rows. Here every condition gets a table of its own. The relation that `load()` made is given
+another `Table`, one that Spark asks back here for; it takes the conditions when a query is planned, and answers with
+an ordinary scan of an ordinary Python table that has them as options. Spark evaluates every condition again.
 
 All tables of one DataFrame are one snapshot (source_plan). Whatever goes wrong on the way leaves Spark's own scan,
 which reads everything.
@@ -38,6 +38,9 @@ from penstock.pipeline.source_positions import run
 FORMAT: Final = "penstock"
 # Set to false, tables of this session are read whole.
 SETTING: Final = "spark.penstock.filterPushdown.enabled"
+
+# Of one DataFrame; conditions beyond these are planned each time.
+NARROWED_TABLES_MAX: Final = 32
 
 _logger = logging.getLogger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -113,6 +116,8 @@ class PushingTable:
         self.native = native
         self._identity = f"{FORMAT} {uuid.uuid4()}"
         self._snapshot: TableSnapshot | None = None
+        # By all of their options: a Python table of Spark's, and those options as Spark wants them.
+        self._narrowed: dict[frozenset[tuple[str, str]], tuple[Any, Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -126,6 +131,25 @@ class PushingTable:
         if self._snapshot is None:
             self._snapshot = options.snapshot or run(take_snapshot(options))
         return self._snapshot
+
+    def scan_with(self, given: dict[str, str]) -> Any:
+        """Planning one takes Spark two processes of Python, some 200 ms: the same conditions again have it done."""
+        key = frozenset(given.items())
+        table, options = self._narrowed.get(key) or self._make(given)
+        if len(self._narrowed) < NARROWED_TABLES_MAX:
+            self._narrowed[key] = table, options
+        return table.newScanBuilder(options).build()
+
+    def _make(self, given: dict[str, str]) -> tuple[Any, Any]:
+        jvm = self.gateway.jvm
+        properties = jvm.java.util.HashMap()
+        for name, value in given.items():
+            properties.put(name, value)
+        source = jvm.org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2()
+        source.setShortName(FORMAT)
+        partitioning = self.gateway.new_array(jvm.org.apache.spark.sql.connector.expressions.Transform, 0)
+        table = source.getTable(self.native.schema(), partitioning, properties)
+        return table, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(properties)
 
     # Spark compares tables to find out what it has in its cache. Another object comes as a reference to Java's side of
     # it, which answers with this text if it is one of ours.
@@ -166,17 +190,12 @@ class PushingScanBuilder:
             return self._table.native.newScanBuilder(self._options).build()
 
     def _narrowed(self) -> Any:
-        jvm = self._table.gateway.jvm
-        given = jvm.java.util.HashMap(self._options.asCaseSensitiveMap())
-        options = parse_options({name.lower(): given[name] for name in given}, is_streaming=False)
+        given = dict(self._options.asCaseSensitiveMap())
+        options = parse_options(given, is_streaming=False)
         narrowing = options.narrowing.within(narrow(python_filters(self._filters)))
         for name, value in (("narrow", narrowing), ("snapshot", self._table.snapshot(options))):
-            given.put(name, msgspec.json.encode(value).decode())
-        source = jvm.org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2()
-        source.setShortName(FORMAT)
-        partitioning = self._table.gateway.new_array(jvm.org.apache.spark.sql.connector.expressions.Transform, 0)
-        table = source.getTable(self._table.native.schema(), partitioning, given)
-        return table.newScanBuilder(jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(given)).build()
+            given[name] = msgspec.json.encode(value).decode()
+        return self._table.scan_with(given)
 
     class Java:
         implements: ClassVar = ["org.apache.spark.sql.connector.read.SupportsPushDownFilters"]
