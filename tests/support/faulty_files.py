@@ -204,6 +204,8 @@ class FaultyFiles:
         # How often a read finds its bytes not in the cache.
         self.uncached_chance = 0.0
         self.can_sync_all = True
+        # As `is_read_only` tells it; that writes fail so is `fail_next("write", errno.EROFS)`.
+        self.read_only = False
         # Operations until the machine dies; -1: never.
         self.steps_left = -1
         self._failures: list[tuple[str, int]] = []
@@ -214,7 +216,7 @@ class FaultyFiles:
     # --- faults --------------------------------------------------------------------------------------------------
 
     def fail_next(self, kind: str, number: int) -> None:
-        """The next operation of the kind (write, sync, sync_all, sync_directory, open, rename) fails so."""
+        """The next operation of the kind (write, sync, sync_all, sync_directory, open, rename, remove) fails so."""
         self._failures.append((kind, number))
 
     def forget_failures(self) -> None:
@@ -333,6 +335,7 @@ class FaultyFiles:
         if path not in self._names:
             return
         self.step("remove", path)
+        self.maybe_fail("remove", path)
         del self._names[path]
         operation = self.operation("unlink")
         directory, _, operation.name = path.rpartition("/")
@@ -352,6 +355,9 @@ class FaultyFiles:
 
     def whole_disk_sync(self, _root: str) -> FaultyDiskSync | None:
         return FaultyDiskSync(self) if self.can_sync_all else None
+
+    def is_read_only(self, _root: str) -> bool:
+        return self.read_only
 
     def free_bytes(self, _root: str) -> int:
         return self.bytes_max - sum(len(node.cached) for node in self._names.values() if isinstance(node, Inode))

@@ -120,10 +120,13 @@ class AccessCatalog:
 
     async def ensure_login_secret(self, new_secret: Callable[[], bytes]) -> bytes:
         """Made once by whoever comes first, the same for all nodes ever after."""
-        key, mine = self._keys.login_secret, new_secret()
-        if (await self._store.txn([Absent(key)], {key: encode(mine)})).ok:
-            return mine
+        key = self._keys.login_secret
         entry = await self._store.get(key)
+        if entry is None:
+            mine = new_secret()
+            if (await self._store.txn([Absent(key)], {key: encode(mine)})).ok:
+                return mine
+            entry = await self._store.get(key)
         assert entry is not None, "nobody deletes it"
         return decode(key, entry.value, bytes)
 

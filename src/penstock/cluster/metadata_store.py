@@ -37,6 +37,10 @@ class StoreUnavailableError(StoreError):
     """The engine cannot be reached or cannot do its work."""
 
 
+class StoreFullError(StoreUnavailableError):
+    """The engine's disk has no room: what is there can be read, nothing can be changed."""
+
+
 class StoreClosedError(StoreUnavailableError):
     """This node has closed the store."""
 

@@ -23,6 +23,7 @@ from penstock.cluster.metadata_store import (
     MetadataStore,
     ModRevisionIs,
     StoreError,
+    StoreFullError,
     StoreSession,
     StoreUnavailableError,
 )
@@ -72,12 +73,17 @@ class NodeRegistry:
         self._log = get_logger("metadata")
         self._tasks = TaskSupervisor(self._log)
 
-    async def register(self, record: NodeRecord) -> Registered | NodeIdTaken:
-        """Held until `close`, or until the node has not been able to renew it for the TTL."""
-        result = await self._take(record)
-        if isinstance(result, Registered) and self._record is None:
-            self._tasks.every(self._ttl_ms // _RENEWALS_PER_TTL, "node registration", self.renew)
-        if isinstance(result, Registered):
+    async def register(self, record: NodeRecord) -> Registered | NodeIdTaken | None:
+        """Held until `close`, or until the node has not been able to renew it for the TTL. None: the store has no room
+        for it now, and it is tried again until it has; what is there can be read meanwhile."""
+        result: Registered | NodeIdTaken | None = None
+        try:
+            result = await self._take(record)
+        except StoreFullError as error:
+            self._log.warning("node not registered yet", error=str(error))
+        if not isinstance(result, NodeIdTaken):
+            if self._record is None:
+                self._tasks.every(self._ttl_ms // _RENEWALS_PER_TTL, "node registration", self.renew)
             self._record = record
         return result
 
@@ -89,10 +95,9 @@ class NodeRegistry:
 
     async def renew(self) -> None:
         """Called by a timer. If the session has ended (a long pause) the node registers anew: a new life."""
-        assert self._session is not None
         assert self._record is not None
         try:
-            if await self._session.keep_alive():
+            if self._session is not None and await self._session.keep_alive():
                 return
             result = await self._take(self._record)
         except StoreError as error:
@@ -101,12 +106,15 @@ class NodeRegistry:
         if isinstance(result, NodeIdTaken):
             self._log.error("node registration lost", reason=result.reason)
         else:
-            self._log.warning("node registration had ended, registered anew", epoch=result.epoch)
+            self._log.warning("node registered anew", epoch=result.epoch)
 
     async def close(self) -> None:
         await self._tasks.stop()
         if self._session is not None:
-            await self._session.close()
+            try:
+                await self._session.close()
+            except StoreFullError as error:
+                self._log.warning("node registration not ended, it runs out by itself", error=str(error))
             self._session = None
 
     async def _take(self, record: NodeRecord) -> Registered | NodeIdTaken:
@@ -132,10 +140,13 @@ class NodeRegistry:
 
 async def ensure_cluster_id(store: MetadataStore, keys: KeySpace, new_uuid: Callable[[], bytes]) -> str:
     """The cluster's id: made once by whoever comes first, the same for all nodes ever after."""
-    mine = _cluster_id(new_uuid)
-    if (await store.txn([Absent(keys.cluster_id)], {keys.cluster_id: encode(mine)})).ok:
-        return mine
+    # Asked first: on a full disk a start must not need a write for what is there already.
     entry = await store.get(keys.cluster_id)
+    if entry is None:
+        mine = _cluster_id(new_uuid)
+        if (await store.txn([Absent(keys.cluster_id)], {keys.cluster_id: encode(mine)})).ok:
+            return mine
+        entry = await store.get(keys.cluster_id)
     assert entry is not None, "nobody deletes a cluster id"
     return decode(keys.cluster_id, entry.value, str)
 

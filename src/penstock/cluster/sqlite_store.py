@@ -31,6 +31,7 @@ from penstock.cluster.metadata_store import (
     StoreClosedError,
     StoreDamagedError,
     StoreError,
+    StoreFullError,
     StoreSession,
     StoreUnavailableError,
     TxnResult,
@@ -46,6 +47,8 @@ HISTORY_REVISIONS: Final = 10_000
 # How long a transaction waits for another process's. Ours take milliseconds, so 5 s means that somebody is
 # stuck.
 BUSY_MS: Final = 5000
+# The low byte of an error's code says what it is, the rest where.
+PRIMARY_CODE: Final = 0xFF
 
 T = TypeVar("T")
 
@@ -189,12 +192,22 @@ class SqliteStore:
         if self._is_closed:
             raise StoreClosedError(f"metadata store {self._path} is closed")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_with_room, work)
         except sqlite3.ProgrammingError as error:
             # It was handed to the thread before `close` was, and came to its turn after it.
             raise StoreClosedError(f"metadata store {self._path} is closed") from error
         except sqlite3.Error as error:
             raise _store_error(self._path, error) from error
+
+    def _run_with_room(self, work: Callable[[], T]) -> T:
+        """In the thread. Without a free block the write-ahead log cannot grow, but it can be emptied into the pages
+        that it changes, which have their blocks. The transaction was rolled back, so it can be tried once more."""
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & PRIMARY_CODE != sqlite3.SQLITE_FULL or not self._tables.empty_log():
+                raise
+            return work()
 
 
 class SqliteSession:
@@ -231,7 +244,7 @@ def _store_error(path: str, error: Exception) -> StoreError:
     if "readonly" in words:
         return StoreUnavailableError(f"{where} may not be written to")
     if "full" in words:
-        return StoreUnavailableError(f"{where} cannot be written: the disk is full")
+        return StoreFullError(f"{where} cannot be written: the disk is full")
     if "not a database" in words or "malformed" in words:
         return StoreDamagedError(f"{where} is damaged or not a database: {words}")
     return StoreUnavailableError(f"{where} failed: {words}")

@@ -78,6 +78,11 @@ class SqliteTables:
     def close(self) -> None:
         self._database.close()
 
+    def empty_log(self) -> bool:
+        """Moves the write-ahead log into the database, so that the next commit begins it anew; False: it is in use."""
+        busy, _, _ = self._database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        return not busy
+
     def revision(self) -> int:
         return self._counter("revision")
 

@@ -79,6 +79,21 @@ class DirectoryFile:
             self.close()
 
 
+class ReadOnlyFile(DirectoryFile):
+    """A file of a file system that takes no writes: what is there is served all the same."""
+
+    __slots__ = ()
+
+    def write_at(self, data: WritableBytes, position: int) -> int:  # noqa: ARG002
+        raise self._refusal()
+
+    def truncate(self, size: int) -> None:  # noqa: ARG002
+        raise self._refusal()
+
+    def _refusal(self) -> OSError:
+        return OSError(errno.EROFS, os.strerror(errno.EROFS), self.path)
+
+
 class SyncFileSystem:
     """syncfs(2): one call for the whole file system that holds the root.
 
@@ -116,7 +131,12 @@ class DirectoryFiles:
 
     def open(self, path: str, *, create: bool = False) -> DirectoryFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DirectoryFile(path, os.open(path, flags, 0o640))
+        try:
+            return DirectoryFile(path, os.open(path, flags, 0o640))
+        except OSError as error:
+            if error.errno != errno.EROFS or create:
+                raise
+        return ReadOnlyFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -175,6 +195,9 @@ class DirectoryFiles:
         facts = os.statvfs(root)
         return facts.f_bavail * facts.f_frsize
 
+    def is_read_only(self, root: str) -> bool:
+        return bool(os.statvfs(root).f_flag & os.ST_RDONLY)
+
     def lock(self, path: str) -> FileLock | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
@@ -183,8 +206,10 @@ class DirectoryFiles:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        # For people alone, so a disk without a free block does not stand in the way of the start.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return FileLock(descriptor)
 
 

@@ -66,7 +66,8 @@ class Files(Protocol):
     is_durable: bool
 
     def open(self, path: str, /, *, create: bool = False) -> File:
-        """For reading and writing; `FileNotFoundError` without `create`."""
+        """For reading and writing, or for reading alone where the file system takes no writes; `FileNotFoundError`
+        without `create`."""
         ...
 
     def exists(self, path: str, /) -> bool: ...
@@ -102,6 +103,10 @@ class Files(Protocol):
         ...
 
     def free_bytes(self, root: str, /) -> int: ...
+
+    def is_read_only(self, root: str, /) -> bool:
+        """The file system takes no writes: it was mounted so, or the kernel made it so after an error."""
+        ...
 
     def lock(self, path: str, /) -> Lock | None:
         """None when another process holds it."""

@@ -35,6 +35,8 @@ def refusal_of(log: RefusingLog) -> StorageError:
     if log.damage is not None:
         return LogFailedError(f"{log.home.topic}-{log.home.partition} is damaged: {log.damage.describe()}")
     log.context.metrics.refused_full.inc()
+    if log.context.is_read_only:
+        return DiskFullError("the file system of the data directory is read-only")
     return DiskFullError("the disk has less room than the node keeps for itself")
 
 
@@ -42,6 +44,9 @@ def write_failed(log: RefusingLog, segment: Segment, error: OSError) -> StorageE
     """Takes back what was written of the batch, so that the next one finds the end where it was."""
     if error.errno in _NO_HANDLE:
         return LogFailedError(f"{segment.path}: {error.strerror}")
+    if error.errno == errno.EROFS:
+        # Nothing of it was written, so nothing has to be taken back, and readers are served as before.
+        return _read_only(log)
     try:
         if segment.file is not None:
             segment.file.truncate(segment.size)
@@ -62,8 +67,15 @@ def cannot_begin(log: RefusingLog, error: OSError) -> StorageError:
     """A new segment, that is; the one before it is as it was."""
     if error.errno in _NO_HANDLE:
         return LogFailedError(f"{log.home.directory}: {error.strerror}")
+    if error.errno == errno.EROFS:
+        return _read_only(log)
     if error.errno in _NO_ROOM:
         log.context.metrics.refused_full.inc()
         return DiskFullError(f"{log.home.directory}: {error.strerror}")
     log.fail(f"{log.home.directory}: a segment could not be begun: {error}")
     return LogFailedError(log.failure)
+
+
+def _read_only(log: RefusingLog) -> StorageError:
+    log.context.note_read_only()
+    return refusal_of(log)

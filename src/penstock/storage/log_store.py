@@ -42,6 +42,7 @@ from penstock.storage.checkpoint_work import (
     shortened,
 )
 from penstock.storage.cleaner_swap import corrected, forget_swaps
+from penstock.storage.disk_reserve import RESERVE_BYTES
 from penstock.storage.file_protocols import Files, Lock
 from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log_home import LogHome
@@ -110,6 +111,9 @@ class LogStore:
         self._present: dict[str, set[str]] = {}
         self._is_checkpoint_running = False
         self._was_disk_synced = False
+        # What was told last of the room on the disk.
+        self._was_full = False
+        self._was_read_only = False
 
     @classmethod
     def open(
@@ -287,14 +291,24 @@ class LogStore:
         """A few microseconds; called every second or so. Writes stop and resume by it."""
         context = self.context
         free_bytes = self.free_bytes()
-        is_full = free_bytes < context.config.free_bytes_min
-        if is_full != context.is_full:
-            context.is_full = is_full
-            context.metrics.disk_full.set(is_full)
-            tell = _log.error if is_full else _log.info
-            tell("disk full, writes refused" if is_full else "disk has room again", free_bytes=free_bytes)
-        if not is_full:
-            context.reserve.fill()
+        is_read_only = context.files.is_read_only(self.root)
+        is_full = is_read_only or free_bytes < context.config.free_bytes_min
+        # Not the last of it: what was given back at a start is wanted then.
+        if not is_full and free_bytes > 2 * RESERVE_BYTES and not context.reserve.fill():
+            is_full = is_read_only = True
+        self._tell_room(is_full=is_full, is_read_only=is_read_only, free_bytes=free_bytes)
+        context.is_full, context.is_read_only = is_full, is_read_only
+
+    def _tell_room(self, *, is_full: bool, is_read_only: bool, free_bytes: int) -> None:
+        context = self.context
+        context.metrics.disk_full.set(is_full)
+        if is_read_only and not self._was_read_only:
+            _log.error("file system is read-only, writes refused", directory=self.root)
+        elif is_full and not is_read_only and not self._was_full:
+            _log.error("disk full, writes refused", free_bytes=free_bytes)
+        elif not is_full and self._was_full:
+            _log.info("disk takes writes again", free_bytes=free_bytes)
+        self._was_full, self._was_read_only = is_full, is_read_only
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -361,6 +375,10 @@ class LogStore:
 
     def _start(self) -> None:
         files = self.context.files
+        # Without a free block no checkpoint, no metadata and no repair can be written: the start itself needs the room
+        # that was kept for this.
+        if self.free_bytes() < RESERVE_BYTES and self.context.reserve.release():
+            _log.warning("disk full at the start, the reserve is used", bytes=RESERVE_BYTES)
         files.sync_directory(self.root)
         payload = read_checkpoint(files, self.root)
         marker = read_small_file(files, self.root, CLEAN_FILE, CLEAN_MAGIC)

@@ -152,6 +152,9 @@ class MemoryFiles:
     def whole_disk_sync(self, _root: str) -> None:
         return None
 
+    def is_read_only(self, _root: str) -> bool:
+        return False
+
     def free_bytes(self, _root: str) -> int:
         return self.bytes_max - self.bytes_used
 

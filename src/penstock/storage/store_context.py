@@ -13,7 +13,7 @@ from penstock.storage.storage_metrics import StorageMetrics
 
 
 class StoreContext:
-    __slots__ = ("clock", "config", "files", "handles", "indexes", "is_full", "metrics", "reserve")
+    __slots__ = ("clock", "config", "files", "handles", "indexes", "is_full", "is_read_only", "metrics", "reserve")
 
     def __init__(
         self,
@@ -34,4 +34,10 @@ class StoreContext:
         )
         self.metrics = StorageMetrics(registry if registry is not None else CollectorRegistry())
         self.reserve = DiskReserve(files, root)
+        # Nothing is written: for lack of room, or because the file system takes no writes.
         self.is_full = False
+        self.is_read_only = False
+
+    def note_read_only(self) -> None:
+        """Learnt by a write; `LogStore.free_space_check` learns when it is over."""
+        self.is_full = self.is_read_only = True

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.cluster.keys import KeySpace
+from penstock.cluster.metadata_store import StoreFullError
 from penstock.cluster.node_registry import (
     NodeIdTaken,
     NodeRecord,
@@ -17,6 +19,7 @@ from penstock.cluster.node_registry import (
     ensure_cluster_id,
 )
 from penstock.cluster.sqlite_store import SqliteStore
+from penstock.cluster.values import encode
 
 KEYS = KeySpace()
 ONE = NodeRecord(1, "localhost", 9092, directory_id="first")
@@ -141,3 +144,30 @@ async def test_the_cluster_id_is_made_once(world: World) -> None:
 async def test_a_cluster_id_does_not_look_like_an_option(world: World) -> None:
     uuids = iter([b"\xf8" + bytes(15), b"\x10" + bytes(15)])
     assert await ensure_cluster_id(world.store, KEYS, lambda: next(uuids)) == "EAAAAAAAAAAAAAAAAAAAAA"
+
+
+class FullStore:
+    """The metadata store on a disk without room: what is there is read, nothing is written."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.is_full = True
+
+    def __getattr__(self, name: str) -> object:
+        if self.is_full and name in ("txn", "open_session"):
+            raise StoreFullError("no room")
+        return getattr(self._store, name)
+
+
+async def test_a_node_registers_when_the_store_has_room_again(world: World) -> None:
+    store = FullStore(world.store)
+    await world.store.txn(puts={KEYS.cluster_id: encode("known")})
+    assert await ensure_cluster_id(store, KEYS, lambda: uuid.uuid4().bytes) == "known"
+    registry = NodeRegistry(store, KEYS, ttl_ms=600_000)
+    assert await registry.register(ONE) is None
+    await registry.renew()
+    assert await registry.nodes() == []
+    store.is_full = False
+    await registry.renew()
+    assert await registry.nodes() == [ONE]
+    await registry.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
+from penstock.storage.disk_reserve import RESERVE_BYTES, RESERVE_FILE
 from penstock.storage.files import DirectoryFiles, MemoryFiles
 from penstock.storage.log_store import LogStore
 from penstock.storage.storage_config import LogConfig, StorageConfig
@@ -104,6 +105,63 @@ def test_writes_stop_and_resume_with_the_room_on_the_disk() -> None:
     desk.store.free_space_check()
     desk.append(b"b")
     assert desk.metric("penstock_disk_full") == 0
+
+
+def test_start_without_a_byte_left_uses_the_reserve() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    desk.append(b"a")
+    desk.sync()
+    files.bytes_max = sum(len(files.content(path)) for path in files.paths())
+    desk.restart(clean=False)
+    assert files.free_bytes("") >= RESERVE_BYTES
+    assert desk.log.is_healthy
+    assert desk.log.log_end == 1
+
+
+def test_reserve_that_can_neither_be_filled_nor_removed_disturbs_nobody() -> None:
+    """It raised once a second on a file system that had become read-only."""
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    files.remove(f"{desk.root}/{RESERVE_FILE}")
+    files.fail_next("open", errno.EROFS)
+    files.fail_next("remove", errno.EROFS)
+    desk.store.free_space_check()
+    assert desk.store.is_full
+    assert desk.store.context.is_read_only
+    desk.store.free_space_check()
+    assert not desk.store.is_full
+
+
+def test_read_only_file_system_refuses_writes_and_serves_what_is_there() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files)
+    first = desk.append(b"a")
+    desk.sync()
+    files.fail_next("write", errno.EROFS)
+    with pytest.raises(DiskFullError, match="read-only"):
+        desk.append(b"b")
+    assert desk.log.is_healthy
+    assert desk.read(0) == first
+    files.read_only = True
+    desk.store.free_space_check()
+    with pytest.raises(DiskFullError, match="read-only"):
+        desk.append(b"b")
+    files.read_only = False
+    desk.store.free_space_check()
+    desk.append(b"b")
+
+
+def test_segment_that_cannot_be_begun_on_a_read_only_file_system_leaves_the_log_online() -> None:
+    files = FaultyFiles()
+    desk = LogDesk(files, config=LogConfig(segment_bytes=100))
+    first = desk.append(size=40)
+    desk.sync()
+    files.fail_next("open", errno.EROFS)
+    with pytest.raises(DiskFullError, match="read-only"):
+        desk.append(size=80)
+    assert desk.log.is_healthy
+    assert desk.read(0) == first
 
 
 def test_retention_works_on_a_disk_without_a_byte_left() -> None:
