@@ -137,6 +137,9 @@ class FaultyFile:
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         self._files.journal.append(("sync", self.path))
 
+    def begin_writeback(self, position: int, size: int) -> None:
+        pass
+
     def drop_cache(self) -> None:
         # The size stays: what never reached the disk reads as zeros.
         content = bytearray(self._inode.durable)
@@ -191,6 +194,7 @@ class FaultyLock:
 
 class FaultyFiles:
     is_durable = True
+    has_writeback = False
 
     def __init__(self, random: Random | None = None, *, bytes_max: int = UNLIMITED_BYTES) -> None:
         self.random = random or Random(0)

@@ -110,7 +110,8 @@ class Upkeep:
             pass
 
     async def _check_free_space(self) -> None:
-        self._store.free_space_check()
+        # In a thread: it opens a file, and on a frozen file system that waits.
+        await asyncio.to_thread(self._store.free_space_check)
 
     async def recover_offline(self) -> None:
         """Reads every log again that a failed write or sync took offline, and serves it if nothing promised is gone."""

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Callable
 
 from penstock.storage.file_protocols import WritableBytes
 from penstock.storage.read_buffers import ReadBuffers
@@ -20,6 +21,18 @@ _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL})
 # Before Linux 5.8 syncfs returned 0 although writeback had failed, so it proves nothing there.
 _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
 _read_buffers = ReadBuffers()
+# Linux: "begin to write the dirty pages of this range", without waiting for them and without a journal commit.
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+    if function is not None:
+        function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return function
+
+
+_sync_file_range = _find_sync_file_range()
 
 
 class DirectoryFile:
@@ -65,6 +78,11 @@ class DirectoryFile:
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
+
+    def begin_writeback(self, position: int, size: int) -> None:
+        assert _sync_file_range is not None, "has_writeback says so"
+        # The descriptor may have been closed meanwhile, or the file system cannot do it: the sync does it then.
+        _sync_file_range(self._descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
     def drop_cache(self) -> None:
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -128,6 +146,7 @@ class FileLock:
 
 class DirectoryFiles:
     is_durable = True
+    has_writeback = _sync_file_range is not None
 
     def open(self, path: str, *, create: bool = False) -> DirectoryFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

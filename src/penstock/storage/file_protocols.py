@@ -41,6 +41,11 @@ class File(Protocol):
 
     def sync(self) -> None: ...
 
+    def begin_writeback(self, position: int, size: int, /) -> None:
+        """The system may write these bytes to the disk from now on. It promises nothing and fails with nothing: the
+        next sync does both. May wait for the disk."""
+        ...
+
     def drop_cache(self) -> None:
         """The next read asks the disk itself. What is written but not synced may or may not survive this."""
         ...
@@ -64,6 +69,8 @@ class Lock(Protocol):
 class Files(Protocol):
     # False where nothing survives the process anyway: a sync is then over before it begins.
     is_durable: bool
+    # Whether `File.begin_writeback` does anything.
+    has_writeback: bool
 
     def open(self, path: str, /, *, create: bool = False) -> File:
         """For reading and writing, or for reading alone where the file system takes no writes; `FileNotFoundError`

@@ -288,7 +288,7 @@ class LogStore:
         return self.context.files.free_bytes(self.root)
 
     def free_space_check(self) -> None:
-        """A few microseconds; called every second or so. Writes stop and resume by it."""
+        """Called every second or so, in a thread: it looks at the disk. Writes stop and resume by it."""
         context = self.context
         free_bytes = self.free_bytes()
         is_read_only = context.files.is_read_only(self.root)
@@ -322,6 +322,7 @@ class LogStore:
         for log in self._logs.values():
             log.close()
         self.group_commit.close()
+        self.context.writeback.close()
         if self._whole_disk is not None:
             self._whole_disk.close()
         self._lock.release()

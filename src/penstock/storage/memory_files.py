@@ -56,6 +56,9 @@ class MemoryFile:
     def sync(self) -> None:
         return None
 
+    def begin_writeback(self, position: int, size: int) -> None:
+        pass
+
     def drop_cache(self) -> None:
         return None
 
@@ -74,6 +77,7 @@ class MemoryLock:
 
 class MemoryFiles:
     is_durable = False
+    has_writeback = False
 
     def __init__(self, *, bytes_max: int = BYTES_MAX_DEFAULT) -> None:
         self.bytes_max = bytes_max

@@ -25,6 +25,7 @@ from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader
 from penstock.domain.retention import roll_is_due
 from penstock.storage.cleaner_swap import SegmentSwap
+from penstock.storage.early_writeback import WRITEBACK_BYTES
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_home import LogHome
 from penstock.storage.log_producers import IN_TRANSACTION, LogProducers, ProducerFacts
@@ -130,6 +131,8 @@ class PartitionLog:
         self.unsaved_batches += len(headers)
         if not segment.is_dirty:
             self.unsynced.note(segment)
+        if segment.size - segment.writeback_end >= WRITEBACK_BYTES:
+            self.context.writeback.ask(segment, file)
 
     def advance_readable(self, offset: int) -> None:
         """Everything below `offset` may be read; between two batches' ends the lower one counts."""

@@ -38,6 +38,7 @@ class Segment:
         "size",
         "verified",
         "was_used",
+        "writeback_end",
     )
 
     def __init__(self, directory: str, base_offset: int, *, begun_ms: int) -> None:
@@ -61,6 +62,8 @@ class Segment:
         # What a cleaning kept of it stands in its place: its names on disk are another's now.
         self.is_replaced = False
         self.was_used = False
+        # The system was asked to begin with writing everything below.
+        self.writeback_end = 0
         # Bytes whose checksums this process has seen to be right: by appending, recovering or reading them.
         self.verified = VerifiedRanges()
 

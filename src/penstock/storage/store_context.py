@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.base.clock import Clock
 from penstock.base.metrics import CollectorRegistry
 from penstock.storage.disk_reserve import DiskReserve
+from penstock.storage.early_writeback import EarlyWriteback
 from penstock.storage.file_protocols import Files
 from penstock.storage.handle_cache import HandleCache
 from penstock.storage.index_cache import IndexCache
@@ -13,7 +14,18 @@ from penstock.storage.storage_metrics import StorageMetrics
 
 
 class StoreContext:
-    __slots__ = ("clock", "config", "files", "handles", "indexes", "is_full", "is_read_only", "metrics", "reserve")
+    __slots__ = (
+        "clock",
+        "config",
+        "files",
+        "handles",
+        "indexes",
+        "is_full",
+        "is_read_only",
+        "metrics",
+        "reserve",
+        "writeback",
+    )
 
     def __init__(
         self,
@@ -34,6 +46,7 @@ class StoreContext:
         )
         self.metrics = StorageMetrics(registry if registry is not None else CollectorRegistry())
         self.reserve = DiskReserve(files, root)
+        self.writeback = EarlyWriteback(files)
         # Nothing is written: for lack of room, or because the file system takes no writes.
         self.is_full = False
         self.is_read_only = False
