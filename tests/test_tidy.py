@@ -225,3 +225,63 @@ def test_links_of_the_document_lead_somewhere(path: Path) -> None:
         if not re.match(r"[a-z]+:", target) and not (path.parent / target).exists()
     ]
     assert not broken, "\n".join(broken)
+
+
+# Where types are learned, one at a time.
+TYPES_LEARNED_IN: Final = "src/penstock/base/typed_values.py"
+
+
+def test_no_thread_can_meet_a_type_that_msgspec_has_half_learned() -> None:
+    found = [
+        f"{place(path)}:{line}: {what}: two first uses at once, in two threads, end the process with SIGSEGV; "
+        "read by base/typed_values, or by a Decoder that the module makes when it is loaded"
+        for path in python_files("src")
+        if place(path) != TYPES_LEARNED_IN
+        for line, what in first_uses(ast.parse(path.read_text()))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ("def f(d): return msgspec.msgpack.decode(d, type=X)", True),
+        ("def f(d): return msgspec.json.decode(d, type=X, strict=False)", True),
+        ("async def f(d): return msgspec.convert(d, X)", True),
+        ("def f(d): return msgspec.json.Decoder(X).decode(d)", True),
+        ("f = lambda d: msgspec.msgpack.Decoder(X).decode(d)", True),
+        ("from msgspec.json import decode", True),
+        ("from msgspec import convert", True),
+        ("def f(d): return msgspec.json.decode(d)", False),
+        ("_decode = msgspec.json.Decoder(X).decode", False),
+        ("class C:\n    decode = msgspec.json.Decoder(X).decode", False),
+        ("from msgspec import Struct", False),
+        ("def f(d): return read_json(d, X)", False),
+    ],
+)
+def test_first_uses_of_a_type_are_found(source: str, is_found: bool) -> None:
+    assert bool(list(first_uses(ast.parse(source)))) is is_found
+
+
+def first_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Where msgspec would learn a type when a function is called, not when the module is loaded."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "msgspec":
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name in LEARNING_NAMES)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _first_uses_in(node)
+
+
+LEARNING_NAMES: Final = frozenset({"decode", "convert", "Decoder"})
+
+
+def _first_uses_in(function: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if not called.startswith("msgspec.") or called.rpartition(".")[2] not in LEARNING_NAMES:
+            continue
+        # Without a type, plain values come out and nothing is learned.
+        if not called.endswith(".decode") or any(keyword.arg == "type" for keyword in node.keywords):
+            yield node.lineno, called

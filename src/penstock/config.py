@@ -16,6 +16,7 @@ from typing import Any, Final, get_origin
 import msgspec
 
 from penstock.base.log_events import LogFormat, LogLevel
+from penstock.base.typed_values import convert, read_json
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.otel_config import OtelConfig
 from penstock.domain.acl import AccessSettings
@@ -76,7 +77,7 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Settin
     _merge(settings, flags)
     _refuse_unknown(settings)
     try:
-        return msgspec.convert(settings, Config, strict=False)
+        return convert(settings, Config, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"configuration: {error}") from error
 
@@ -126,7 +127,7 @@ def _parse_variable(name: str, text: str, section: str, key: str) -> Any:
     if kind is not dict:
         return text
     try:
-        return msgspec.json.decode(text, type=dict[str, str])
+        return read_json(text, dict[str, str])
     except msgspec.DecodeError:
         # Without the text, which may hold passwords.
         raise ConfigError(f'{name} is not a JSON object of texts, such as {{"name": "value"}}') from None

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from penstock import metadata_command
 from penstock.cli.app import app, run
 
 # A thread that has synced the disk asks for the interpreter at most this long; the default of 5 ms would show in
@@ -81,6 +82,7 @@ async def _run(node: object) -> None:
 
 
 app.command("serve")(serve)
+app.add_typer(metadata_command.app, name="metadata")
 
 
 def main() -> None:

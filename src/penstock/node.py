@@ -28,6 +28,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
+from penstock.broker.data_directory import DataDirectory
 from penstock.broker.delayed_batches import DelayedBatches
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.group_metrics import GroupCollector
@@ -47,7 +48,7 @@ from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.broker.transaction_metrics import TransactionCollector
 from penstock.cluster.access_catalog import AccessCatalog, AccessChange, AclsChanged
 from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import MetadataStore
+from penstock.cluster.metadata_store import MetadataStore, StoreDamagedError
 from penstock.cluster.node_registry import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.queue_catalog import QueueCatalog
@@ -110,9 +111,12 @@ class Node:
     async def _start(self) -> None:
         self._check_settings()
         store = await self._open_storage()
-        metadata = await self._open_metadata()
         keys = KeySpace()
-        cluster_id = await ensure_cluster_id(metadata, keys, lambda: uuid.uuid4().bytes)
+        try:
+            metadata = await self._open_metadata()
+            cluster_id = await self._open_directory(store, metadata, keys)
+        except StoreDamagedError as error:
+            raise type(error)(f"{error} ({self._way_out()})") from error
         self._address = msgspec.structs.replace(self._address, cluster_id=cluster_id)
         parts = await self._open_parts(store, metadata, keys)
         parts = self._with_spans(parts)
@@ -278,7 +282,24 @@ class Node:
             await store.group_commit.join(store.logs[0]).wait()
         await asyncio.to_thread(store.close)
 
-    async def _open_metadata(self) -> MetadataStore:
+    async def _open_directory(self, store: LogStore, metadata: SqliteStore, keys: KeySpace) -> str:
+        """The cluster's id, once the directory and the metadata are known to belong together."""
+        directory = DataDirectory(store, metadata, keys)
+        await directory.check()
+        cluster_id = await ensure_cluster_id(metadata, keys, lambda: uuid.uuid4().bytes)
+        await directory.claim(cluster_id)
+        metadata.keep_copy()
+        return cluster_id
+
+    def _way_out(self) -> str:
+        node = self._config.node
+        elsewhere = f" --metadata {node.metadata}" if node.metadata else ""
+        return (
+            "no log was touched; put the right file back, or see what can be restored: "
+            f"penstock metadata rebuild --data-dir {node.data_dir}{elsewhere} --dry-run"
+        )
+
+    async def _open_metadata(self) -> SqliteStore:
         node = self._config.node
         if node.metadata:
             kind, _, path = node.metadata.partition(":")

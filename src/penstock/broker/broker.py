@@ -175,7 +175,8 @@ class Broker:
         self._companions[key] = opened.result()
         if partition.is_closed:
             # Its topic was removed meanwhile, and took with it what was there then.
-            self._remove_companions(key[0], kind)
+            self._close_companions(key[0], kind)
+            self._upkeep.remove_topics([companion_id(key[0], kind)])
 
     def has_companion(self, partition: PartitionShell, kind: CompanionKind) -> bool:
         """Whether there is anything in it, or ever was since the start."""
@@ -252,16 +253,16 @@ class Broker:
             del self._topics[topic.name]
         for shell in served.partitions if served is not None else ():
             shell.close()
-        self._upkeep.remove_topic(topic.topic_id)
         for kind in CompanionKind:
-            self._remove_companions(topic.topic_id, kind)
+            self._close_companions(topic.topic_id, kind)
+        companions = [companion_id(topic.topic_id, kind) for kind in CompanionKind]
+        forget = partial(self._catalog.forget_removed, topic.topic_id)
+        self._upkeep.remove_topics([topic.topic_id, *companions], done=forget)
         log.info("topic removed", topic=topic.name, partitions=topic.partition_count)
 
-    def _remove_companions(self, topic_id: bytes, kind: CompanionKind) -> None:
-        """Also those that nobody has opened since the start."""
+    def _close_companions(self, topic_id: bytes, kind: CompanionKind) -> None:
         for key in [key for key in self._companions if (key[0], key[2]) == (topic_id, kind)]:
             self._companions.pop(key).close()
-        self._upkeep.remove_topic(companion_id(topic_id, kind))
 
     def _serve(self, topic: ServedTopic) -> None:
         self._topics[topic.name] = topic

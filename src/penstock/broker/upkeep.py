@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from penstock.base.clock import Clock
@@ -17,7 +17,7 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.partition_shell import PartitionShell
 from penstock.storage.log_cleaner import LogCleaner
-from penstock.storage.log_store import LogStore
+from penstock.storage.log_store import LogStore, TopicRemoval
 from penstock.storage.storage_errors import StorageError
 
 log = get_logger("upkeep")
@@ -33,6 +33,10 @@ CommittedOffset = Callable[[str, str, int], int | None]
 
 def nothing_committed(_group: str, _topic: str, _partition: int) -> int | None:
     return None
+
+
+async def nothing_more() -> None:
+    pass
 
 
 class Upkeep:
@@ -123,6 +127,12 @@ class Upkeep:
                 continue
             shell.come_back(recovered)
 
-    def remove_topic(self, topic_id: bytes) -> None:
-        removal = self._store.remove_topic(topic_id)
-        self._tasks.start("topic removal", asyncio.to_thread(removal.run))
+    def remove_topics(self, topic_ids: Iterable[bytes], done: Callable[[], Awaitable[None]] = nothing_more) -> None:
+        """`done` when their files are gone."""
+        removals = [self._store.remove_topic(topic_id) for topic_id in topic_ids]
+        self._tasks.start("topic removal", self._remove_files(removals, done))
+
+    async def _remove_files(self, removals: Iterable[TopicRemoval], done: Callable[[], Awaitable[None]]) -> None:
+        for removal in removals:
+            await asyncio.to_thread(removal.run)
+        await done()

@@ -77,6 +77,10 @@ class _SqsReply(msgspec.Struct, rename="pascal"):
     messages: list[msgspec.Raw] = []
 
 
+_decode_reply: Final = msgspec.json.Decoder(_Reply).decode
+_decode_sqs_reply: Final = msgspec.json.Decoder(_SqsReply).decode
+
+
 Worker = Callable[[BenchConnection], Awaitable[int]]
 
 
@@ -146,10 +150,9 @@ async def _bench_http(client: ClusterClient, plan: QueueBenchPlan) -> float:
     name = f"penstock-bench-queue-{os.getpid()}"
     path = f"/v1/queues/{name}/bench"
     asked = msgspec.json.encode({"count": plan.batch, "lease_ms": _LEASE_SECONDS * 1000})
-    decoder = msgspec.json.Decoder(_Reply)
 
     async def work(connection: BenchConnection) -> int:
-        reply = decoder.decode(await connection.send("POST", f"{path}/receive", asked))
+        reply = _decode_reply(await connection.send("POST", f"{path}/receive", asked))
         if not reply.messages:
             return 0
         receipts = [message.receipt for message in reply.messages]
@@ -177,10 +180,9 @@ async def _bench_sqs(client: ClusterClient, plan: QueueBenchPlan, *, per_batch: 
         {"QueueUrl": url, "MaxNumberOfMessages": SQS_BATCH, "VisibilityTimeout": _LEASE_SECONDS}
     )
     headers = _SQS_HEADERS.format(action="ReceiveMessage")
-    decoder = msgspec.json.Decoder(_SqsReply)
 
     async def work(connection: BenchConnection) -> int:
-        return len(decoder.decode(await connection.send("POST", "/", asked, headers=headers)).messages)
+        return len(_decode_sqs_reply(await connection.send("POST", "/", asked, headers=headers)).messages)
 
     await admin.create_topic(client, name, partitions=plan.partitions, configs={"durability": "fsync"})
     try:

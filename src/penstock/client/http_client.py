@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from penstock.base.typed_values import read_json
 from penstock.client.address import Address, parse_address
 from penstock.client.errors import (
     BrokerUnreachableError,
@@ -133,7 +134,7 @@ class HttpClient:
     def _decode(self, received: bytes, kind: type[ReplyT]) -> ReplyT:
         try:
             # 204 has no body: None is what is expected then.
-            return msgspec.json.decode(received or b"null", type=kind)
+            return read_json(received or b"null", kind)
         except msgspec.DecodeError as error:
             raise ProtocolMismatchError(f"{self._address} answered with something else: {error}") from error
 

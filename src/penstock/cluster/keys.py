@@ -4,6 +4,7 @@
                            /producer_ids          the first id that no block holds yet
                            /nodes/{id}            leased: there while the node lives
                            /topics/{name}         id, partition count, overrides of settings
+                           /removed-topics/{id}   deleted; there until its files are gone
                            /configs/nodes/{id}    settings of one node; `default` for all of them
                            /configs/groups/{name} settings of one group
                            /queues/{topic}/{group} what the owner of a queue asked for
@@ -53,6 +54,10 @@ class KeySpace(msgspec.Struct, frozen=True):
     @property
     def topics(self) -> str:
         return f"{self.root}topics/"
+
+    @property
+    def removed_topics(self) -> str:
+        return f"{self.root}removed-topics/"
 
     @property
     def node_configs(self) -> str:
@@ -107,6 +112,12 @@ class KeySpace(msgspec.Struct, frozen=True):
     def queue_of(self, key: str) -> QueueName:
         topic, _, group = key.removeprefix(self.queues).partition("/")
         return QueueName(topic, unquote(group))
+
+    def removed_topic(self, topic_id: bytes) -> str:
+        return f"{self.removed_topics}{topic_id.hex()}"
+
+    def removed_topic_of(self, key: str) -> bytes:
+        return bytes.fromhex(key.removeprefix(self.removed_topics))
 
     def redrive(self, task_id: str) -> str:
         return f"{self.redrives}{task_id}"

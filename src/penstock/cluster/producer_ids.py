@@ -16,6 +16,7 @@ from penstock.cluster.metadata_store import (
     Compare,
     MetadataStore,
     ModRevisionIs,
+    StoreDamagedError,
     StoreUnavailableError,
 )
 from penstock.cluster.values import decode, encode
@@ -55,6 +56,9 @@ class ProducerIds:
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._store.get(self._key)
             first = 0 if entry is None else decode(self._key, entry.value, int)
+            if first < self._end:
+                # Ids are never handed out twice: a producer's batches would be taken for another's.
+                raise StoreDamagedError(f"metadata key {self._key} is at {first}, and was at {self._end} already")
             compare: Compare = Absent(self._key) if entry is None else ModRevisionIs(self._key, entry.mod_revision)
             result = await self._store.txn([compare], {self._key: encode(first + self._block_ids)})
             if result.ok:

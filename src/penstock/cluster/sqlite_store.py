@@ -7,6 +7,9 @@ this object wake its watches at once; writes of other processes are found by loo
     await SqliteStore.open(path, clock=...)   →   get, range, txn, watch, open_session   →   await close()
 
 The path `:memory:` keeps everything in memory, for a node that leaves nothing behind.
+
+A file that is damaged is refused, and so is one that is gone, empty or older than its copy (`metadata_copy`): a new
+beginning in its place would look as if everything had been deleted. `keep_copy` has the copy written after changes.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Final, TypeVar
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.cluster.metadata_copy import SUFFIX, MetadataCopy, UnreadableCopy, read_copy, write_copy
 from penstock.cluster.metadata_store import (
     NOTHING,
     Compare,
@@ -37,7 +41,9 @@ from penstock.cluster.metadata_store import (
     TxnResult,
     check_operations,
 )
-from penstock.cluster.sqlite_tables import ForeignDatabaseError, SqliteTables
+from penstock.cluster.sqlite_format import ForeignDatabaseError
+from penstock.cluster.sqlite_seals import DamagedTablesError
+from penstock.cluster.sqlite_tables import SqliteTables
 
 MEMORY: Final = ":memory:"
 # Half of it is how late another process's change is seen on average; a look costs some 30 µs of a thread.
@@ -49,6 +55,16 @@ HISTORY_REVISIONS: Final = 10_000
 BUSY_MS: Final = 5000
 # The low byte of an error's code says what it is, the rest where.
 PRIMARY_CODE: Final = 0xFF
+
+# A large store is copied less often: copying takes at most a twentieth of its thread's time.
+COPY_SPACING: Final = 20
+
+# UnicodeDecodeError: SQLite's sentence quotes damaged text.
+_FAILURES: Final = (sqlite3.Error, ForeignDatabaseError, DamagedTablesError, UnicodeDecodeError)
+# SQLITE_ERROR: a table or column that we made is not there.
+_DAMAGE_CODES: Final = frozenset(
+    {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR}
+)
 
 T = TypeVar("T")
 
@@ -66,6 +82,10 @@ class SqliteStore:
         self._changed = asyncio.Event()
         self._is_closed = False
         self._is_failing = False
+        self._keeps_copy = False
+        self._is_copy_failing = False
+        self._copied_revision = -1
+        self._copy_not_before_ms = 0
 
     @classmethod
     async def open(
@@ -81,11 +101,20 @@ class SqliteStore:
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
 
         def connect() -> SqliteTables:
-            return SqliteTables(text, busy_ms=busy_ms, history_revisions=history_revisions)
+            copy = None if text == MEMORY else _copy_to_trust(text)
+            tables = SqliteTables(text, busy_ms=busy_ms, history_revisions=history_revisions)
+            revision = tables.revision()
+            if copy is not None and revision < copy.revision:
+                tables.close()
+                raise DamagedTablesError(
+                    f"it is at revision {revision}, and its copy {text}{SUFFIX} was made at {copy.revision}: "
+                    "it is an older one, or has lost its last changes"
+                )
+            return tables
 
         try:
             tables = await asyncio.get_running_loop().run_in_executor(executor, connect)
-        except (sqlite3.Error, ForeignDatabaseError) as error:
+        except _FAILURES as error:
             executor.shutdown(wait=False)
             raise _store_error(text, error) from error
         store = cls(text, clock, executor, tables)
@@ -147,6 +176,8 @@ class SqliteStore:
         """Ends watches, waits for what is under way, lets the file go. Sessions stay until their TTL ends."""
         if self._is_closed:
             return
+        if self._keeps_copy and self._copied_revision != self._seen_revision:
+            await self._copy()
         self._is_closed = True
         self._notify()
         await self._tasks.stop()
@@ -170,6 +201,34 @@ class SqliteStore:
             self._log.info("metadata store works again", path=self._path)
         self._is_failing = False
         self._wake(revision)
+        await self._copy_if_due()
+
+    def keep_copy(self) -> None:
+        """From now on. Not before the store is known to be the right one: the copy of an empty one would replace the
+        last that is known of the lost one."""
+        self._keeps_copy = self._path != MEMORY
+
+    async def _copy_if_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if self._keeps_copy and self._copied_revision != self._seen_revision and now_ms >= self._copy_not_before_ms:
+            await self._copy()
+            took_ms = self._clock.monotonic_ms() - now_ms
+            self._copy_not_before_ms = now_ms + COPY_SPACING * took_ms
+
+    async def _copy(self) -> None:
+        try:
+            self._copied_revision = await self._run(self._write_copy)
+        except (OSError, StoreError) as error:
+            if not self._is_copy_failing:
+                self._log.warning("metadata not copied", path=self._path + SUFFIX, error=str(error))
+            self._is_copy_failing = True
+            return
+        self._is_copy_failing = False
+
+    def _write_copy(self) -> int:
+        copy = self._tables.copy()
+        write_copy(self._path + SUFFIX, copy)
+        return copy.revision
 
     async def keep_alive(self, session_id: int) -> bool:
         now_ms = self._clock.now_ms()
@@ -196,7 +255,7 @@ class SqliteStore:
         except sqlite3.ProgrammingError as error:
             # It was handed to the thread before `close` was, and came to its turn after it.
             raise StoreClosedError(f"metadata store {self._path} is closed") from error
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             raise _store_error(self._path, error) from error
 
     def _run_with_room(self, work: Callable[[], T]) -> T:
@@ -231,12 +290,29 @@ class SqliteSession:
         await self._store.close_session(self._id)
 
 
+def _copy_to_trust(path: str) -> MetadataCopy | None:
+    """Raises if there is one and nothing that it could be of: looked at before SQLite makes a new file."""
+    copy = read_copy(path + SUFFIX)
+    size = Path(path).stat().st_size if Path(path).exists() else -1
+    if copy is not None and size <= 0:
+        raise DamagedTablesError(f"it is {'empty' if size == 0 else 'gone'}, but its copy {path}{SUFFIX} is there")
+    if isinstance(copy, UnreadableCopy):
+        get_logger("metadata").warning("copy of the metadata cannot be read, it is made anew", path=copy.path)
+        return None
+    return copy
+
+
 def _store_error(path: str, error: Exception) -> StoreError:
     """SQLite's own words are short to the point of riddles ("unable to open database file")."""
     words = str(error)
     where = f"metadata store {path}"
     if isinstance(error, ForeignDatabaseError):
         return StoreDamagedError(f"{where} cannot be used: {words}")
+    if isinstance(error, DamagedTablesError | UnicodeDecodeError):
+        return StoreDamagedError(f"{where} is damaged: {words}")
+    # The primary code is the lower byte; the rest says more about it.
+    if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF in _DAMAGE_CODES or "decode" in words.lower():
+        return StoreDamagedError(f"{where} is damaged or not a database: {words}")
     if "locked" in words or "busy" in words:
         return StoreUnavailableError(f"{where} is held by another process that does not let go of it")
     if "unable to open" in words:
@@ -245,6 +321,4 @@ def _store_error(path: str, error: Exception) -> StoreError:
         return StoreUnavailableError(f"{where} may not be written to")
     if "full" in words:
         return StoreFullError(f"{where} cannot be written: the disk is full")
-    if "not a database" in words or "malformed" in words:
-        return StoreDamagedError(f"{where} is damaged or not a database: {words}")
     return StoreUnavailableError(f"{where} failed: {words}")

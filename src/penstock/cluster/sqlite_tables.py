@@ -1,12 +1,13 @@
 """The metadata store's tables and the statements on them. It blocks, so `SqliteStore` gives it a thread.
 
-    counters   revision, and the revision up to which history was dropped
+    counters   revision, the revision up to which history was dropped, how many entries there are and their sum
     entries    what is there now
     events     what changed, by revision: the history that watches read
     sessions   id, TTL, deadline
 
 Every change is one `BEGIN IMMEDIATE` transaction, so several processes on one file take turns and revisions
-have no gaps. WAL with synchronous=FULL: when a commit returns, it is on disk.
+have no gaps. WAL with synchronous=FULL: when a commit returns, it is on disk. Every row that is read is checked, and a
+range checks that no row is missing: see sqlite_seals, and sqlite_format for what is checked at the opening.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
+
+from penstock.cluster.metadata_copy import CopiedEntry, MetadataCopy
 from penstock.cluster.metadata_store import (
     Absent,
     CompactedError,
@@ -32,36 +36,34 @@ from penstock.cluster.metadata_store import (
     ValueIs,
     prefix_end,
 )
+from penstock.cluster.sqlite_format import (
+    ENTRY_ROWS,
+    EVENT_ROWS,
+    bring_up,
+    check_everything,
+    has_checksums,
+    has_tables,
+    make_tables,
+    read_counters,
+    write_counters,
+)
+from penstock.cluster.sqlite_seals import (
+    Counters,
+    EntryRow,
+    EventRow,
+    check_entries,
+    check_entry,
+    check_event,
+    entry_checksum,
+    event_checksum,
+)
 
-# "PNST": tells our file from any other SQLite database.
-APPLICATION_ID: Final = 0x504E5354
-FORMAT: Final = 1
 # Switching a new file to WAL answers "locked" at once, without waiting, if another process does the same just
 # then.
 _WAL_ATTEMPTS: Final = 100
 _WAL_RETRY_S: Final = 0.02
 # One read of a watch: bounds memory when a watch resumes far behind. A revision is never split.
 _EVENTS_PER_READ: Final = 1000
-
-_SCHEMA: Final = (
-    "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
-    "INSERT OR IGNORE INTO counters VALUES ('revision', 0), ('compacted', 0)",
-    "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL,"
-    " create_revision INTEGER NOT NULL, mod_revision INTEGER NOT NULL, session_id INTEGER) WITHOUT ROWID",
-    "CREATE INDEX IF NOT EXISTS entries_by_session ON entries (session_id) WHERE session_id IS NOT NULL",
-    "CREATE TABLE IF NOT EXISTS events (revision INTEGER NOT NULL, position INTEGER NOT NULL,"
-    " key TEXT NOT NULL, value BLOB,"
-    " create_revision INTEGER NOT NULL, PRIMARY KEY (revision, position)) WITHOUT ROWID",
-    # AUTOINCREMENT: an ended session's id must never come back and hold its keys.
-    "CREATE TABLE IF NOT EXISTS sessions (id INTEGER PRIMARY KEY AUTOINCREMENT, ttl_ms INTEGER NOT NULL,"
-    " deadline_ms INTEGER NOT NULL)",
-    f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {FORMAT}",
-)
-
-
-class ForeignDatabaseError(Exception):
-    """The file is a SQLite database, but not one of ours."""
 
 
 class SqliteTables:
@@ -84,43 +86,59 @@ class SqliteTables:
         return not busy
 
     def revision(self) -> int:
-        return self._counter("revision")
+        return self._counters().revision
 
     def get(self, key: str) -> Entry | None:
-        row = self._database.execute(
-            "SELECT key, value, create_revision, mod_revision FROM entries WHERE key = ?", (key,)
-        ).fetchone()
-        return None if row is None else Entry(*row)
+        row = self._row(key)
+        return None if row is None else Entry(*row[:4])
 
     def range(self, prefix: str) -> Range:
+        rows, counters = self.rows()
+        end = prefix_end(prefix)
+        return Range(tuple(Entry(*row[:4]) for row in rows if prefix <= row[0] < end), counters.revision)
+
+    def rows(self) -> tuple[list[EntryRow], Counters]:
+        """All of them, by key. Always all: that one is missing is seen from the sum alone, and whoever took a lost
+        topic for a deleted one would delete its files."""
         # One transaction: entries and revision must belong together, or a watch would start too late.
         with self._transaction("DEFERRED"):
-            rows = self._database.execute(
-                "SELECT key, value, create_revision, mod_revision FROM entries WHERE key >= ? AND key < ? ORDER BY key",
-                (prefix, prefix_end(prefix)),
-            ).fetchall()
-            return Range(tuple(Entry(*row) for row in rows), self.revision())
+            counters = self._counters()
+            rows = self._database.execute(ENTRY_ROWS + " ORDER BY key").fetchall()
+        check_entries(rows, counters)
+        return rows, counters
+
+    def copy(self) -> MetadataCopy:
+        rows, counters = self.rows()
+        entries = tuple(CopiedEntry(row[0], row[1], row[3]) for row in rows if row[4] is None)
+        return MetadataCopy(counters.revision, entries)
+
+    def restore(self, entries: Mapping[str, bytes], revision: int) -> None:
+        """Into tables that hold nothing: everything as of `revision`, without history."""
+        with self._transaction("IMMEDIATE"):
+            counters = self._counters()
+            assert counters == Counters(), "only a new store can be filled"
+            for key, value in sorted(entries.items()):
+                counters = counters.with_entry(self._put(Entry(key, value, revision, revision), None))
+            write_counters(self._database, msgspec.structs.replace(counters, revision=revision, compacted=revision))
 
     def events(self, prefix: str, from_revision: int) -> tuple[list[EventBatch], int]:
         """Batches from `from_revision` on, and the revision up to which everything has been looked at."""
         with self._transaction("DEFERRED"):
-            compacted = self._counter("compacted")
+            counters = self._counters()
+            compacted = counters.compacted
             if from_revision <= compacted:
                 raise CompactedError(from_revision=from_revision, compacted_revision=compacted)
-            rows = self._database.execute(
-                "SELECT revision, key, value, create_revision FROM events"
-                " WHERE revision >= ? AND key >= ? AND key < ? ORDER BY revision, position LIMIT ?",
+            rows = self._events(
+                "revision >= ? AND key >= ? AND key < ? ORDER BY revision, position LIMIT ?",
                 (from_revision, prefix, prefix_end(prefix), _EVENTS_PER_READ),
-            ).fetchall()
-            seen = self.revision()
+            )
+            seen = counters.revision
             if len(rows) == _EVENTS_PER_READ:
                 seen = rows[-1][0]
                 # The limit may have cut the last revision: read that one whole.
-                rows = [row for row in rows if row[0] != seen] + self._database.execute(
-                    "SELECT revision, key, value, create_revision FROM events"
-                    " WHERE revision = ? AND key >= ? AND key < ? ORDER BY position",
-                    (seen, prefix, prefix_end(prefix)),
-                ).fetchall()
+                rows = [row for row in rows if row[0] != seen] + self._events(
+                    "revision = ? AND key >= ? AND key < ? ORDER BY position", (seen, prefix, prefix_end(prefix))
+                )
         return _batches(rows), seen
 
     def txn(
@@ -174,19 +192,18 @@ class SqliteTables:
     def _prepare(self) -> None:
         # One transaction: another process may be making the tables just now.
         with self._transaction("DEFERRED"):
-            tables = self._number("SELECT count(*) FROM sqlite_master")
-            known = self._number("PRAGMA application_id")
-            version = self._number("PRAGMA user_version")
-        if tables and known != APPLICATION_ID:
-            raise ForeignDatabaseError("it is a SQLite database of something else")
-        if tables and version != FORMAT:
-            raise ForeignDatabaseError(f"its format is {version}, this version of penstock knows {FORMAT}")
+            is_new = not has_tables(self._database)
         self._switch_to_wal()
         self._database.execute("PRAGMA synchronous = FULL")
-        if not tables:
+        if is_new:
             with self._transaction("IMMEDIATE"):
-                for statement in _SCHEMA:
-                    self._database.execute(statement)
+                make_tables(self._database)
+            return
+        if not has_checksums(self._database):
+            with self._transaction("IMMEDIATE"):
+                bring_up(self._database)
+        with self._transaction("DEFERRED"):
+            check_everything(self._database)
 
     def _switch_to_wal(self) -> None:
         for attempt in range(_WAL_ATTEMPTS):
@@ -211,11 +228,20 @@ class SqliteTables:
                 self._database.execute("ROLLBACK")
             raise
 
-    def _counter(self, name: str) -> int:
-        return self._number("SELECT value FROM counters WHERE name = ?", name)
+    def _counters(self) -> Counters:
+        return read_counters(self._database)
 
-    def _number(self, query: str, *parameters: str) -> int:
-        return int(self._database.execute(query, parameters).fetchone()[0])
+    def _row(self, key: str) -> EntryRow | None:
+        row: EntryRow | None = self._database.execute(ENTRY_ROWS + " WHERE key = ?", (key,)).fetchone()
+        if row is not None:
+            check_entry(row)
+        return row
+
+    def _events(self, where: str, parameters: tuple[object, ...]) -> list[EventRow]:
+        rows: list[EventRow] = self._database.execute(f"{EVENT_ROWS} WHERE {where}", parameters).fetchall()
+        for row in rows:
+            check_event(row)
+        return rows
 
     def _has_session(self, session_id: int) -> bool:
         return self._database.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is not None
@@ -234,47 +260,43 @@ class SqliteTables:
 
     def _change(self, puts: Mapping[str, bytes], deletes: Sequence[str], session_id: int | None) -> int:
         """The revision afterwards: the next one, or the same if nothing was changed."""
-        revision = self.revision()
+        counters = self._counters()
+        revision = counters.revision + 1
         events: list[Event] = []
         for key in deletes:
-            event = self._delete(key, revision + 1)
-            if event is not None:
-                events.append(event)
+            row = self._row(key)
+            if row is not None:
+                counters = counters.without_entry(row[-1])
+                self._database.execute("DELETE FROM entries WHERE key = ?", (key,))
+                events.append(Event(key, None, row[2], revision))
         for key, value in puts.items():
-            events.append(self._put(key, value, session_id, revision + 1))
+            row = self._row(key)
+            counters = counters if row is None else counters.without_entry(row[-1])
+            created = revision if row is None else row[2]
+            counters = counters.with_entry(self._put(Entry(key, value, created, revision), session_id))
+            events.append(Event(key, value, created, revision))
         if not events:
-            return revision
+            return counters.revision
         self._database.executemany(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-            [
-                (revision + 1, position, event.key, event.value, event.create_revision)
-                for position, event in enumerate(events)
-            ],
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+            [_event_row(position, event) for position, event in enumerate(events)],
         )
-        self._database.execute("UPDATE counters SET value = ? WHERE name = 'revision'", (revision + 1,))
-        self._compact(revision + 1)
-        return revision + 1
+        self._compact(msgspec.structs.replace(counters, revision=revision))
+        return revision
 
-    def _put(self, key: str, value: bytes, session_id: int | None, revision: int) -> Event:
-        (create_revision,) = self._database.execute(
-            "INSERT INTO entries VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET"
-            " value = excluded.value, mod_revision = excluded.mod_revision, session_id = excluded.session_id"
-            " RETURNING create_revision",
-            (key, value, revision, revision, session_id),
-        ).fetchone()
-        return Event(key, value, create_revision, revision)
+    def _put(self, entry: Entry, session_id: int | None) -> int:
+        """Its checksum."""
+        fields = (entry.key, entry.value, entry.create_revision, entry.mod_revision, session_id)
+        checksum = entry_checksum(*fields)
+        self._database.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)", (*fields, checksum))
+        return checksum
 
-    def _delete(self, key: str, revision: int) -> Event | None:
-        row = self._database.execute("DELETE FROM entries WHERE key = ? RETURNING create_revision", (key,)).fetchone()
-        return None if row is None else Event(key, None, row[0], revision)
-
-    def _compact(self, revision: int) -> None:
+    def _compact(self, counters: Counters) -> None:
         # Between one and two times the history is kept, so that dropping is rare and in one piece.
-        if revision - self._counter("compacted") < 2 * self._history_revisions:
-            return
-        compacted = revision - self._history_revisions
-        self._database.execute("DELETE FROM events WHERE revision <= ?", (compacted,))
-        self._database.execute("UPDATE counters SET value = ? WHERE name = 'compacted'", (compacted,))
+        if counters.revision - counters.compacted >= 2 * self._history_revisions:
+            counters = msgspec.structs.replace(counters, compacted=counters.revision - self._history_revisions)
+            self._database.execute("DELETE FROM events WHERE revision <= ?", (counters.compacted,))
+        write_counters(self._database, counters)
 
     def _expire(self, now_ms: int) -> None:
         # The wall clock is the only one that processes share. If it was set back, no deadline may lie
@@ -294,12 +316,17 @@ class SqliteTables:
         return self._change({}, [key for (key,) in keys], None)
 
 
-def _batches(rows: Sequence[tuple[int, str, bytes | None, int]]) -> list[EventBatch]:
+def _event_row(position: int, event: Event) -> EventRow:
+    fields = (event.mod_revision, position, event.key, event.value, event.create_revision)
+    return (*fields, event_checksum(*fields))
+
+
+def _batches(rows: Sequence[EventRow]) -> list[EventBatch]:
     batches: list[EventBatch] = []
     events: list[Event] = []
-    for position, (revision, key, value, create_revision) in enumerate(rows):
+    for place, (revision, _, key, value, create_revision, _) in enumerate(rows):
         events.append(Event(key, value, create_revision, revision))
-        if position + 1 == len(rows) or rows[position + 1][0] != revision:
+        if place + 1 == len(rows) or rows[place + 1][0] != revision:
             batches.append(EventBatch(revision, tuple(events)))
             events = []
     return batches

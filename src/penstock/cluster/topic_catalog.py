@@ -28,7 +28,7 @@ from penstock.cluster.metadata_store import (
     ModRevisionIs,
     StoreUnavailableError,
 )
-from penstock.cluster.topic_image import Change, StoredTopic, Topic, TopicImage
+from penstock.cluster.topic_image import Change, RemovedTopic, StoredTopic, Topic, TopicImage
 from penstock.cluster.values import decode, encode
 from penstock.domain import topic_config, topic_rules
 from penstock.domain.config_change import ConfigChange, SettingsChange, apply_changes
@@ -188,11 +188,18 @@ class TopicCatalog:
             entry = await self._store.get(key)
             if entry is None:
                 return UnknownTopic(name)
-            result = await self._store.txn([ModRevisionIs(key, entry.mod_revision)], deletes=[key])
+            topic = decode(key, entry.value, StoredTopic).named(name)
+            # Said in the same transaction: what is on the disk and unknown was deleted, and not lost.
+            removed = {self._keys.removed_topic(topic.topic_id): encode(RemovedTopic(name, self._clock.now_ms()))}
+            result = await self._store.txn([ModRevisionIs(key, entry.mod_revision)], removed, [key])
             if result.ok:
                 await self._watch.wait_for(result.revision)
-                return Deleted(decode(key, entry.value, StoredTopic).named(name))
+                return Deleted(topic)
         raise self._contended(key)
+
+    async def forget_removed(self, topic_id: bytes) -> None:
+        """Its files are gone, durably."""
+        await self._store.txn(deletes=[self._keys.removed_topic(topic_id)])
 
     async def create_partitions(self, name: str, partition_count: int, *, validate_only: bool = False) -> GrowResult:
         def grow(topic: StoredTopic) -> StoredTopic | InvalidPartitions:

@@ -46,6 +46,13 @@ class StoredTopic(msgspec.Struct, frozen=True):
         return Topic(name, self.topic_id, self.partition_count, self.overrides, self.created_ms)
 
 
+class RemovedTopic(msgspec.Struct, frozen=True):
+    """The value of `removed-topics/{id}`, for people: the key says all that is needed."""
+
+    name: str
+    removed_ms: int = 0
+
+
 class TopicAdded(msgspec.Struct, frozen=True):
     topic: Topic
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.base.typed_values import read_json
 from penstock.cluster.metadata_store import StoreDamagedError
 
 V = TypeVar("V")
@@ -17,6 +18,6 @@ def encode(value: object) -> bytes:
 
 def decode(key: str, value: bytes, value_type: type[V]) -> V:
     try:
-        return msgspec.json.decode(value, type=value_type)
+        return read_json(value, value_type)
     except msgspec.DecodeError as error:
         raise StoreDamagedError(f"metadata key {key} holds a value that cannot be read: {error}") from error

@@ -14,6 +14,7 @@ from typing import Final, cast
 
 import msgspec
 
+from penstock.base.typed_values import convert
 from penstock.domain.config_definition import (
     LONG_MAX,
     ConfigDefinition,
@@ -279,9 +280,7 @@ def make_topic_config(overrides: Mapping[str, str], node_defaults: Mapping[str, 
                 return value
         return cast(ConfigValue, definition.parse(definition.default))
 
-    return msgspec.convert(
-        {field: effective(field.replace("_", ".")) for field in TopicConfig.__struct_fields__}, TopicConfig
-    )
+    return convert({field: effective(field.replace("_", ".")) for field in TopicConfig.__struct_fields__}, TopicConfig)
 
 
 def validate(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:

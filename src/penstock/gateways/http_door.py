@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.base.typed_values import convert, read_json
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.broker import Broker
 from penstock.broker.queue_delivery import Caller
@@ -60,7 +61,7 @@ class HttpDoor:
     async def read(self, request: Request, kind: type[BodyT]) -> BodyT:
         data = await self.read_bytes(request)
         try:
-            return msgspec.json.decode(data or b"{}", type=kind)
+            return read_json(data or b"{}", kind)
         except UNREADABLE as error:
             if b"." in data and isinstance(error, msgspec.ValidationError):
                 return _read_again(data, kind)
@@ -130,7 +131,7 @@ def not_taken(refusal: Refusal, reason: str) -> ProblemError:
 def _read_again(data: bytes, kind: type[BodyT]) -> BodyT:
     """3.0 is a whole number for JSON Schema, and for languages that have no other numbers."""
     try:
-        return msgspec.convert(whole_numbers(msgspec.json.decode(data)), kind)
+        return convert(whole_numbers(msgspec.json.decode(data)), kind)
     except UNREADABLE as error:
         raise bad_request(f"the body cannot be used: {error}") from error
 

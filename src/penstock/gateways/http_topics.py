@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from penstock.base.typed_values import convert
 from penstock.broker.publisher import Delayed, NotPublished, Publisher, PublishOutcome
 from penstock.broker.served_topic import ServedTopic
 from penstock.domain import access
@@ -97,8 +98,8 @@ def _published(topic: ServedTopic, outcome: PublishOutcome) -> PublishedMessage:
 def _convert(fields: object) -> list[NewMessage]:
     """A body with `messages` is many; anything else is one."""
     if isinstance(fields, dict) and "messages" in fields:
-        return msgspec.convert(fields, PublishRequest).messages
-    return [msgspec.convert(fields, NewMessage)]
+        return convert(fields, PublishRequest).messages
+    return [convert(fields, NewMessage)]
 
 
 def _from_bytes(request: Request, data: bytes) -> NewMessage:
@@ -116,6 +117,6 @@ def _from_bytes(request: Request, data: bytes) -> NewMessage:
         if name.startswith(_HEADER_PREFIX)
     }
     try:
-        return msgspec.convert(fields, NewMessage, strict=False)
+        return convert(fields, NewMessage, strict=False)
     except msgspec.ValidationError as error:
         raise bad_request(f"the query cannot be used: {error}") from error

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from penstock.base.typed_values import read_json
 from penstock.codec.sqs.errors import SqsError
 from penstock.domain.queue_definition import QueueOptions, Start
 from penstock.domain.queue_values import Ordering
@@ -157,7 +158,7 @@ def redrive_allow_policy(attributes: Mapping[str, str]) -> RedriveAllowPolicy | 
         f'"sourceQueueArns" of 1 to {SOURCES_MAX} queues for byQueue and only for that.',
     )
     try:
-        policy = msgspec.json.decode(text or "{}", type=RedriveAllowPolicy)
+        policy = read_json(text or "{}", RedriveAllowPolicy)
     except (msgspec.DecodeError, RecursionError):
         return wrong
     count = len(policy.source_queue_arns)

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.typed_values import read_json
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.queue_redrive import NoSuchLetters, Redrives, TaskOver, TaskRunning
 from penstock.codec.sqs import messages
@@ -149,6 +150,6 @@ def _write_handle(task_id: str, source_arn: str) -> str:
 
 def _read_handle(text: str) -> TaskHandle:
     try:
-        return msgspec.json.decode(base64.b64decode(text, validate=True), type=TaskHandle)
+        return read_json(base64.b64decode(text, validate=True), TaskHandle)
     except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
         raise invalid("Value for parameter TaskHandle is invalid.") from None

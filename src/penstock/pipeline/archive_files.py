@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.base.typed_values import read_json
 from penstock.pipeline.table_files import write_files
 from penstock.pipeline.table_options import NewFile, TableOptions
 
@@ -28,7 +29,7 @@ DAY_LAST: Final = 2_932_896
 
 def write_archived(target: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """`target` is the table, as `TableOptions` in JSON; what comes out has the schema of what goes in."""
-    options = msgspec.json.decode(target, type=TableOptions)
+    options = read_json(target, TableOptions)
     schema: list[pa.Schema] = []
 
     def dated() -> Iterator[pa.RecordBatch]:
@@ -61,4 +62,4 @@ def _as_rows(files: list[NewFile], schema: pa.Schema) -> pa.RecordBatch:
 
 def told_files(batches: Iterable[pa.RecordBatch]) -> list[NewFile]:
     """What `write_archived` said, at the other end."""
-    return [msgspec.json.decode(told, type=NewFile) for batch in batches for told in batch.column("value").to_pylist()]
+    return [read_json(told, NewFile) for batch in batches for told in batch.column("value").to_pylist()]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock.base.typed_values import convert
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -74,7 +76,7 @@ def _offsets(found: Any) -> Position:
     """As our source tells them; another's are passed over."""
     try:
         value = json.loads(found) if isinstance(found, str) else found
-        return msgspec.convert(value, Position, strict=False)
+        return convert(value, Position, strict=False)
     except (ValueError, msgspec.ValidationError):
         return {}
 

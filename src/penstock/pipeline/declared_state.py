@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.typed_values import read_json
+
 DIRECTORY_VARIABLE: Final = "PENSTOCK_PIPELINES"
 # What Spark puts into one.
 _CHECKPOINT_ENTRIES: Final = frozenset({"metadata", ".metadata.crc", "offsets", "commits", "state", "sources"})
@@ -93,7 +95,7 @@ class PipelineState:
     def read(self) -> Kept:
         path = self.directory / "pipeline.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Kept)
+            return read_json(path.read_bytes(), Kept)
         except FileNotFoundError:
             return Kept()
         except msgspec.DecodeError as error:

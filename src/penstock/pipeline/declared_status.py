@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.typed_values import read_json
 from penstock.client import admin, groups
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.consumer import Consumer
@@ -124,7 +125,7 @@ def _learn(found: dict[str, Status], key: bytes | None, value: bytes | None) -> 
         found.pop(name, None)
         return
     try:
-        found[name] = msgspec.json.decode(value, type=Status)
+        found[name] = read_json(value, Status)
     except msgspec.DecodeError:
         # Somebody else wrote it; it is nobody's status.
         return

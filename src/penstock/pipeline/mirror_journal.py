@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.typed_values import read_json
 from penstock.client.admin import create_topic
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.consumer import Consumer, ConsumerOptions, Fetched
@@ -78,8 +79,8 @@ async def read_journal(client: ClusterClient, mirror: str) -> Books:
     books: Books = defaultdict(RunBook)
     async for row in read_committed(client, journal_topic(mirror)):
         if row.key is not None and row.value is not None:
-            key = msgspec.json.decode(row.key, type=RunKey)
-            books[key.topic, key.partition].add(msgspec.json.decode(row.value, type=Run))
+            key = read_json(row.key, RunKey)
+            books[key.topic, key.partition].add(read_json(row.value, Run))
     return books
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.base.typed_values import read_json
 from penstock.client.cluster_client import ClusterClient, TopicInfo
 from penstock.client.errors import BrokerError, TopicMissingError
 from penstock.client.producer import PartitionBatch, Producer, Refused
@@ -56,7 +57,7 @@ async def read_claims(client: ClusterClient) -> dict[str, Claim]:
                 continue
             claims.pop(row.key.decode(), None)
             if row.value is not None:
-                claims[row.key.decode()] = msgspec.json.decode(row.value, type=Claim)
+                claims[row.key.decode()] = read_json(row.value, Claim)
     except TopicMissingError:
         pass
     except BrokerError as error:

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from penstock.base.typed_values import convert, read_json
 from penstock.pipeline.source_filters import Narrowing
 
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
@@ -151,7 +152,7 @@ def _struct(options: Mapping[str, str], name: str, kind: type[Struct]) -> Struct
     if name not in options:
         return None
     try:
-        return msgspec.json.decode(options[name], type=kind)
+        return read_json(options[name], kind)
     except msgspec.MsgspecError as error:
         raise OptionError(f"{name} is not understood: {error}") from error
 
@@ -167,7 +168,7 @@ def _parse_what(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None
     if name == "assign":
         found = _json(options, name)
         try:
-            return (), None, msgspec.convert(found, dict[str, list[int]])
+            return (), None, convert(found, dict[str, list[int]])
         except msgspec.ValidationError as error:
             raise OptionError(f'assign: {{"topic": [0, 1]}} is meant: {error}') from error
     topics = tuple(sorted({topic.strip() for topic in options[name].split(",") if topic.strip()}))
@@ -195,7 +196,7 @@ def _parse_bound(options: Mapping[str, str], side: str, default: int) -> Bound:
 def _partition_numbers(options: Mapping[str, str], name: str) -> PartitionOffsets:
     found = _json(options, name)
     try:
-        return msgspec.convert(found, PartitionOffsets, strict=False)
+        return convert(found, PartitionOffsets, strict=False)
     except msgspec.ValidationError as error:
         raise OptionError(f'{name}: {{"topic": {{"0": 23}}}} is meant: {error}') from error
 

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.typed_values import read_json
 from penstock.pipeline.source_options import OptionError
 
 FORMAT: Final = "penstock-table"
@@ -103,7 +104,7 @@ def check_table_columns(types: Mapping[str, str], options: TableOptions) -> None
 
 def _topic_ids(options: Mapping[str, str]) -> dict[str, int]:
     try:
-        return msgspec.json.decode(options.get("topicids") or "{}", type=dict[str, int])
+        return read_json(options.get("topicids") or "{}", dict[str, int])
     except msgspec.MsgspecError as error:
         raise OptionError(f"topicIds is not understood: {error}") from error
 

@@ -57,6 +57,10 @@ class CompactionState(msgspec.Struct, frozen=True, array_like=True):
     swaps: tuple[SegmentSwap, ...] = ()
 
 
+# Made here, before there are threads: see base/typed_values.
+_decode_state: Final = msgspec.msgpack.Decoder(CompactionState).decode
+
+
 class SwapUnknownError(StorageError):
     """The disk failed at the very step that decides: only recovery can say whether the swap happened."""
 
@@ -175,7 +179,7 @@ def write_state(files: Files, directory: str, state: CompactionState) -> None:
 def read_state(files: Files, directory: str) -> CompactionState | None:
     """None when it is missing or bad."""
     payload = read_small_file(files, directory, COMPACTION_FILE, COMPACTION_MAGIC)
-    return None if payload is None else msgspec.msgpack.decode(payload, type=CompactionState)
+    return None if payload is None else _decode_state(payload)
 
 
 def corrected(facts: Iterable[SegmentCheckpoint], swaps: Iterable[SegmentSwap]) -> list[SegmentCheckpoint]:

@@ -74,7 +74,7 @@ def verify(
     root: str, *, topic: str | None = None, partition: int | None = None, files: Files | None = None
 ) -> list[LogReport]:
     """Every checksum of every batch is computed. Raises DirectoryLockedError, DataDirectoryError."""
-    with _locked(root, files) as seam:
+    with locked_directory(root, files) as seam:
         return [_report(place, _survey(seam, root, place)) for place in _places(seam, root, topic, partition)]
 
 
@@ -88,7 +88,7 @@ def dump(
     files: Files | None = None,
 ) -> Iterator[DumpedBatch]:
     """Whole batches, from the one that holds `from_offset` on; the caller stops when it has enough."""
-    with _locked(root, files) as seam:
+    with locked_directory(root, files) as seam:
         for place in _places(seam, root, topic, partition):
             settle_swaps(seam, place.directory, seam.file_sizes(place.directory))
             for segment_base_offset, position, header in LogSurvey(seam, place.directory).batches():
@@ -107,7 +107,7 @@ def repair(
     root: str, *, topic: str | None = None, partition: int | None = None, files: Files | None = None
 ) -> list[RepairReport]:
     """Sets damaged bytes aside and makes the logs whole; those without a problem are not touched or named."""
-    with _locked(root, files) as seam:
+    with locked_directory(root, files) as seam:
         reports = []
         for place in _places(seam, root, topic, partition):
             survey = _survey(seam, root, place)
@@ -118,7 +118,7 @@ def repair(
 
 
 @contextmanager
-def _locked(root: str, files: Files | None) -> Iterator[Files]:
+def locked_directory(root: str, files: Files | None) -> Iterator[Files]:
     seam: Files = files if files is not None else DirectoryFiles()
     if not seam.exists(f"{root}/{LOGS_DIRECTORY}"):
         raise DataDirectoryError(f"{root} is not a data directory: it has no {LOGS_DIRECTORY}/ in it")

@@ -1,7 +1,7 @@
 """Where a log lives: `<root>/logs/<topic id, 32 hex digits>/<partition>/`, made when its first batch comes.
 
 Directories are named by the topic's id, so a topic created again under an old name inherits nothing; `topic.json`
-tells people and tools the name.
+tells the name: to people and tools, and to a start that compares it with the metadata.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ class TopicFacts(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, checksum=crc32c(f"{self.id} {self.name}".encode()))
 
 
+# Made here, before there are threads: see base/typed_values.
+_decode_facts: Final = msgspec.json.Decoder(TopicFacts).decode
+
+
 class LogHome:
     __slots__ = ("directory", "logs_directory", "partition", "topic", "topic_directory", "topic_id")
 
@@ -43,20 +47,24 @@ class LogHome:
         files.make_directory(self.directory)
         if read_topic_facts(files, self.topic_directory) is not None:
             return None
-        # Not by way of a temporary name: that needs a sync on the loop. A torn one is seen by its checksum and
-        # written again, and nothing but people and tools reads it.
-        facts = TopicFacts(self.topic, self.topic_id.hex()).sealed()
-        data = msgspec.json.encode(facts) + b"\n"
-        file = files.open(f"{self.topic_directory}/{TOPIC_FILE}", create=True)
-        file.truncate(0)
-        write_fully(file, data, 0)
-        return file
+        return write_topic_facts(files, self.topic_directory, self.topic)
+
+
+def write_topic_facts(files: Files, topic_directory: str, name: str) -> File:
+    """To be synced by the caller."""
+    # Not by way of a temporary name: that needs a sync on the loop. A torn one is seen by its checksum and written
+    # again.
+    facts = TopicFacts(name, topic_directory.rpartition("/")[2]).sealed()
+    file = files.open(f"{topic_directory}/{TOPIC_FILE}", create=True)
+    file.truncate(0)
+    write_fully(file, msgspec.json.encode(facts) + b"\n", 0)
+    return file
 
 
 def read_topic_facts(files: Files, topic_directory: str) -> TopicFacts | None:
     try:
         file = files.open(f"{topic_directory}/{TOPIC_FILE}")
-        facts = msgspec.json.decode(file.read_at(0, file.size()), type=TopicFacts)
+        facts = _decode_facts(file.read_at(0, file.size()))
     except (FileNotFoundError, msgspec.DecodeError):
         return None
     return facts if facts == facts.sealed() else None

@@ -328,11 +328,13 @@ class LogStore:
         self._lock.release()
 
     def _mark_clean(self) -> None:
-        # What is damaged or offline is read again at the next start, clean or not.
-        for key, log in self._logs.items():
-            entry = self._checkpoints.get(key)
-            if entry is not None and entry.is_clean != log.is_healthy:
-                self._packed[key] = pack_entry(msgspec.structs.replace(entry, is_clean=log.is_healthy))
+        # What is damaged or offline is read again at the next start, clean or not. So is what nobody has opened since
+        # an unclean start, perhaps because the start was refused: it may hold more than its checkpoint says.
+        for key, entry in self._checkpoints.items():
+            log = self._logs.get(key)
+            is_clean = log.is_healthy if log is not None else entry.is_clean and self.statistics.was_clean
+            if entry.is_clean != is_clean:
+                self._packed[key] = pack_entry(msgspec.structs.replace(entry, is_clean=is_clean))
         try:
             write_checkpoint(self.context.files, self.root, self._packed.values())
             seal = _seal_of(b"".join(self._packed.values()))

@@ -31,8 +31,23 @@ def write_temporary(files: Files, directory: str, name: str, magic: bytes, paylo
     # A leftover of a crash may be longer than what is written now.
     files.remove(path)
     file = files.open(path, create=True)
-    write_fully(file, _HEAD.pack(magic, len(payload), crc32c(payload)) + payload, 0)
+    write_fully(file, pack_small_file(magic, payload), 0)
     return file
+
+
+def pack_small_file(magic: bytes, payload: bytes) -> bytes:
+    return _HEAD.pack(magic, len(payload), crc32c(payload)) + payload
+
+
+def unpack_small_file(magic: bytes, data: bytes) -> bytes | None:
+    """The payload; None when it is not what was written."""
+    if len(data) < _HEAD.size:
+        return None
+    found_magic, length, checksum = _HEAD.unpack_from(data)
+    payload = data[_HEAD.size :]
+    if found_magic != magic or length != len(payload) or crc32c(payload) != checksum:
+        return None
+    return payload
 
 
 def read_small_file(files: Files, directory: str, name: str, magic: bytes) -> bytes | None:
@@ -41,14 +56,7 @@ def read_small_file(files: Files, directory: str, name: str, magic: bytes) -> by
         file = files.open(f"{directory}/{name}")
     except FileNotFoundError:
         return None
-    data = file.read_at(0, file.size())
-    if len(data) < _HEAD.size:
-        return None
-    found_magic, length, checksum = _HEAD.unpack_from(data)
-    payload = data[_HEAD.size :]
-    if found_magic != magic or length != len(payload) or crc32c(payload) != checksum:
-        return None
-    return payload
+    return unpack_small_file(magic, file.read_at(0, file.size()))
 
 
 def write_fully(file: File, data: WritableBytes, position: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
+from penstock.cluster.keys import KeySpace
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
@@ -100,6 +102,21 @@ async def test_full_disk_refuses_writes_serves_reads_and_resumes() -> None:
             await talk.expect_open()
         node.broker._store.free_space_check()
         assert outcome(await talk.ask(produce("orders", batch(b"b")), ProduceResponse, 9)) == (ErrorCode.NONE, 1)
+
+
+async def test_a_deletion_is_remembered_until_the_files_are_gone() -> None:
+    disk = MemoryFiles()
+    async with running_node(files=lambda: disk) as node:
+        topic_id = await node.create_topic("orders")
+        talk = await node.connect()
+        await talk.ask(produce("orders", batch(b"a")), ProduceResponse, 9)
+        await node.catalog.delete_topic("orders")
+        key = KeySpace().removed_topic(topic_id)
+        # Until then it is there: a start in between knows by it that the files may go.
+        async with asyncio.timeout(10):
+            while await node.catalog._store.get(key) is not None:
+                await talk.expect_open()
+        assert not [path for path in disk.list_directory(node.broker._store.logs_directory) if topic_id.hex() in path]
 
 
 async def test_topic_deleted_while_it_is_read_again_stays_gone() -> None:

@@ -88,3 +88,11 @@ async def test_a_damaged_counter_is_not_guessed(store: SqliteStore) -> None:
     await store.txn(puts={KeySpace().producer_ids: b"many"})
     with pytest.raises(StoreDamagedError, match="producer_ids"):
         await ProducerIds(store, KeySpace()).take()
+
+
+async def test_ids_are_never_handed_out_again_although_the_store_has_forgotten(store: SqliteStore) -> None:
+    ids = ProducerIds(store, KeySpace(), block_ids=2)
+    assert [await ids.take() for _ in range(2)] == [0, 1]
+    await store.txn(deletes=[KeySpace().producer_ids])
+    with pytest.raises(StoreDamagedError, match="is at 0, and was at 2 already"):
+        await ids.take()

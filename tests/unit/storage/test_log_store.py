@@ -37,6 +37,21 @@ def test_directory_engine_keeps_what_was_written(tmp_path: Path) -> None:
     assert desk.store.statistics.was_clean
 
 
+def test_what_a_refused_start_has_not_opened_is_read_again_at_the_next() -> None:
+    desk = LogDesk()
+    desk.append(b"saved")
+    desk.sync()
+    desk.store.checkpoint_now(every_log=True)
+    desk.append(b"acknowledged after the checkpoint")
+    desk.sync()
+    # Killed; the next start is refused before it has opened the log, and ends in good order.
+    assert isinstance(desk.files, FaultyFiles)
+    desk.files.locked.clear()
+    LogStore.open(desk.files, desk.root, desk.settings, desk.clock).close()
+    desk.store = LogStore.open(desk.files, desk.root, desk.settings, desk.clock)
+    assert desk.open_log().log_end == 2
+
+
 def test_logs_open_in_no_time_when_nothing_is_there() -> None:
     files = FaultyFiles()
     desk = LogDesk(files)

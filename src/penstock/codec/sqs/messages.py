@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base import typed_values
+
 
 class Blob(bytes):
     """Bytes that travel as base64, in both protocols."""
@@ -332,7 +334,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 def decode_json(action: type[Message], body: bytes) -> Message | Unreadable:
     try:
-        return msgspec.json.decode(body or b"{}", type=action, dec_hook=_read_blob)
+        return typed_values.read_json(body or b"{}", action, dec_hook=_read_blob)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return _unreadable(error)
 
@@ -340,7 +342,7 @@ def decode_json(action: type[Message], body: bytes) -> Message | Unreadable:
 def convert(action: type[Message], fields: dict[str, Any]) -> Message | Unreadable:
     """From the query protocol, where every value is text."""
     try:
-        return msgspec.convert(fields, type=action, strict=False, dec_hook=_read_blob)
+        return typed_values.convert(fields, action, strict=False, dec_hook=_read_blob)
     except (msgspec.ValidationError, ValueError) as error:
         return _unreadable(error)
 

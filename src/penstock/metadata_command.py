@@ -1,0 +1,116 @@
+"""`penstock metadata …`, on the data directory of a node that is stopped.
+
+Beside the other commands and not among them: those reach a node by wire alone, and this one opens what else only a
+node opens.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.log_commands import DataDirectory
+from penstock.cli.options import AsJson
+from penstock.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from penstock.broker.metadata_rebuild import Rebuild, RebuildPlan
+
+app = typer.Typer(help="Restore a stopped node's metadata.", no_args_is_help=True)
+
+
+@app.callback()
+def metadata() -> None:
+    """Restore a stopped node's metadata."""
+
+
+@app.command("rebuild")
+def rebuild(
+    *,
+    data_dir: DataDirectory,
+    metadata: Annotated[
+        str, typer.Option("--metadata", metavar="sqlite:PATH", help="As the node has it.  [default: in the directory]")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Go on although something is lost.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the metadata anew: from what is whole of them, from their copy, and from the directories of topics."""
+    from penstock.storage.log_check import locked_directory
+
+    root, path = str(data_dir), _store_path(data_dir, metadata)
+    with locked_directory(root, None) as files:
+        made = _plan(root, path)
+        if not as_json:
+            _tell(made.plan)
+        is_done = not dry_run and not made.plan.is_needless
+        if is_done:
+            _ask(made.plan, path, accept=accept, yes=yes)
+            from penstock.broker.metadata_rebuild import SET_ASIDE, apply_plan
+            from penstock.cluster.keys import KeySpace
+
+            aside = f"{root}/{SET_ASIDE}/{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+            apply_plan(made, files, root=root, path=path, aside=aside, keys=KeySpace())
+            say(f"rebuilt; what was there before is in {aside}")
+    if as_json:
+        print_json({"plan": made.plan, "is_done": is_done})
+
+
+def _store_path(data_dir: Path, metadata: str) -> str:
+    if not metadata:
+        return str(data_dir / "metadata.sqlite")
+    kind, _, path = metadata.partition(":")
+    if kind != "sqlite" or not path:
+        raise CommandError(f"--metadata: {metadata!r} is not sqlite:PATH", exit_code=EXIT_USAGE)
+    return path
+
+
+def _plan(root: str, path: str) -> Rebuild:
+    """The caller holds the directory's lock."""
+    from penstock.base.clock import SystemClock
+    from penstock.broker.metadata_rebuild import make_plan
+    from penstock.broker.metadata_sources import read_sources
+    from penstock.cluster.keys import KeySpace
+    from penstock.storage.directory_files import DirectoryFiles
+    from penstock.storage.directory_survey import read_cluster_id, survey_topics
+
+    files, keys = DirectoryFiles(), KeySpace()
+    belongs_to = read_cluster_id(files, root)
+    sources = read_sources(path, belongs_to=belongs_to, keys=keys)
+    on_disk = survey_topics(files, root)
+    return make_plan(sources, on_disk, belongs_to=belongs_to, keys=keys, now_ms=SystemClock().now_ms())
+
+
+def _ask(plan: RebuildPlan, path: str, *, accept: bool, yes: bool) -> None:
+    if plan.losses and not accept:
+        raise CommandError(f"nothing was changed: --accept says that what is lost may be ({len(plan.losses)} named)")
+    if not yes and not typer.confirm(f"Replace {path} by this?", err=True):
+        raise CommandError("nothing was changed")
+
+
+def _tell(plan: RebuildPlan) -> None:
+    lines = list(plan.notes)
+    if plan.is_needless:
+        lines.append("the metadata are whole and fit the directories: there is nothing to rebuild")
+    else:
+        lines.append("there will be " + ", ".join(f"{count} {kind}" for kind, count in plan.counts.items()))
+    lines += [f"topic {each.name}: from its directory, {_partitions(each.partition_count)}" for each in plan.added]
+    lines += [f"topic {each.name}: {_partitions(each.partition_count)}, as its directory has" for each in plan.grown]
+    lines += [f"topic {each.name}: {each.reason}, which is put right" for each in plan.renamed]
+    _write("", lines)
+    _write("lost: ", plan.losses)
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
+def _write(head: str, lines: Sequence[str]) -> None:
+    sys.stdout.writelines(f"{head}{line}\n" for line in lines)
