@@ -46,6 +46,7 @@ from penstock.cluster.queue_catalog import QueueCatalog
 from penstock.cluster.sqlite_store import SqliteStore
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.codec.records import Record, build_batch
+from penstock.domain.access import AllowAll
 from penstock.domain.lanes import DEFAULT_LANE
 from penstock.domain.queue_commands import Act, Found, Receive, Received, Settle, Settlement
 from penstock.domain.queue_definition import QueueName, QueueOptions
@@ -97,6 +98,7 @@ class Builder:
             catalog,
             QueueCatalog(metadata, keys, clock=clock),
             ProducerIds(metadata, keys),
+            authorizer=AllowAll(),
             readers=ThreadPoolExecutor(2),
             clock=clock,
             tasks=tasks,

@@ -56,6 +56,7 @@ from penstock.cluster.redrive_store import RedriveStore
 from penstock.cluster.sqlite_store import SqliteStore
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.config import Config, ConfigError, split_address
+from penstock.domain.access import Authorizer
 from penstock.domain.acl import AclAuthorizer
 from penstock.domain.config_change import ConfigEntry, node_entry
 from penstock.domain.config_definition import ConfigType
@@ -110,6 +111,7 @@ class Node:
 
     async def _start(self) -> None:
         self._check_settings()
+        self._warn_of_open_doors()
         store = await self._open_storage()
         keys = KeySpace()
         try:
@@ -146,12 +148,11 @@ class Node:
         await transactions.start()
         await self._open_metrics_page(broker)
         queue_catalog = QueueCatalog(metadata, keys, clock=self._clock)
-        queues = await self._open_queues(broker, catalog, queue_catalog, producer_ids, readers)
-        delivery = QueueDelivery(queues, schedules)
-        redrives = Redrives(queues, delivery, RedriveStore(metadata, keys), clock=self._clock, tasks=self._tasks)
-        self._undo.push_async_callback(redrives.stop)
-        await redrives.start()
         access = AccessCatalog(metadata, keys)
+        authorizer = await self._follow_access(access, broker)
+        queues = await self._open_queues(broker, catalog, queue_catalog, producer_ids, readers, authorizer)
+        delivery = QueueDelivery(queues, schedules)
+        redrives = await self._open_redrives(queues, delivery, RedriveStore(metadata, keys), authorizer)
         return Parts(
             clock=self._clock,
             tasks=self._tasks,
@@ -171,7 +172,7 @@ class Node:
             shares=ShareGroups(groups, queues, catalog, self._config.share_groups, tasks=self._tasks),
             trace=self._open_trace(broker, queues, groups, schedules, readers),
             access=access,
-            authorizer=await self._follow_access(access, broker),
+            authorizer=authorizer,
         )
 
     def _make_broker(self, catalog: TopicCatalog, store: LogStore) -> Broker:
@@ -192,12 +193,14 @@ class Node:
         queue_catalog: QueueCatalog,
         producer_ids: ProducerIds,
         readers: Executor,
+        authorizer: Authorizer,
     ) -> NodeQueues:
         queues = NodeQueues(
             broker,
             catalog,
             queue_catalog,
             producer_ids,
+            authorizer=authorizer,
             readers=readers,
             clock=self._clock,
             tasks=self._tasks,
@@ -206,6 +209,14 @@ class Node:
         self._undo.push_async_callback(queues.stop)
         await queues.start()
         return queues
+
+    async def _open_redrives(
+        self, queues: NodeQueues, delivery: QueueDelivery, store: RedriveStore, authorizer: Authorizer
+    ) -> Redrives:
+        redrives = Redrives(queues, delivery, store, authorizer=authorizer, clock=self._clock, tasks=self._tasks)
+        self._undo.push_async_callback(redrives.stop)
+        await redrives.start()
+        return redrives
 
     def _make_schedules(
         self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds, readers: Executor
@@ -258,6 +269,14 @@ class Node:
         problem = self._config.kafka.check()
         if problem is not None:
             raise ConfigError(f"configuration: [kafka] {problem}")
+        if OAUTHBEARER in self._config.kafka.sasl_mechanisms and _is_beyond_loopback(
+            self._config.kafka.listen, "kafka"
+        ):
+            # Whoever can write a name is believed: that is no login where strangers can connect.
+            raise ConfigError(
+                "configuration: [kafka] sasl_mechanisms: OAUTHBEARER takes tokens that nobody has signed, so it is "
+                f"served on loopback only, not on {self._config.kafka.listen}"
+            )
         nobody = [name for name in self._config.access.super_users if not name.partition(":")[2]]
         if nobody:
             raise ConfigError(f"configuration: [access] super_users: {nobody[0]!r} is not of the form User:NAME")
@@ -307,7 +326,7 @@ class Node:
                 raise ConfigError(f"metadata: {node.metadata!r} is not sqlite:PATH")
         else:
             path = ":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite")
-        store = await SqliteStore.open(path, clock=self._clock)
+        store = await SqliteStore.open(path, clock=self._clock, is_secret=KeySpace().is_secret)
         self._undo.push_async_callback(store.close)
         return store
 
@@ -320,7 +339,7 @@ class Node:
         self.addresses["metrics"] = f"{page.host}:{page.port}"
 
     async def _follow_access(self, access: AccessCatalog, broker: Broker) -> AclAuthorizer:
-        authorizer = AclAuthorizer(self._config.access)
+        authorizer = AclAuthorizer(self._config.access, has_logins=bool(self._config.kafka.sasl_mechanisms))
         access.on_change(partial(_follow_rules, authorizer, broker))
         await access.start()
         self._undo.push_async_callback(access.stop)
@@ -333,7 +352,10 @@ class Node:
         # Not before somebody wants it: Starlette takes a while to import.
         from penstock.gateways.http_app import make_http_app
 
-        application = make_http_app(parts, config)
+        names = [split_address(config.listen, "http")[0]]
+        if self._config.kafka.advertised:
+            names.append(split_address(self._config.kafka.advertised, "kafka advertised")[0])
+        application = make_http_app(parts, config, names)
         server = HttpServer(config, application, self._tasks)
         # In reverse: whoever waits for a message is woken, then what is at hand is answered.
         self._undo.push_async_callback(server.stop)
@@ -369,22 +391,23 @@ class Node:
         settings = SaslSettings(config.sasl_mechanisms, config.reauthentication_ms_max, config.failed_login_delay_ms)
         if not config.sasl_mechanisms:
             return SaslHandler(None, settings, self._clock)
-        self._warn_of_open_doors()
         hashers = ThreadPoolExecutor(HASHER_THREADS, thread_name_prefix="hasher")
         self._undo.callback(hashers.shutdown, wait=False, cancel_futures=True)
         secret = await access.ensure_login_secret(partial(secrets.token_bytes, LOGIN_SECRET_BYTES))
-        users = SaslUsers(access, secret=secret, configured=config.users, hashers=hashers)
+        users = SaslUsers(access, secret=secret, configured=config.users, hashers=hashers, hasher_count=HASHER_THREADS)
         await users.start()
         return SaslHandler(users, settings, self._clock)
 
     def _warn_of_open_doors(self) -> None:
         kafka, http = self._config.kafka, self._config.http
-        host, _ = split_address(kafka.listen, "kafka")
-        if not is_loopback(host) and {PLAIN, OAUTHBEARER} & set(kafka.sasl_mechanisms):
-            log.warning("passwords and tokens travel in clear: there is no TLS yet", listen=kafka.listen)
-        if kafka.unsecured_tokens:
+        if _is_beyond_loopback(kafka.listen, "kafka"):
+            if not kafka.sasl_mechanisms:
+                log.warning("the Kafka door asks nobody for a login: whoever reaches it is let in", listen=kafka.listen)
+            elif PLAIN in kafka.sasl_mechanisms:
+                log.warning("passwords travel in clear: there is no TLS yet", listen=kafka.listen)
+        if OAUTHBEARER in kafka.sasl_mechanisms:
             log.warning("tokens are believed without a signature", setting="kafka.unsecured_tokens")
-        if http.listen not in ("", OFF):
+        if _is_beyond_loopback(http.listen, "http") or (kafka.sasl_mechanisms and http.listen not in ("", OFF)):
             log.warning("the HTTP door asks nobody for a login: whoever reaches it is anonymous", listen=http.listen)
 
     async def _register(self, nodes: NodeRegistry) -> None:
@@ -463,6 +486,11 @@ def _follow_rules(authorizer: AclAuthorizer, broker: Broker, change: AccessChang
         authorizer.replace(change.bindings)
         # What connections have remembered about who may write where holds no longer.
         broker.generation += 1
+
+
+def _is_beyond_loopback(listen: str, what: str) -> bool:
+    """Whether others than this machine's can reach the door."""
+    return listen not in ("", OFF) and not is_loopback(split_address(listen, what)[0])
 
 
 def is_loopback(host: str) -> bool:

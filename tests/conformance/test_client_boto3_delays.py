@@ -101,11 +101,12 @@ def test_attributes_are_after_the_delay_what_they_were_before(sqs: Any) -> None:
 def test_the_query_protocol_delays_too(node: NodeProcess, sqs: Any) -> None:
     url = new_queue(sqs)
     form = {"Action": "SendMessage", "MessageBody": "x", "DelaySeconds": "600"}
-    reply = httpx.post(f"http://{node.http}/000000000000/{url.rpartition('/')[2]}", data=form)
+    signed = {"authorization": "AWS4-HMAC-SHA256"}
+    reply = httpx.post(f"http://{node.http}/000000000000/{url.rpartition('/')[2]}", data=form, headers=signed)
     assert reply.status_code == 200, reply.text
     assert delayed_count(sqs, url) == "1"
     form["DelaySeconds"] = "901"
-    reply = httpx.post(f"http://{node.http}/000000000000/{url.rpartition('/')[2]}", data=form)
+    reply = httpx.post(f"http://{node.http}/000000000000/{url.rpartition('/')[2]}", data=form, headers=signed)
     assert (reply.status_code, "InvalidParameterValue" in reply.text) == (400, True)
 
 

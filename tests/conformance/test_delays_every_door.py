@@ -86,7 +86,7 @@ def send_by_http(node: NodeProcess, value: str) -> None:
     body = json.dumps({"value": value, "delay_ms": DELAY_MS})
     curl = shutil.which("curl")
     if curl is None:
-        assert httpx.post(url, content=body).status_code == 201
+        assert httpx.post(url, content=body, headers={"content-type": "application/json"}).status_code == 201
         return
     words = [
         curl,

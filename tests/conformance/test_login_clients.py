@@ -55,6 +55,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         "PENSTOCK_KAFKA__USERS": json.dumps(dict([ADMIN])),
         "PENSTOCK_KAFKA__REAUTHENTICATION_MS_MAX": str(EXPIRY_MS),
         "PENSTOCK_ACCESS__SUPER_USERS": f"User:{ADMIN[0]}",
+        "PENSTOCK_ACCESS__ALLOW_WITHOUT_RULE": "true",
         "PENSTOCK_GROUPS__INITIAL_REBALANCE_DELAY_MS": "0",
     }
     with NodeProcess(tmp_path_factory.mktemp("login"), environment=wishes) as running:
@@ -304,7 +305,8 @@ def test_command_line_logs_in_and_manages_users(node: NodeProcess, tmp_path: Pat
     assert run("topic", "list", who=carol).returncode == 1
     made = run("user", "create", carol[0], "--password-file", "-", who=ADMIN, stdin=f"{carol[1]}\n")
     assert made.returncode == 0, made.stderr
-    listed = run("user", "list", "--json", who=carol)
+    assert run("user", "list", who=carol).returncode == 1
+    listed = run("user", "list", "--json", who=ADMIN)
     assert {user["user"] for user in json.loads(listed.stdout)["users"]} >= {BOB[0], carol[0]}
     assert run("user", "delete", carol[0], "--yes", who=ADMIN).returncode == 0
     refused = run("topic", "list", who=carol)

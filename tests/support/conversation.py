@@ -202,7 +202,7 @@ async def running_node(
             stand_ins.enter_context(patch.object(penstock.node, "MemoryFiles", lambda **_: files()))
             stand_ins.enter_context(patch.object(penstock.node, "DirectoryFiles", files))
         if authorizer is not None:
-            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda _: authorizer))
+            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda *_, **__: authorizer))
         await node.start()
     try:
         yield node

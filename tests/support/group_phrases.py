@@ -48,7 +48,7 @@ async def node_with_groups(
     )
     with ExitStack() as stand_ins:
         if authorizer is not None:
-            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda _: authorizer))
+            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda *_, **__: authorizer))
         await node.start()
     try:
         yield node

@@ -24,6 +24,7 @@ from penstock.cluster.sqlite_store import SqliteStore
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.codec.compression import Codec
 from penstock.codec.records import Record, StoredRecord, build_batch
+from penstock.domain.access import AllowAll, Authorizer
 from penstock.domain.queue_definition import QueueName, QueueOptions
 from penstock.storage.files import MemoryFiles
 from penstock.storage.log_store import LogStore
@@ -37,6 +38,7 @@ class QueueBroker:
         self.files = files or MemoryFiles()
         self.clock = clock or SystemClock()
         self.metadata: SqliteStore | None = None
+        self.authorizer: Authorizer = AllowAll()
 
     async def start(self) -> None:
         if self.metadata is None:
@@ -59,6 +61,7 @@ class QueueBroker:
             self.catalog,
             QueueCatalog(self.metadata, keys, clock=self.clock),
             ProducerIds(self.metadata, keys),
+            authorizer=self.authorizer,
             readers=self.readers,
             clock=self.clock,
             tasks=self.tasks,

@@ -34,6 +34,8 @@ from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.queue_catalog import QueueCatalog, QueueChange, QueueRemoved
 from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
 from penstock.cluster.topic_image import Change, PartitionsGrown, TopicRemoved
+from penstock.domain import access
+from penstock.domain.access import Authorizer, Operation
 from penstock.domain.queue import deletable_below
 from penstock.domain.queue_commands import Close, Open
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
@@ -45,6 +47,7 @@ log = get_logger("queues")
 CACHE_BYTES_MAX: Final = 128 * 1024 * 1024
 TIDY_MS: Final = 5_000
 RELOAD_MS: Final = 2_000
+DENIED_REPORT_MS: Final = 60_000
 LOADING_AT_ONCE: Final = 8
 _DEFAULTS: Final = QueueOptions()
 
@@ -61,6 +64,7 @@ class NodeQueues:
         queues: QueueCatalog,
         producer_ids: ProducerIds,
         *,
+        authorizer: Authorizer,
         readers: Executor,
         clock: Clock,
         tasks: TaskSupervisor,
@@ -69,6 +73,9 @@ class NodeQueues:
         self.broker = broker
         self._topics = topics
         self._queues = queues
+        self._authorizer = authorizer
+        # When it was last told that letters of a queue may not go where they should.
+        self._denied_ms: dict[QueueName, int] = {}
         self._readers = readers
         self._clock = clock
         # Leases are dated and waited for: an NTP step must not end all of them.
@@ -250,15 +257,17 @@ class NodeQueues:
         return definition.options if definition is not None else _DEFAULTS
 
     def _config_of(self, name: QueueName) -> QueueConfig:
-        return self._options_of(name).machine_config()
+        return self._options_of(name).machine_config(name.topic)
 
     # Dead letters
 
     async def _dead_letter_target(self, topic: str, group: str) -> ServedTopic | None:
-        """Created when the first letter comes, with as many partitions as the topic it comes from."""
-        name = self._options_of(QueueName(topic, group)).dead_letters_of(topic)
+        """Created when the first letter comes, with as many partitions as the topic it comes from. None: letters
+        wait."""
+        options = self._options_of(QueueName(topic, group))
+        name = options.dead_letters_of(topic)
         origin = self.broker.topic(topic)
-        if name is None or origin is None:
+        if name is None or origin is None or not self._may_bury(QueueName(topic, group), name, options):
             return None
         found = self.broker.topic(name)
         if found is not None:
@@ -267,6 +276,20 @@ class NodeQueues:
         if not isinstance(outcome, Created | AlreadyExists):
             log.error("dead-letter topic not created", topic=name, why=str(outcome))
         return self.broker.topic(name)
+
+    def _may_bury(self, queue: QueueName, target: str, options: QueueOptions) -> bool:
+        """Whoever named the target must be allowed to write there, now: the right may have been taken back since.
+        Nobody named the default, which is the topic's own."""
+        author = options.dead_letter_author
+        if options.dead_letter_topic is None or self._authorizer.authorize(
+            author, Operation.WRITE, access.topic(target)
+        ):
+            return True
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._denied_ms.get(queue, -DENIED_REPORT_MS) >= DENIED_REPORT_MS:
+            self._denied_ms[queue] = now_ms
+            log.warning("dead letters wait", queue=str(queue), why=f"{author}, who named {target}, may not write there")
+        return False
 
     # What changes elsewhere
 

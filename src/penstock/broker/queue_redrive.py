@@ -22,6 +22,8 @@ from penstock.broker.queue_redrive_run import RedriveRun
 from penstock.broker.queue_redrive_scan import DeadLetterScan
 from penstock.broker.queue_shell import QueueUnavailable
 from penstock.cluster.redrive_store import RedriveStore
+from penstock.domain import access
+from penstock.domain.access import ANONYMOUS, Authorizer, Operation, Principal
 from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions, Start
 from penstock.domain.queue_values import HoldKind, Ordering
 from penstock.domain.redrive import (
@@ -84,6 +86,7 @@ class Redrives:
         delivery: QueueDelivery,
         store: RedriveStore,
         *,
+        authorizer: Authorizer,
         clock: Clock,
         tasks: TaskSupervisor,
     ) -> None:
@@ -91,6 +94,7 @@ class Redrives:
         self._queues = queues
         self._delivery = delivery
         self._store = store
+        self._authorizer = authorizer
         self._clock = clock
         self._tasks = tasks
         self._known: dict[str, RedriveTask] = {}
@@ -152,6 +156,7 @@ class Redrives:
         self,
         source: QueueName,
         *,
+        author: Principal = ANONYMOUS,
         target: str | None = None,
         only: RedriveFilter | None = None,
         choices: Sequence[Choice] | None = None,
@@ -169,8 +174,8 @@ class Redrives:
             if running is not None:
                 return TaskRunning(running)
             task = await self._describe(definition, target, only or RedriveFilter(), rate)
+            task = msgspec.structs.replace(task, author=author, is_chosen=choices is not None)
             if choices is not None:
-                task = msgspec.structs.replace(task, is_chosen=True)
                 await self._store.put_choices(task.id, choices)
             await self._store.put(task)
             self._known[task.id] = task
@@ -255,7 +260,18 @@ class Redrives:
         return definition or NoSuchLetters(f"there is no queue {source.group!r} on topic {source.topic!r}")
 
     def _run(self, task: RedriveTask, chosen: Chosen | None) -> None:
-        run = RedriveRun(task, self._queues, self._delivery, chosen=chosen, clock=self._clock, save=self._save)
+        def may_write(topic: str) -> bool:
+            return self._authorizer.authorize(task.author, Operation.WRITE, access.topic(topic))
+
+        run = RedriveRun(
+            task,
+            self._queues,
+            self._delivery,
+            chosen=chosen,
+            may_write=may_write,
+            clock=self._clock,
+            save=self._save,
+        )
         self._runs[task.id] = run
         following = self._tasks.start(f"redrive of {task.source}", self._follow(run))
         self._following.add(following)

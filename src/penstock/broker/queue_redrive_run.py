@@ -1,8 +1,10 @@
 """One redrive while it runs: takes messages as a consumer of the queue does, and settles them with a place to go to.
 
-    take (leased by the task) ─► fits? ─► Settle(MOVE, place) ─► the mover
+    take (leased by the task) ─► fits, and its author may write there? ─► Settle(MOVE, place) ─► the mover
                                   └─ no: stays leased until the task ends, so that it is not taken twice; then it goes
                                      back as if nobody had seen it
+
+Where a message came from is told by headers that anybody can write, so rights are asked for each one when it goes.
 
 Everything is in the queue's journal: what was told to move goes on by itself after a crash, and the leases are given
 back by the task that goes on.
@@ -27,7 +29,7 @@ from penstock.domain.queue_commands import Act, ConsumerGone, Outcome, Settle, S
 from penstock.domain.queue_definition import LEASE_MS_MAX, QueueDefinition
 from penstock.domain.queue_values import Cause, Limit
 from penstock.domain.redrive import Chosen, Place, RedriveState, RedriveTask, origin_of, write_place
-from penstock.domain.topic_rules import is_internal
+from penstock.domain.topic_rules import NAME_CHARACTERS_MAX, is_internal
 
 # Of every task: there is one at a time, and it gives back what one before it could not.
 CONSUMER: Final = "penstock-redrive"
@@ -49,6 +51,13 @@ class RedriveFailure(Exception):  # noqa: N818  ends the task; the sentence is w
     """The task cannot go on."""
 
 
+class _Stays(msgspec.Struct, frozen=True):
+    """A message that goes nowhere."""
+
+    why: str
+    is_denied: bool = False
+
+
 class RedriveRun:
     def __init__(
         self,
@@ -57,11 +66,14 @@ class RedriveRun:
         delivery: QueueDelivery,
         *,
         chosen: Chosen | None,
+        may_write: Callable[[str], bool],
         clock: Clock,
         save: Save,
     ) -> None:
         self.task = task
         self._chosen = chosen
+        # Of the task's author, by topic; asked for each message, because rules change.
+        self._may_write = may_write
         self._queues = queues
         self._delivery = delivery
         self._clock = clock
@@ -107,8 +119,8 @@ class RedriveRun:
     def _outcome(self) -> tuple[RedriveState, str]:
         if self._is_cancelled:
             return RedriveState.CANCELLED, ""
-        if self.task.lost_count:
-            count = self.task.lost_count
+        count = self.task.lost_count + self.task.denied_count
+        if count:
             return RedriveState.FAILED, f"{count} message{'s' * (count != 1)} stayed: {self._why_lost}"
         return RedriveState.COMPLETED, ""
 
@@ -156,43 +168,54 @@ class RedriveRun:
         return queue is None or queue.cursor() >= end
 
     async def _redrive(self, shell: QueueShell, messages: Sequence[Message]) -> None:
-        placed: list[tuple[Message, str]] = []
-        skipped = lost = 0
-        for message in messages:
-            record = message.record
-            is_picked = self._chosen is None or self._chosen.holds(message.source.partition, record.offset)
-            if not is_picked or not self.task.only.fits(
-                record.headers, key=record.key, timestamp_ms=record.timestamp_ms
-            ):
-                skipped += 1
-                continue
-            place = self._place_of(message)
-            if place is None:
-                lost += 1
-            else:
-                placed.append((message, write_place(place)))
+        picked = [message for message in messages if self._is_picked(message)]
         task = self.task
         self._count(
             looked_count=task.looked_count + len(messages),
-            skipped_count=task.skipped_count + skipped,
-            lost_count=task.lost_count + lost,
+            skipped_count=task.skipped_count + len(messages) - len(picked),
         )
-        step = max(1, task.rate // STEPS_PER_SECOND) if task.rate else len(placed)
-        for start in range(0, len(placed), step or 1):
+        step = max(1, task.rate // STEPS_PER_SECOND) if task.rate else len(picked)
+        for start in range(0, len(picked), step or 1):
             await self._keep_pace(shell)
             if self._is_cancelled:
                 return
-            await self._settle(shell, placed[start : start + step])
+            # Not earlier: at a slow rate rules may have changed since the message was taken.
+            placed = self._place(picked[start : start + step])
+            if placed:
+                await self._settle(shell, placed)
 
-    def _place_of(self, message: Message) -> Place | None:
+    def _is_picked(self, message: Message) -> bool:
+        record = message.record
+        is_chosen = self._chosen is None or self._chosen.holds(message.source.partition, record.offset)
+        return is_chosen and self.task.only.fits(record.headers, key=record.key, timestamp_ms=record.timestamp_ms)
+
+    def _place(self, messages: Sequence[Message]) -> list[tuple[Message, str]]:
+        """Those that go somewhere, and where; the others are counted."""
+        placed: list[tuple[Message, str]] = []
+        lost = denied = 0
+        for message in messages:
+            place = self._place_of(message)
+            if isinstance(place, Place):
+                placed.append((message, write_place(place)))
+                continue
+            self._why_lost = self._why_lost or place.why
+            lost, denied = lost + (not place.is_denied), denied + place.is_denied
+        if lost or denied:
+            self._count(lost_count=self.task.lost_count + lost, denied_count=self.task.denied_count + denied)
+        return placed
+
+    def _place_of(self, message: Message) -> Place | _Stays:
         """Back to its partition, if it has one; else by its key, as if it were new."""
         origin, origin_partition = origin_of(message.record.headers)
         name = self.task.target or origin
-        topic = None if name is None or is_internal(name) else self._queues.broker.topic(name)
-        if topic is None or name is None:
-            what = "no topic of origin is told, give a target" if name is None else f"there is no topic {name!r}"
-            self._why_lost = self._why_lost or what
-            return None
+        if name is None:
+            return _Stays("no topic of origin is told, give a target")
+        # First of all: who may not write somewhere does not learn what there is.
+        if not self._may_write(name):
+            return _Stays(f"{self.task.author} may not write to {name[:NAME_CHARACTERS_MAX]!r}", is_denied=True)
+        topic = None if is_internal(name) else self._queues.broker.topic(name)
+        if topic is None:
+            return _Stays(f"there is no topic {name[:NAME_CHARACTERS_MAX]!r}")
         count = len(topic.partitions)
         if self.task.target is None and origin_partition is not None and origin_partition < count:
             return Place(name, origin_partition)

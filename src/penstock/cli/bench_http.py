@@ -9,6 +9,7 @@ from penstock.cli.failure import CommandError
 
 # Larger than any reply to a hundred messages of the sizes that a bench is asked for.
 _REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
+_JSON: Final = "Content-Type: application/json\r\n"
 _OK: Final = (b"200", b"201", b"204", b"207")
 
 
@@ -22,14 +23,15 @@ class BenchConnection:
 
     @classmethod
     async def open(cls, address: str) -> Self:
-        host, _, port = address.removeprefix("http://").rstrip("/").rpartition(":")
+        address = address.removeprefix("http://").rstrip("/")
+        host, _, port = address.rpartition(":")
         try:
             reader, writer = await asyncio.open_connection(host, int(port), limit=_REPLY_BYTES_MAX)
         except (OSError, ValueError) as error:
             raise CommandError(f"{address}: no HTTP door there: {error}") from error
         return cls(address, reader, writer)
 
-    async def send(self, method: str, path: str, body: bytes, *, headers: str = "") -> bytes:
+    async def send(self, method: str, path: str, body: bytes, *, headers: str = _JSON) -> bytes:
         """The body of the reply, which must be a success."""
         head = f"{method} {path} HTTP/1.1\r\nHost: {self._address}\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
         self._writer.write(head.encode() + body)

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.cli.consume_work import chosen_partitions
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.output import run_async, say
+from penstock.cli.output import run_async, say, write_bytes
 from penstock.cli.record_format import RowFormatter, RowShape, row_formatter
 from penstock.cli.snapshot_survey import PartitionSurvey, Survey
 from penstock.client.address import parse_addresses
@@ -113,8 +113,7 @@ async def _show(
                 rows = [row for row in rows_of(fetched) if wanted.takes(row.offset) and row.value is not None]
                 rows = rows if count is None else rows[: count - shown]
                 shown += len(rows)
-                sys.stdout.buffer.write(b"".join([formatter(partition, row) for row in rows]))
-                sys.stdout.buffer.flush()
+                write_bytes(b"".join([formatter(partition, row) for row in rows]))
     finally:
         consumer.close()
     missed_count = len(offsets) - wanted.found_count

@@ -14,7 +14,6 @@ With either of them partitions are merged in the order of time (consume_merge), 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -23,7 +22,7 @@ import msgspec
 
 from penstock.cli.consume_merge import TimeMerge
 from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, Start
-from penstock.cli.output import run_async
+from penstock.cli.output import run_async, write_bytes
 from penstock.cli.record_format import RowFormatter, RowShape, row_formatter
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
@@ -185,7 +184,6 @@ class _Writer:
     def __init__(self, formatter: RowFormatter, count: int | None) -> None:
         self._formatter = formatter
         self._left = count
-        self._output = sys.stdout.buffer
 
     @property
     def is_full(self) -> bool:
@@ -196,7 +194,6 @@ class _Writer:
         formatter = self._formatter
         remaining = iter(rows if self._left is None else islice(rows, self._left))
         while lines := [formatter(partition, row) for partition, row in islice(remaining, self.ROWS_AT_ONCE)]:
-            self._output.write(b"".join(lines))
+            write_bytes(b"".join(lines))
             if self._left is not None:
                 self._left -= len(lines)
-        self._output.flush()

@@ -116,7 +116,7 @@ def watch(http: str, client: HttpClient, task: Redrive) -> Redrive:
                 time.sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 1.5, ASK_SECONDS_MAX)
                 task = letters.describe_redrive(client, task.topic, task.id)
-                done = task.moved_count + task.skipped_count + task.lost_count
+                done = task.moved_count + task.skipped_count + task.lost_count + task.denied_count
                 progress.update(done, f"{task.moved_count:,} moved, {task.pending_count - done:,} left")
         except KeyboardInterrupt:
             # Over a connection of its own: the other one may be in the middle of an answer.

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Final
 
+from penstock.base.printable import printable
+
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
@@ -44,7 +46,8 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def report(sentence: str) -> None:
-    sys.stderr.write(f"penstock: {sentence}\n")
+    # A broker's error may name what a stranger wrote.
+    sys.stderr.write(f"penstock: {printable(sentence) if sys.stderr.isatty() else sentence}\n")
 
 
 def silence_standard_output() -> None:

@@ -6,7 +6,6 @@ Progress is seen from outside: the files that the check reads are counted as the
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.failure import EXIT_FAILED, CommandError
-from penstock.cli.output import human_bytes, print_json, print_table, say
+from penstock.cli.output import human_bytes, print_json, print_table, say, write_text
 from penstock.cli.record_format import iso_time, json_value, render_bytes
 from penstock.codec.compression import Codec
 from penstock.storage import log_check
@@ -43,7 +42,7 @@ def verify(directory: Path, topic: str | None, partition: int | None, *, as_json
         for report in reports:
             for problem in report.problems:
                 place = report.place
-                sys.stdout.write(f"{place.topic} partition {place.partition}: {problem.describe()}\n")
+                write_text(f"{place.topic} partition {place.partition}: {problem.describe()}\n")
             _tell_open_transactions(report)
     return EXIT_FAILED if damaged else 0
 
@@ -51,7 +50,7 @@ def verify(directory: Path, topic: str | None, partition: int | None, *, as_json
 def _tell_open_transactions(report: LogReport) -> None:
     place = report.place
     for producer_id, first_offset in report.open_transactions:
-        sys.stdout.write(
+        write_text(
             f"{place.topic} partition {place.partition}: transaction of producer {producer_id} is under way "
             f"since offset {first_offset}\n"
         )
@@ -120,7 +119,7 @@ def dump(
     )
     for batch in itertools.islice(batches, count):
         text = msgspec.json.encode(_batch_document(batch)).decode() if as_json else _batch_text(batch)
-        sys.stdout.write(text + "\n")
+        write_text(text + "\n")
 
 
 def _batch_document(batch: DumpedBatch) -> dict[str, object]:
@@ -190,7 +189,7 @@ def repair(directory: Path, topic: str | None, partition: int | None, *, is_conf
         for done in report.repairs:
             place = f"{report.place.topic} partition {report.place.partition}"
             kept = f", bytes kept in {done.saved_path}" if done.saved_path else ""
-            sys.stdout.write(f"{place}: {done.problem.describe()}: repaired{kept}\n")
+            write_text(f"{place}: {done.problem.describe()}: repaired{kept}\n")
     if not reports:
         say("nothing to repair")
 

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.base.clock import SystemClock
 from penstock.base.log_events import configure
+from penstock.base.printable import printable
 from penstock.cli.failure import CommandError
 from penstock.cli.output import human_bytes, print_json, print_table, run_async, say
 from penstock.client.address import parse_addresses
@@ -138,7 +139,7 @@ def _table(progress: Mapping[str, TopicProgress], before: Mapping[str, int]) -> 
             f"{each.lag:,}",
             each.error or "",
         )
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
 

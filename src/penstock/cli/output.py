@@ -1,4 +1,8 @@
-"""What commands print: tables for people, one JSON document for programs."""
+"""What commands print: tables for people, one JSON document for programs.
+
+Whatever goes out goes through here. A terminal gets nothing that could steer it (`base/printable`); a file and a pipe
+get every byte as it is, as whoever reads them wants it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Final, TypeVar
 
 import msgspec
+
+from penstock.base.printable import printable, printable_bytes
 
 T = TypeVar("T")
 
@@ -28,7 +34,18 @@ def run_async(work: Coroutine[object, object, T]) -> T:
 
 
 def print_json(document: object) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    write_text(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+
+
+def write_text(text: str) -> None:
+    """To standard output."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+
+
+def write_bytes(data: bytes) -> None:
+    """To standard output, at once: records come when they come."""
+    sys.stdout.buffer.write(printable_bytes(data) if sys.stdout.isatty() else data)
+    sys.stdout.buffer.flush()
 
 
 def print_table(columns: Sequence[str] | None, rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
@@ -57,7 +74,7 @@ def print_table(columns: Sequence[str] | None, rows: Sequence[Sequence[object]],
 
 def say(sentence: str) -> None:
     """For people, beside the output: standard error."""
-    sys.stderr.write(sentence + "\n")
+    sys.stderr.write((printable(sentence) if sys.stderr.isatty() else sentence) + "\n")
 
 
 def human_bytes(count: int) -> str:

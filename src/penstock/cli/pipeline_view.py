@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.log_events import LogFormat, configure, get_logger
+from penstock.base.printable import printable
 from penstock.cli.output import print_table
 from penstock.pipeline.declared_status import FAILED, FINISHED, LOST, RESTARTING, RUNNING, STOPPED, Status
 
@@ -54,7 +55,7 @@ class LiveView:
     def event(self, name: str, **fields: object) -> None:
         if name in _SPOKEN:
             told = "  ".join(f"{key}={value}" for key, value in fields.items())
-            self._live.console.print(f"{name}  {told}", markup=False, highlight=False)
+            self._live.console.print(printable(f"{name}  {told}"), markup=False, highlight=False)
 
     def show(self, statuses: list[Status]) -> None:
         self._live.update(status_table(statuses))
@@ -94,10 +95,10 @@ def status_table(statuses: Sequence[Status]) -> RenderableType:
     table.add_column("last error", overflow="fold")
     for status in statuses:
         table.add_row(
-            Text(status.name),
+            Text(printable(status.name)),
             Text(status.state, style=_COLOURS.get(status.state, "")),
             *(Text(cell) for cell in _numbers(status)),
-            Text(status.last_error, style="red"),
+            Text(printable(status.last_error), style="red"),
         )
     return table
 

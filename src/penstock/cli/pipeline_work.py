@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import msgspec
 
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.options import parse_pairs
-from penstock.cli.output import print_json, print_table, say
+from penstock.cli.output import print_json, print_table, say, write_text
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
 from penstock.pipeline.declared_document import Pipeline
@@ -58,7 +57,7 @@ def start_spark(loaded: Loaded, *, master: str | None, conf: Sequence[str] | Non
 def tell_problems(loaded: Loaded) -> None:
     """On standard error, in the order of the file; raises if one of them is an error."""
     for problem in loaded.problems.in_order():
-        sys.stderr.write(problem.sentence(str(loaded.file)) + "\n")
+        say(problem.sentence(str(loaded.file)))
     count = len(loaded.problems.errors)
     if count:
         raise CommandError(f"{loaded.file}: {count} problem{'s' if count > 1 else ''}")
@@ -133,7 +132,7 @@ def explain(
     builts = _prepare(loaded, pipelines, is_offline=is_offline, conf=conf)
     tell_problems(loaded)
     if is_mermaid_only:
-        sys.stdout.write(mermaid(builts) + "\n")
+        write_text(mermaid(builts) + "\n")
         return
     documents = [describe(built, loaded.site, with_plan=with_plan) for built in builts]
     if as_json:
@@ -141,7 +140,7 @@ def explain(
         return
     for document in documents:
         _print_description(document)
-    sys.stdout.write(f"\n{mermaid(builts)}\n")
+    write_text(f"\n{mermaid(builts)}\n")
 
 
 def _print_description(document: dict[str, Any]) -> None:
@@ -150,10 +149,10 @@ def _print_description(document: dict[str, Any]) -> None:
     for view in document["views"]:
         title = f"{view['kind']} {view['name']}" + (f" ({view['origin']})" if view["origin"] else "")
         # Not as a table's title: that is cut to the table's width.
-        sys.stdout.write(f"\n{title}\n")
+        write_text(f"\n{title}\n")
         print_table(("column", "type"), [(column["name"], column["type"]) for column in view["columns"]])
     if document.get("plan"):
-        sys.stdout.write(f"\n{document['plan']}\n")
+        write_text(f"\n{document['plan']}\n")
 
 
 # ------------------------------------------------------------------ preview

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import csv
+import io
 import json
 import os
-import sys
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -18,7 +18,7 @@ import msgspec
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, TRACEBACK_VARIABLE, CommandError
 from penstock.cli.moments import NotUnderstood, parse_moment_ms
-from penstock.cli.output import print_json, print_table, say
+from penstock.cli.output import print_json, print_table, say, write_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,9 +137,11 @@ def show(names: Sequence[str], rows: Sequence[Sequence[Any]], *, as_json: bool, 
         names = different(names)
         print_json([dict(zip(names, map(plain, row), strict=True)) for row in rows])
     elif as_csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
+        lines = io.StringIO()
+        writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(names)
         writer.writerows([["" if value is None else _flat(value) for value in map(plain, row)] for row in rows])
+        write_text(lines.getvalue())
     elif rows:
         print_table(names, [[_cell(value) for value in row] for row in rows])
     else:

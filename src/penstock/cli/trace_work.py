@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime, tzinfo
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.moments import NotUnderstood, parse_moment_ms
-from penstock.cli.output import print_json, print_table, say
+from penstock.cli.output import print_json, print_table, say, write_text
 from penstock.client import http_trace
 from penstock.client.http_client import HttpClient
 from penstock.domain.trace_events import Journey, Place
@@ -60,7 +59,7 @@ def trace_key(
         raise CommandError(f"no message of key {key!r} in {asked.topic!r} at that time")
     for number, journey in enumerate(found.journeys):
         if number:
-            sys.stdout.write("\n")
+            write_text("\n")
         _show(journey, form=form, as_json=False)
 
 
@@ -84,7 +83,7 @@ def _show(journey: Journey, *, form: str, as_json: bool) -> None:
     if as_json:
         print_json(journey)
     else:
-        sys.stdout.write(render(journey, form, _zone()))
+        write_text(render(journey, form, _zone()))
 
 
 def _moment(text: str | None) -> int | None:

@@ -87,6 +87,10 @@ class KeySpace(msgspec.Struct, frozen=True):
     def login_secret(self) -> str:
         return f"{self.root}login_secret"
 
+    def is_secret(self, key: str) -> bool:
+        """What proves passwords: old values are not kept."""
+        return key.startswith(self.users) or key == self.login_secret
+
     def node(self, node_id: int) -> str:
         return f"{self.nodes}{node_id}"
 

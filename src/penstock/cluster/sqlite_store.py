@@ -43,9 +43,8 @@ from penstock.cluster.metadata_store import (
 )
 from penstock.cluster.sqlite_format import ForeignDatabaseError
 from penstock.cluster.sqlite_seals import DamagedTablesError
-from penstock.cluster.sqlite_tables import SqliteTables
+from penstock.cluster.sqlite_tables import MEMORY, SqliteTables
 
-MEMORY: Final = ":memory:"
 # Half of it is how late another process's change is seen on average; a look costs some 30 µs of a thread.
 POLL_MS: Final = 200
 # Enough for a watch that was away for minutes of steady change; about 10 MB of topics' values.
@@ -96,13 +95,15 @@ class SqliteStore:
         poll_ms: int = POLL_MS,
         history_revisions: int = HISTORY_REVISIONS,
         busy_ms: int = BUSY_MS,
+        is_secret: Callable[[str], bool] = lambda _key: False,
     ) -> SqliteStore:
+        """The history keeps the last value only of keys that are secret."""
         text = str(path)
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
 
         def connect() -> SqliteTables:
             copy = None if text == MEMORY else _copy_to_trust(text)
-            tables = SqliteTables(text, busy_ms=busy_ms, history_revisions=history_revisions)
+            tables = SqliteTables(text, busy_ms=busy_ms, history_revisions=history_revisions, is_secret=is_secret)
             revision = tables.revision()
             if copy is not None and revision < copy.revision:
                 tables.close()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -36,6 +36,7 @@ from penstock.cluster.metadata_store import (
     ValueIs,
     prefix_end,
 )
+from penstock.cluster.private_file import make_private
 from penstock.cluster.sqlite_format import (
     ENTRY_ROWS,
     EVENT_ROWS,
@@ -58,6 +59,9 @@ from penstock.cluster.sqlite_seals import (
     event_checksum,
 )
 
+MEMORY: Final = ":memory:"
+# The key of an event whose value must not be kept. Its revision stays, or the history would have a gap.
+FORGOTTEN: Final = ""
 # Switching a new file to WAL answers "locked" at once, without waiting, if another process does the same just
 # then.
 _WAL_ATTEMPTS: Final = 100
@@ -67,12 +71,19 @@ _EVENTS_PER_READ: Final = 1000
 
 
 class SqliteTables:
-    def __init__(self, path: str, *, busy_ms: int, history_revisions: int) -> None:
+    def __init__(
+        self, path: str, *, busy_ms: int, history_revisions: int, is_secret: Callable[[str], bool] = lambda _key: False
+    ) -> None:
         self._history_revisions = history_revisions
+        # Keys of which the history keeps the last value only.
+        self._is_secret = is_secret
+        if path != MEMORY:
+            make_private(path)
         # No implicit transactions: what is one is written as one.
         self._database = sqlite3.connect(path, timeout=busy_ms / 1000, isolation_level=None)
         try:
             self._prepare()
+            self._forget_secrets()
         except BaseException:
             self._database.close()
             raise
@@ -156,7 +167,11 @@ class SqliteTables:
                 raise SessionExpiredError(f"session {session_id} has ended, so nothing can be bound to it")
             if not all(self._holds(compare) for compare in compares):
                 return TxnResult(ok=False, revision=before)
-            return TxnResult(ok=True, revision=self._change(puts, deletes, session_id))
+            result = TxnResult(ok=True, revision=self._change(puts, deletes, session_id))
+        if any(map(self._is_secret, (*puts, *deletes))):
+            # What was overwritten is still in the log beside the file: it goes too.
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return result
 
     def expire(self, now_ms: int) -> int:
         """Ends the sessions whose time is over; the revision afterwards. Writes only if there are any."""
@@ -195,6 +210,8 @@ class SqliteTables:
             is_new = not has_tables(self._database)
         self._switch_to_wal()
         self._database.execute("PRAGMA synchronous = FULL")
+        # What is deleted is overwritten, or it could be read from the file for years.
+        self._database.execute("PRAGMA secure_delete = ON")
         if is_new:
             with self._transaction("IMMEDIATE"):
                 make_tables(self._database)
@@ -204,6 +221,23 @@ class SqliteTables:
                 bring_up(self._database)
         with self._transaction("DEFERRED"):
             check_everything(self._database)
+
+    def _forget_secrets(self) -> None:
+        """Old values that a version before this one left in the history."""
+        latest = self._database.execute("SELECT key, max(revision) FROM events GROUP BY key").fetchall()
+        secret = [(key, revision) for key, revision in latest if self._is_secret(key)]
+        if secret:
+            with self._transaction("IMMEDIATE"):
+                for key, revision in secret:
+                    self._forget_events(key, before=revision)
+
+    def _forget_events(self, key: str, *, before: int) -> None:
+        """No prefix leads to the key that they have then, so no watch hears of them."""
+        places = self._database.execute(
+            "SELECT revision, position FROM events WHERE key = ? AND revision < ?", (key, before)
+        ).fetchall()
+        rows = [_event_row(position, Event(FORGOTTEN, None, 0, revision)) for revision, position in places]
+        self._database.executemany("INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def _switch_to_wal(self) -> None:
         for attempt in range(_WAL_ATTEMPTS):
@@ -263,6 +297,8 @@ class SqliteTables:
         counters = self._counters()
         revision = counters.revision + 1
         events: list[Event] = []
+        for key in filter(self._is_secret, (*puts, *deletes)):
+            self._forget_events(key, before=revision)
         for key in deletes:
             row = self._row(key)
             if row is not None:

@@ -3,8 +3,10 @@
 A rule names a thing (by its whole name, by the beginning of it, or `*` for all of its kind), a principal (or `User:*`
 for everybody), an operation (or ALL) and whether that is allowed or denied.
 
-- A thing that no rule names is open to everybody, unless the node is set up otherwise: without rules the door stands
-  open, as before the first of them.
+- A thing that no rule names is open to everybody on a node that knows nobody: no logins, no super users. As soon as
+  there are any it is closed, unless the settings say otherwise.
+- The cluster, and with it rules, users and credentials, is never open without a rule on a node that knows somebody:
+  who may change them may make himself a super user.
 - Super users may do everything, whatever the rules say.
 - A rule that denies wins over every rule that allows.
 - READ, WRITE, DELETE and ALTER allow DESCRIBE as well; ALTER_CONFIGS allows DESCRIBE_CONFIGS.
@@ -148,17 +150,23 @@ def _is_about(binding: AclBinding, name: str) -> bool:
 class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Who may do everything, as User:admin.
     super_users: tuple[str, ...] = ()
-    # As Kafka's allow.everyone.if.no.acl.found, which is false there.
-    allow_without_rule: bool = True
+    # As Kafka's allow.everyone.if.no.acl.found, which is false there. None: true until there are logins or super users.
+    allow_without_rule: bool | None = None
+
+
+# What rules, users and credentials belong to.
+_NEVER_OPEN: Final = frozenset({ResourceType.CLUSTER, ResourceType.USER, ResourceType.DELEGATION_TOKEN})
 
 
 class AclAuthorizer:
     """An `Authorizer` by rules. They are replaced whole: a question sees all of a change or nothing of it."""
 
-    def __init__(self, settings: AccessSettings | None = None) -> None:
+    def __init__(self, settings: AccessSettings | None = None, *, has_logins: bool = False) -> None:
         settings = settings or AccessSettings()
         self._super_users = frozenset(settings.super_users)
-        self._is_open = settings.allow_without_rule
+        is_guarded = has_logins or bool(settings.super_users)
+        self._is_open = not is_guarded if settings.allow_without_rule is None else settings.allow_without_rule
+        self._closed = _NEVER_OPEN if is_guarded else frozenset[ResourceType]()
         self._bindings: tuple[AclBinding, ...] = ()
         self._answers: dict[tuple[Principal, Operation, Resource], bool] = {}
 
@@ -167,15 +175,16 @@ class AclAuthorizer:
         self._answers.clear()
 
     def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        if not self._bindings and self._is_open:
+        if not self._bindings and self._is_open and not self._closed:
             return True
         question = (principal, operation, resource)
         answer = self._answers.get(question)
         if answer is None:
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
+            is_open = self._is_open and resource.type not in self._closed
             answer = self._answers[question] = str(principal) in self._super_users or is_allowed(
-                self._bindings, principal, operation, resource, is_open=self._is_open
+                self._bindings, principal, operation, resource, is_open=is_open
             )
         return answer
 

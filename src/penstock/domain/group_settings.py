@@ -11,11 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.domain.access import ANONYMOUS, Principal
+from penstock.domain.config_change import SettingsChange
 from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType, ConfigValue
 from penstock.domain.queue_definition import check_dead_letter_topic
 
 BY_DURATION: Final = "by_duration:"
-_DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
+# Kept beside it and shown to nobody: who named that topic, as User:alice.
+DEAD_LETTERS_AUTHOR: Final = "penstock.deadletterqueue.author"
 # Without years and months, whose length nobody knows; something has to stand there.
 DURATION: Final = re.compile(
     r"P(?=[0-9T])(?:([0-9]{1,6})D)?"
@@ -36,7 +40,7 @@ _DEFINITION_LIST: Final = (
         "Whether a dead letter holds the key, the value and the headers of the record too.",
     ),
     ConfigDefinition(
-        _DEAD_LETTERS, ConfigType.STRING, "",
+        DEAD_LETTERS, ConfigType.STRING, "",
         "Where a share group's records go that were rejected or delivered too often; empty: nowhere.",
     ),
     ConfigDefinition(
@@ -80,6 +84,28 @@ def validate(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
     return [problem for name in sorted(overrides) if (problem := _check(name, overrides[name])) is not None]
 
 
+def noting_author(change: SettingsChange, author: Principal) -> SettingsChange:
+    """The same change; whoever names another dead-letter topic by it is remembered."""
+
+    def noted(before: Mapping[str, str]) -> dict[str, str] | list[ConfigProblem]:
+        after = change(before)
+        if isinstance(after, list):
+            return after
+        after.pop(DEAD_LETTERS_AUTHOR, None)
+        if after.get(DEAD_LETTERS):
+            is_same = after[DEAD_LETTERS] == before.get(DEAD_LETTERS)
+            known = before.get(DEAD_LETTERS_AUTHOR, str(ANONYMOUS)) if is_same else str(author)
+            after[DEAD_LETTERS_AUTHOR] = known
+        return after
+
+    return noted
+
+
+def dead_letter_author(overrides: Mapping[str, str]) -> Principal:
+    kind, _, name = overrides.get(DEAD_LETTERS_AUTHOR, str(ANONYMOUS)).partition(":")
+    return Principal(kind, name)
+
+
 def value_of(name: str, overrides: Mapping[str, str]) -> ConfigValue:
     """What holds for a group with these settings. What is stored was checked when it was set."""
     definition = DEFINITIONS[name]
@@ -100,5 +126,5 @@ def _check(name: str, text: str | None) -> ConfigProblem | None:
     value = definition.parse(text)
     if isinstance(value, ConfigProblem):
         return value
-    reason = check_dead_letter_topic(text) if text and name == _DEAD_LETTERS else None
+    reason = check_dead_letter_topic(text) if text and name == DEAD_LETTERS else None
     return None if reason is None else ConfigProblem(name, f"{name}: {reason}")

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.domain.access import ANONYMOUS, Principal
 from penstock.domain.queue_values import BackOff, Ordering, QueueConfig
 from penstock.domain.topic_rules import check_name, is_internal
 
@@ -46,6 +47,9 @@ class QueueOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     in_flight_per_consumer_max: int = 1_000_000
     # Where dead letters go. None: `<topic>-dlq`; empty: nowhere, what is rejected or exhausted is finished.
     dead_letter_topic: str | None = None
+    # Who named that topic, and must be allowed to write there when a letter goes. What a version stored that did not
+    # note it is nobody's.
+    dead_letter_author: Principal = ANONYMOUS
     # What outlived its time to live becomes a dead letter too.
     keeps_expired: bool = False
     # Kafka's share groups may want only headers there: the message itself is still in its topic.
@@ -58,7 +62,7 @@ class QueueOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     # What doors remember with the queue, by their own names (SQS: attributes and tags).
     attributes: dict[str, str] = {}
 
-    def machine_config(self) -> QueueConfig:
+    def machine_config(self, topic: str) -> QueueConfig:
         return QueueConfig(
             ordering=self.ordering,
             lease_ms=self.lease_ms,
@@ -67,7 +71,7 @@ class QueueOptions(msgspec.Struct, frozen=True, omit_defaults=True):
             back_off=self.back_off,
             in_flight_max=self.in_flight_max,
             in_flight_per_consumer_max=self.in_flight_per_consumer_max,
-            has_dead_letters=self.dead_letter_topic != "",
+            has_dead_letters=self.dead_letters_of(topic) is not None,
             keeps_expired=self.keeps_expired,
         )
 
@@ -75,7 +79,9 @@ class QueueOptions(msgspec.Struct, frozen=True, omit_defaults=True):
         """The topic that they go to; None: they are dropped."""
         if self.dead_letter_topic is None:
             return f"{topic}{DEAD_LETTER_SUFFIX}"
-        return self.dead_letter_topic or None
+        # Not to the queue's own topic, though a share group of several topics or an older version may name it: what
+        # failed would come again without end.
+        return self.dead_letter_topic if self.dead_letter_topic not in ("", topic) else None
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):
@@ -91,8 +97,8 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     hidden_below: tuple[int, ...] = ()
 
 
-def check_options(options: QueueOptions) -> str | None:
-    """What is wrong with them, in a sentence."""
+def check_options(options: QueueOptions, topic: str) -> str | None:
+    """What is wrong with them for a queue on this topic, in a sentence."""
     if not 0 < options.lease_ms <= LEASE_MS_MAX:
         return f"lease_ms is {options.lease_ms}, from 1 to {LEASE_MS_MAX} is allowed"
     if options.deliveries_max < 0:
@@ -102,11 +108,13 @@ def check_options(options: QueueOptions) -> str | None:
     back_off = options.back_off
     if back_off.initial_ms < 0 or back_off.ms_max < 0 or not 0 <= back_off.jitter_share <= 1:
         return "a back-off has waits from 0 on and a jitter_share from 0 to 1"
-    return check_dead_letter_topic(options.dead_letter_topic) if options.dead_letter_topic else None
+    return check_dead_letter_topic(options.dead_letter_topic, topic) if options.dead_letter_topic else None
 
 
-def check_dead_letter_topic(topic: str) -> str | None:
-    """Of one that was named."""
+def check_dead_letter_topic(topic: str, source: str | None = None) -> str | None:
+    """Of one that was named, for a queue on the topic `source`."""
+    if topic == source:
+        return f"{topic!r} cannot be its own dead-letter topic: what failed would come again without end"
     if is_internal(topic):
         # A record of somebody else's in a coordinator's memory leaves it without one.
         return f"{topic!r} is the broker's own: dead letters cannot go there"

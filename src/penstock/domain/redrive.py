@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.domain.access import ANONYMOUS, Principal
 from penstock.domain.dead_letter import (
     DELIVERIES_HEADER,
     FIRST_FAILURE_HEADER,
@@ -138,6 +139,9 @@ class RedriveTask(msgspec.Struct, frozen=True):
     source: QueueName
     # Of the source: a topic made again under its name has nothing to do with this task.
     topic_id: bytes
+    # Who asked for it, and must be allowed to write wherever a message goes. Tasks of a version that did not note it
+    # are nobody's.
+    author: Principal = ANONYMOUS
     # None: each message goes back to the topic it came from.
     target: str | None = None
     only: RedriveFilter = RedriveFilter()
@@ -154,6 +158,8 @@ class RedriveTask(msgspec.Struct, frozen=True):
     # Of those looked at: did not fit the filter, or do not tell a topic that there is.
     skipped_count: int = 0
     lost_count: int = 0
+    # Or would go where the author may not write.
+    denied_count: int = 0
     state: RedriveState = RedriveState.RUNNING
     reason: str = ""
     started_ms: int = 0

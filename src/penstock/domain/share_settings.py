@@ -7,7 +7,7 @@ from typing import Final, TypedDict
 
 import msgspec
 
-from penstock.domain.group_settings import BY_DURATION, DURATION, value_of
+from penstock.domain.group_settings import BY_DURATION, DURATION, dead_letter_author, value_of
 from penstock.domain.queue_definition import QueueOptions, Start
 from penstock.domain.share_group import ShareGroupConfig
 
@@ -23,6 +23,7 @@ def queue_options(overrides: Mapping[str, str]) -> QueueOptions:
         in_flight_max=_number("share.partition.max.record.locks", overrides),
         # Kafka's default is to have none.
         dead_letter_topic=str(value_of("errors.deadletterqueue.topic.name", overrides)),
+        dead_letter_author=dead_letter_author(overrides),
         **_start(str(value_of("share.auto.offset.reset", overrides))),
         copies_dead_letters=bool(value_of("errors.deadletterqueue.copy.record.enable", overrides)),
         is_committed_only=value_of("share.isolation.level", overrides) == "read_committed",

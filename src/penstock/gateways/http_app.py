@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
 
 from starlette.applications import Starlette
@@ -15,6 +16,7 @@ from penstock.broker.parts import Parts
 from penstock.gateways.http_crons import CronRoutes
 from penstock.gateways.http_dead_letters import DeadLetterRoutes
 from penstock.gateways.http_door import Endpoint, HttpDoor, json_response
+from penstock.gateways.http_guard import HttpGuard
 from penstock.gateways.http_openapi import describe
 from penstock.gateways.http_problem import Problem, problem_response
 from penstock.gateways.http_queues import QueueRoutes
@@ -31,7 +33,8 @@ from penstock.gateways.sqs_queues import SqsQueues
 from penstock.gateways.sqs_tasks import SqsTasks
 
 
-def make_http_app(parts: Parts, config: HttpServerConfig) -> Application:
+def make_http_app(parts: Parts, config: HttpServerConfig, names: Iterable[str] = ()) -> Application:
+    """`names`: what else the node is known as, beside those of the door's own settings."""
     door = HttpDoor(parts.broker, parts.authorizer, config)
     # They are tried one after the other: those first that are asked for most.
     routes: list[BaseRoute] = [
@@ -46,7 +49,8 @@ def make_http_app(parts: Parts, config: HttpServerConfig) -> Application:
         Route("/openapi.json", _openapi, methods=["GET"]),
         Route("/health", _make_health(parts.broker), methods=["GET"]),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _on_http_error})
+    application = Starlette(routes=routes, exception_handlers={HTTPException: _on_http_error})
+    return HttpGuard(application, (*config.host_names, *names), parts.clock)
 
 
 def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:

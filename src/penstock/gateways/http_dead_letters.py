@@ -19,7 +19,7 @@ from penstock.broker.queue_redrive_scan import UnreadableQueueError
 from penstock.codec.http.dead_letters import DeadLetterList, DeadLetterMessages, DryRun, Purged, RedriveList
 from penstock.codec.http.fields import COUNT_MAX, MOMENT_MS_MAX
 from penstock.domain import access
-from penstock.domain.access import Operation
+from penstock.domain.access import ANONYMOUS, Operation
 from penstock.domain.queue_definition import QueueName, check_group
 from penstock.domain.redrive import REDRIVE_GROUP, Choice, RedriveFilter, RedriveTask
 from penstock.domain.topic_rules import is_internal
@@ -84,7 +84,9 @@ class DeadLetterRoutes:
         if body.dry_run:
             return await self._count(name, only, body.offsets)
         await self._allow_targets(name.topic, body.target)
-        outcome = await self._redrives.begin(name, target=body.target, only=only, choices=body.offsets, rate=body.rate)
+        outcome = await self._redrives.begin(
+            name, author=ANONYMOUS, target=body.target, only=only, choices=body.offsets, rate=body.rate
+        )
         if isinstance(outcome, TaskRunning):
             detail = f"{name.topic!r} is being redriven already, by {outcome.task.id}"
             raise ProblemError(HTTPStatus.CONFLICT, "Running already", detail)
@@ -106,8 +108,10 @@ class DeadLetterRoutes:
             self._door.allow(Operation.WRITE, access.topic(target))
             return
         found = await self._redrives.scan.describe(topic)
-        for source in found.sources if found is not None else ():
-            self._door.allow(Operation.WRITE, access.topic(source.topic))
+        sources = sorted({source.topic for source in found.sources}) if found is not None else []
+        # Each message is asked for when it goes; here only so that whoever may do nothing is told at once.
+        if sources and not any(self._door.is_allowed(Operation.WRITE, access.topic(name)) for name in sources):
+            self._door.allow(Operation.WRITE, access.topic(sources[0]))
 
     async def _purge(self, request: Request) -> Response:
         outcome = await self._redrives.purge(self._name(request, Operation.DELETE))

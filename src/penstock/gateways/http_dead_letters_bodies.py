@@ -98,6 +98,7 @@ def task_reply(task: RedriveTask) -> Redrive:
         moved_count=task.moved_count,
         skipped_count=task.skipped_count,
         lost_count=task.lost_count,
+        denied_count=task.denied_count,
         reason=task.reason,
         started_ms=task.started_ms,
         ended_ms=task.ended_ms,

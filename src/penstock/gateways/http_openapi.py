@@ -367,7 +367,7 @@ def _operation(operation: Operation, by_kind: dict[int, Any]) -> dict[str, Any]:
         "parameters": _parameters(operation),
         "responses": {
             **{str(status): _reply(status, kind, by_kind) for status, kind in operation.replies.items()},
-            **{f"{status:d}": _problem(status, by_kind) for status in operation.problems},
+            **{f"{status:d}": _problem(status, by_kind) for status in _problems_of(operation)},
         },
     }
     if operation.request:
@@ -375,6 +375,12 @@ def _operation(operation: Operation, by_kind: dict[int, Any]) -> dict[str, Any]:
         content = {JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
         described["requestBody"] = {"required": operation.name not in _OPTIONAL_BODIES, "content": content}
     return described
+
+
+def _problems_of(operation: Operation) -> list[int]:
+    """With those that are said to web pages (http_guard)."""
+    guarded = {_FORBIDDEN} if operation.method == "get" else {_FORBIDDEN, HTTPStatus.UNSUPPORTED_MEDIA_TYPE}
+    return sorted(guarded.union(operation.problems))
 
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:

@@ -184,7 +184,7 @@ class QueueRoutes:
         name = self._name(request, Operation.ALTER_CONFIGS)
         settings = await self._door.read(request, QueueSettings)
         options = settings.options()
-        problem = check_options(options)
+        problem = check_options(options, name.topic)
         if problem is not None:
             raise bad_request(problem)
         if options.dead_letter_topic:

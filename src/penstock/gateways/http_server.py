@@ -36,6 +36,9 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 class HttpServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Empty or "off": no HTTP, and with it no SQS.
     listen: str = "127.0.0.1:8080"
+    # Names that clients reach the door by, beside localhost, addresses and the names it listens on and advertises;
+    # .example.org: everything below it; *: any, for a proxy that checks.
+    host_names: tuple[str, ...] = ()
     # Larger requests are refused with 413 before they are read.
     request_bytes_max: int = 16 * 1024 * 1024
     # Of all requests together, while they are being received; small ones do not count.

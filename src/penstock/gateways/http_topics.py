@@ -29,7 +29,6 @@ from penstock.gateways.http_messages import (
 from penstock.gateways.http_problem import bad_request, not_found
 
 _HEADER_PREFIX: Final = "penstock-header-"
-_FORM: Final = "application/x-www-form-urlencoded"
 
 
 class TopicRoutes:
@@ -60,9 +59,7 @@ class TopicRoutes:
     async def _messages(self, request: Request) -> list[NewMessage]:
         content_type = request.headers.get("content-type", JSON).partition(";")[0].strip()
         data = await self._door.read_bytes(request)
-        # curl calls whatever it is given by -d a form; no form begins like that.
-        is_json = content_type == JSON or (content_type == _FORM and data.lstrip().startswith(b"{"))
-        if not is_json:
+        if content_type.lower() != JSON:
             return [_from_bytes(request, data)]
         try:
             fields = msgspec.json.decode(data)

@@ -162,7 +162,9 @@ class ConfigsHandler:
             refused = self._refuse_alter(resource.resource_type, resource.resource_name, context)
             refused = refused or _named_twice(counts, resource) or _without_value(overrides)
             if refused is None:
-                refused = await self._replace(resource, overrides, validate_only=request.validate_only)
+                refused = self._refuse_dead_letters(resource, overrides, context)
+            if refused is None:
+                refused = await self._replace(resource, overrides, context, validate_only=request.validate_only)
             responses.append(
                 alter_configs.AlterConfigsResourceResponse(
                     error_code=ErrorCode.NONE if refused is None else refused.code,
@@ -185,7 +187,8 @@ class ConfigsHandler:
             if isinstance(changes, _Refused):
                 refused = refused or changes
             elif refused is None:
-                refused = await self._change(resource, changes, validate_only=request.validate_only)
+                refused = self._refuse_dead_letters(resource, {each.name: each.value for each in changes}, context)
+                refused = refused or await self._change(resource, changes, context, validate_only=request.validate_only)
             responses.append(
                 incremental_alter_configs.AlterConfigsResourceResponse(
                     error_code=ErrorCode.NONE if refused is None else refused.code,
@@ -197,7 +200,12 @@ class ConfigsHandler:
         return IncrementalAlterConfigsResponse(responses=responses)
 
     async def _replace(
-        self, resource: AlterConfigsResource, overrides: dict[str, str | None], *, validate_only: bool
+        self,
+        resource: AlterConfigsResource,
+        overrides: dict[str, str | None],
+        context: RequestContext,
+        *,
+        validate_only: bool,
     ) -> _Refused | None:
         name = resource.resource_name
         if resource.resource_type == TOPIC:
@@ -206,12 +214,13 @@ class ConfigsHandler:
             )
         validate = node_config.validate if resource.resource_type == BROKER else group_settings.validate
         change = replaced_by(overrides, validate)
-        return await self._settle(resource.resource_type, name, change, validate_only=validate_only)
+        return await self._settle(resource.resource_type, name, change, context, validate_only=validate_only)
 
     async def _change(
         self,
         resource: IncrementalResource,
         changes: list[ConfigChange],
+        context: RequestContext,
         *,
         validate_only: bool,
     ) -> _Refused | None:
@@ -222,17 +231,31 @@ class ConfigsHandler:
             )
         module = node_config if resource.resource_type == BROKER else group_settings
         change = changed_by(changes, module.DEFINITIONS, module.validate)
-        return await self._settle(resource.resource_type, name, change, validate_only=validate_only)
+        return await self._settle(resource.resource_type, name, change, context, validate_only=validate_only)
 
     async def _settle(
-        self, resource_type: int, name: str, change: SettingsChange, *, validate_only: bool
+        self, resource_type: int, name: str, change: SettingsChange, context: RequestContext, *, validate_only: bool
     ) -> _Refused | None:
         if resource_type == BROKER:
             node_id = None if name == ALL_NODES else self._node_id
             settled = self._catalog.alter_node(node_id, change, validate_only=validate_only)
         else:
+            change = group_settings.noting_author(change, context.principal)
             settled = self._catalog.alter_group(name, change, validate_only=validate_only)
         return _alter_refusal(await ask_store(settled))
+
+    def _refuse_dead_letters(
+        self, resource: AlteredResource, named: Mapping[str, str | None], context: RequestContext
+    ) -> _Refused | None:
+        """The broker will write there on behalf of whoever names the topic."""
+        target = named.get(group_settings.DEAD_LETTERS) if resource.resource_type == GROUP else None
+        known = self._catalog.group_config(resource.resource_name).get(group_settings.DEAD_LETTERS)
+        if not target or target == known:
+            return None
+        if self._authorizer.authorize(context.principal, Operation.WRITE, access.topic(target)):
+            return None
+        reason = f"{context.principal} may not write to {target[:80]!r}, where dead letters would go"
+        return _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason)
 
     def _refuse_alter(self, resource_type: int, name: str, context: RequestContext) -> _Refused | None:
         kinds = {

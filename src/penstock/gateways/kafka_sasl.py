@@ -8,6 +8,7 @@ in the log. Then the connection ends.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import secrets
 from typing import Final
 
@@ -29,10 +30,11 @@ from penstock.domain.sasl import (
     PlainExchange,
     Refused,
     ScramExchange,
+    Step,
     UnsecuredBearerExchange,
 )
 from penstock.domain.scram import MECHANISMS
-from penstock.gateways.kafka_context import ClientConnection, RequestContext
+from penstock.gateways.kafka_context import HANG_UP, ClientConnection, NoReply, RequestContext
 from penstock.gateways.kafka_login import Login, Stage
 from penstock.gateways.kafka_sasl_users import SaslUsers
 
@@ -48,6 +50,10 @@ REPORT_MS: Final = 60_000
 REPORTS_MAX: Final = 10_000
 # Told to somebody who has just proved a password: it gives nothing away.
 UNCHANGED: Final = "Authentication failed: a connection cannot change its user or its mechanism"
+
+
+class NoRoom(msgspec.Struct, frozen=True):
+    """Whether the password is right is not looked at: too many others wait for that."""
 
 
 class SaslSettings(msgspec.Struct, frozen=True):
@@ -125,12 +131,15 @@ class SaslHandler:
 
     async def sasl_authenticate(
         self, request: SaslAuthenticateRequest, context: RequestContext
-    ) -> SaslAuthenticateResponse:
+    ) -> SaslAuthenticateResponse | NoReply:
         login, connection = _login_of(context), context.connection
         if login is None or connection is None or login.stage is not Stage.TALKING:
             reason = "nobody has to log in here, or it is done already"
             return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=reason)
         outcome = await self._step(connection, login, bytes(request.auth_bytes), context.peer)
+        if isinstance(outcome, NoRoom):
+            # Clients try again when they are hung up on; told that the password is wrong, they give up.
+            return HANG_UP
         if isinstance(outcome, Refused):
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             return SaslAuthenticateResponse(error_code=code, error_message=outcome.told)
@@ -140,29 +149,37 @@ class SaslHandler:
     async def take_raw(self, connection: ClientConnection, login: Login, token: bytes, peer: str) -> bytes | None:
         """The bare token that answers a bare token; None: there is no way to say no but to hang up."""
         outcome = await self._step(connection, login, token, peer)
-        return None if isinstance(outcome, Refused) else outcome.token
+        return None if isinstance(outcome, Refused | NoRoom) else outcome.token
 
     async def _step(
         self, connection: ClientConnection, login: Login, token: bytes, peer: str
-    ) -> Challenge | Accepted | Refused:
+    ) -> Challenge | Accepted | Refused | NoRoom:
         assert login.exchange is not None, "a mechanism was chosen"
-        step = login.exchange.step(token, now_ms=self._clock.now_ms())
+        began_ms = self._clock.monotonic_ms()
+        step: Step | NoRoom = login.exchange.step(token, now_ms=self._clock.now_ms())
         if isinstance(step, PasswordCheck):
-            step = await self._check(connection, step)
+            step = await self._check(connection, step, peer)
+        if isinstance(step, NoRoom):
+            login.fail()
+            self.counts[login.wanted, False] += 1
+            self._report(Refused("too many logins wait, of this address or of all"), login.wanted, peer)
+            return step
         if isinstance(step, Accepted):
             step = self._admit(connection, login, step)
         if isinstance(step, Refused):
             login.fail()
             self.counts[login.wanted, False] += 1
             self._report(step, login.wanted, peer)
-            # Not while something is held: only this connection waits.
-            await asyncio.sleep(self._settings.refusal_delay_ms / 1000)
+            # From when it came on, so that the time until the answer does not tell how long somebody looked for a
+            # reason. Not while something is held: only this connection waits.
+            left_ms = self._settings.refusal_delay_ms - (self._clock.monotonic_ms() - began_ms)
+            await asyncio.sleep(max(0, left_ms) / 1000)
         return step
 
     def _report(self, refused: Refused, mechanism: str, peer: str) -> None:
         """Once a minute for a user at an address: a client with an old password tries ten times a second."""
         user = None if refused.user is None else refused.user[:80]
-        place, now_ms = (peer.rpartition(":")[0], user), self._clock.monotonic_ms()
+        place, now_ms = (address_of(peer), user), self._clock.monotonic_ms()
         reported_ms = self._reported_ms.get(place)
         if reported_ms is not None and now_ms - reported_ms < REPORT_MS:
             return
@@ -171,9 +188,16 @@ class SaslHandler:
         self._reported_ms[place] = now_ms
         log.warning("login refused", peer=peer, mechanism=mechanism, user=user, reason=refused.reason)
 
-    async def _check(self, connection: ClientConnection, wanted: PasswordCheck) -> Accepted | Refused:
+    async def _check(
+        self, connection: ClientConnection, wanted: PasswordCheck, peer: str
+    ) -> Accepted | Refused | NoRoom:
         assert self._users is not None, "users are there where mechanisms are"
-        if await self._users.is_password(wanted.user, wanted.password, is_unwanted=lambda: connection.is_gone):
+        is_right = await self._users.is_password(
+            wanted.user, wanted.password, address=address_of(peer), is_unwanted=lambda: connection.is_gone
+        )
+        if is_right is None:
+            return NoRoom()
+        if is_right:
             return Accepted(wanted.user)
         if connection.is_gone:
             return Refused("the client has left before its turn came", wanted.user)
@@ -198,6 +222,18 @@ class SaslHandler:
             return lifetime_ms
         left_ms = max(1, accepted.expires_ms - self._clock.now_ms())
         return min(left_ms, lifetime_ms) if lifetime_ms else left_ms
+
+
+def address_of(peer: str) -> str:
+    """Of `HOST:PORT`. An IPv6 network of 64 bits counts as one: whoever has one address has all of them."""
+    host = peer.rpartition(":")[0].strip("[]")
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return str(getattr(address, "ipv4_mapped", None) or address)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def _login_of(context: RequestContext) -> Login | None:

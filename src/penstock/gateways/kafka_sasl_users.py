@@ -5,6 +5,7 @@ cluster, so that it is the same at every try, and its shape is that of most real
 from salt, iterations or the time that it takes. Users of the configuration have their salts from the same derivation.
 
 Passwords are hashed on a thread: 16,384 rounds take up to 20 ms, and a loop that is held up by strangers serves nobody.
+Who is next there says `domain/login_queue`; who was right a moment ago need not wait (`domain/good_logins`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, TypeVar, TypeVarTuple
 
 import msgspec
 
 from penstock.cluster.access_catalog import AccessCatalog, AccessChange, UserChanged
+from penstock.domain.good_logins import GoodLogins
+from penstock.domain.login_queue import LoginQueue
 from penstock.domain.sasl import derived_salt
 from penstock.domain.scram import (
     ITERATIONS_DEFAULT,
@@ -34,6 +38,7 @@ from penstock.domain.scram import (
 Arguments = TypeVarTuple("Arguments")
 Made = TypeVar("Made")
 
+_KEY_BYTES: Final = 32
 _DIGEST_BYTES: Final = {Mechanism.SCRAM_SHA_256: 32, Mechanism.SCRAM_SHA_512: 64}
 
 
@@ -45,15 +50,35 @@ class _Shape(msgspec.Struct, frozen=True, order=True):
 _OWN_SHAPE: Final = _Shape(ITERATIONS_DEFAULT, SALT_BYTES)
 
 
+class _PasswordCheck(msgspec.Struct):
+    user: str
+    password: str
+    credential: ScramCredential
+    # Nobody wants to know any more. Asked in a thread too.
+    is_unwanted: Callable[[], bool]
+    outcome: asyncio.Future[bool]
+
+
 class SaslUsers:
     def __init__(
-        self, access: AccessCatalog, *, secret: bytes, configured: Mapping[str, str], hashers: Executor
+        self,
+        access: AccessCatalog,
+        *,
+        secret: bytes,
+        configured: Mapping[str, str],
+        hashers: Executor,
+        hasher_count: int = 1,
     ) -> None:
         self._access = access
         self._secret = secret
         self._passwords = configured
         self._configured: dict[str, Mapping[Mechanism, ScramCredential]] = {}
         self._hashers = hashers
+        # Of checks that are with the hashers. No more than run at once: a check that waits there has lost its turn.
+        self._checking_max = hasher_count
+        self._checking_count = 0
+        self._queue: LoginQueue[_PasswordCheck] = LoginQueue()
+        self._good = GoodLogins(secrets.token_bytes(_KEY_BYTES))
         # What most credentials look like; worked out when first asked for after a change.
         self._shapes: dict[Mechanism, _Shape] | None = None
         access.on_change(self._on_change)
@@ -65,17 +90,51 @@ class SaslUsers:
             }
 
     def find(self, mechanism: Mechanism, user: str) -> ScramCredential:
-        found = self._credentials(user).get(mechanism)
-        return self._decoy(mechanism, user) if found is None else found
+        # The decoy is always made: or the time that it takes would tell who exists.
+        decoy = self._decoy(mechanism, user)
+        return self._credentials(user).get(mechanism, decoy)
 
-    async def is_password(self, user: str, password: str, *, is_unwanted: Callable[[], bool]) -> bool:
+    async def is_password(
+        self, user: str, password: str, *, address: str, is_unwanted: Callable[[], bool]
+    ) -> bool | None:
         """By the strongest credential that the user has. One is always checked, the user's or the decoy; unless nobody
-        wants to know any more when its turn comes, which is asked in a thread."""
+        wants to know any more when its turn comes. None: too many wait already."""
         credentials = self._credentials(user)
         mechanism = max(credentials, default=self._usual_mechanism())
-        credential = credentials.get(mechanism) or self._decoy(mechanism, user)
-        # Or whoever connects, sends a token and leaves would keep the hashers busy with what no connection counts for.
-        return await self._hash(lambda: not is_unwanted() and is_password(credential, password))
+        decoy = self._decoy(mechanism, user)
+        credential = credentials.get(mechanism, decoy)
+        if self._good.holds(user, credential, password):
+            return True
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        check = _PasswordCheck(user, password, credential, is_unwanted, outcome)
+        if not self._queue.add(address, user, check):
+            return None
+        self._start_checks()
+        return await outcome
+
+    def _start_checks(self) -> None:
+        while self._checking_count < self._checking_max and (check := self._queue.take()) is not None:
+            if check.outcome.done():
+                continue
+            if check.is_unwanted():
+                check.outcome.set_result(False)
+                continue
+            # Whoever logs in a hundred times at once is hashed for once.
+            if self._good.holds(check.user, check.credential, check.password):
+                check.outcome.set_result(True)
+                continue
+            self._checking_count += 1
+            work = asyncio.get_running_loop().run_in_executor(self._hashers, _check, check)
+            work.add_done_callback(partial(self._on_checked, check))
+
+    def _on_checked(self, check: _PasswordCheck, work: asyncio.Future[bool]) -> None:
+        self._checking_count -= 1
+        is_right = not work.cancelled() and work.exception() is None and work.result()
+        if is_right:
+            self._good.add(check.user, check.credential, check.password)
+        if not check.outcome.done():
+            check.outcome.set_result(is_right)
+        self._start_checks()
 
     def is_configured(self, user: str) -> bool:
         return user in self._passwords
@@ -125,3 +184,9 @@ class SaslUsers:
     def _on_change(self, change: AccessChange) -> None:
         if isinstance(change, UserChanged):
             self._shapes = None
+            self._good.forget(change.name)
+
+
+def _check(check: _PasswordCheck) -> bool:
+    # Or whoever connects, sends a token and leaves would keep the hashers busy with what no connection counts for.
+    return not check.is_unwanted() and is_password(check.credential, check.password)

@@ -55,6 +55,22 @@ RIGHTS: Final[dict[str, Rights]] = {
     "TagQueue": _CHANGE,
     "UntagQueue": _CHANGE,
 }
+# What changes nothing: a form and a link may ask it without an Authorization header.
+_LOOKING: Final = frozenset(
+    {"ListMessageMoveTasks", "ListQueues", *(action for action, rights in RIGHTS.items() if rights == _SEE)}
+)
+# AWS's signatures. Not Basic, which a page can have a browser send by a name and a password in a link.
+_SCHEME: Final = "aws"
+
+
+def require_client(action: str, authorization: str) -> None:
+    """Whoever asks by a form or a link is an AWS client and no web page: those sign, and pages cannot."""
+    if action not in _LOOKING and not authorization.lower().startswith(_SCHEME):
+        raise SqsRefusal(
+            SqsError.MISSING_AUTHENTICATION_TOKEN,
+            f"{action} changes something: by form or GET it is taken from AWS clients only, which send an "
+            "Authorization header. Any signature will do.",
+        )
 
 
 class SqsAccess:
@@ -85,6 +101,9 @@ class SqsAccess:
             self.require(Operation.CREATE, resource)
         self.require(Operation.READ, resource)
         self.require(Operation.ALTER_CONFIGS, access.group(GROUP))
+
+    def may_write(self, queue: str) -> bool:
+        return self._is_allowed(Operation.WRITE, access.topic(queue))
 
     def may_see(self, queue: str) -> bool:
         return self._is_allowed(Operation.DESCRIBE, access.topic(queue))

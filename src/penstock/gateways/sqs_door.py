@@ -29,7 +29,7 @@ from penstock.codec.sqs.query import MalformedQueryError, fields_of
 from penstock.codec.sqs.xml_reply import encode_error, encode_reply
 from penstock.gateways.http_door import HttpDoor
 from penstock.gateways.http_problem import ProblemError
-from penstock.gateways.sqs_access import RIGHTS, SqsAccess
+from penstock.gateways.sqs_access import RIGHTS, SqsAccess, require_client
 from penstock.gateways.sqs_context import SqsContext, SqsRefusal, region_of
 from penstock.gateways.sqs_messages import SqsMessages
 from penstock.gateways.sqs_queues import SqsQueues
@@ -113,6 +113,8 @@ class SqsDoor:
             kind = ACTIONS.get(action)
             if kind is None or action not in self._actions:
                 raise SqsRefusal(SqsError.INVALID_ACTION, f"The action {action[:100]} is not valid for this endpoint.")
+            if not is_json:
+                require_client(action, request.headers.get("authorization", ""))
             asked = messages.decode_json(kind, body) if is_json else _read_form(kind, form, action, request)
             if isinstance(asked, Unreadable):
                 error = SqsError.MISSING_PARAMETER if asked.is_missing else SqsError.INVALID_PARAMETER_VALUE

@@ -80,7 +80,7 @@ class SqsQueues:
         if not isinstance(policy, RedrivePolicy):
             return
         dead_letters = policy.dead_letter_queue
-        problem = check_dead_letter_topic(dead_letters)
+        problem = check_dead_letter_topic(dead_letters, name)
         if problem is not None:
             raise invalid(f"RedrivePolicy: {problem}.")
         # The broker writes there on behalf of whoever says so.

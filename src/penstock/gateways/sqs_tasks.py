@@ -14,7 +14,7 @@ from penstock.broker.queue_redrive import NoSuchLetters, Redrives, TaskOver, Tas
 from penstock.codec.sqs import messages
 from penstock.codec.sqs.errors import SqsError
 from penstock.domain import access
-from penstock.domain.access import Operation
+from penstock.domain.access import ANONYMOUS, Operation
 from penstock.domain.queue_definition import QueueName
 from penstock.domain.redrive import RedriveState, RedriveTask
 from penstock.gateways.sqs_access import GROUP, SqsAccess
@@ -56,7 +56,9 @@ class SqsTasks:
                 f"Value {rate} for parameter MaxNumberOfMessagesPerSecond is invalid. "
                 f"Reason: You must enter a value that's between 1 and {RATE_MAX}."
             )
-        outcome = await self._redrives.begin(source, target=target.topic if target else None, rate=rate or 0)
+        outcome = await self._redrives.begin(
+            source, author=ANONYMOUS, target=target.topic if target else None, rate=rate or 0
+        )
         if isinstance(outcome, TaskRunning):
             raise SqsRefusal(
                 SqsError.UNSUPPORTED_OPERATION,
@@ -110,12 +112,13 @@ class SqsTasks:
         return queue
 
     async def _require_targets(self, source: str, target: str | None) -> None:
-        """Without a target messages go back to where they came from."""
+        """Without a target messages go back to where they came from: each is asked for when it goes, and here only
+        so that whoever may do nothing is told at once."""
         targets = [target] if target is not None else []
         if target is None and (found := await self._redrives.scan.describe(source)) is not None:
-            targets = [each.topic for each in found.sources]
-        for name in targets:
-            self._rights.require(Operation.WRITE, access.topic(name))
+            targets = sorted({each.topic for each in found.sources})
+        if targets and not any(self._rights.may_write(name) for name in targets):
+            self._rights.require(Operation.WRITE, access.topic(targets[0]))
 
     def _is_dead_letter_queue(self, name: QueueName) -> bool:
         """Of any queue, whichever door made it."""

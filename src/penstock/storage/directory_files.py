@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Callable
 
 from penstock.storage.file_protocols import WritableBytes
@@ -177,12 +178,18 @@ class DirectoryFiles:
         os.makedirs(path, mode=0o750, exist_ok=True)
 
     def make_root(self, path: str) -> None:
+        """`path` is in the data directory, which is closed to everybody but its owner and its group."""
         missing = []
         upward = os.path.abspath(path)
         while not os.path.exists(upward):
             missing.append(upward)
             upward = os.path.dirname(upward)
-        self.make_directory(path)
+        root = os.path.dirname(os.path.abspath(path))
+        if os.path.exists(path):
+            _close_to_others(root)
+        os.makedirs(os.path.dirname(root), exist_ok=True)
+        for directory in (root, path):
+            self.make_directory(directory)
         for made in reversed(missing):
             self.sync_directory(os.path.dirname(made))
 
@@ -230,6 +237,15 @@ class DirectoryFiles:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return FileLock(descriptor)
+
+
+def _close_to_others(directory: str) -> None:
+    """An earlier version left it open. Not where the directory is everybody's, as /tmp is, or another user's."""
+    facts = os.stat(directory)
+    is_ours = facts.st_uid == os.geteuid() and not facts.st_mode & stat.S_ISVTX
+    if is_ours and facts.st_mode & stat.S_IRWXO:
+        with contextlib.suppress(OSError):
+            os.chmod(directory, stat.S_IMODE(facts.st_mode) & ~stat.S_IRWXO)
 
 
 def _kernel_version() -> tuple[int, int]:

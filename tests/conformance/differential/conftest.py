@@ -39,6 +39,8 @@ NODE_SETTINGS: Final = {
 LOGIN_SETTINGS: Final = {
     "PENSTOCK_KAFKA__SASL_MECHANISMS": "PLAIN,SCRAM-SHA-256",
     "PENSTOCK_KAFKA__USERS": json.dumps(USERS),
+    # The reference broker has no authorizer: whoever is in may do everything.
+    "PENSTOCK_ACCESS__SUPER_USERS": ",".join(f"User:{name}" for name in USERS),
     "PENSTOCK_KAFKA__REAUTHENTICATION_MS_MAX": str(REAUTHENTICATION_MS),
 }
 

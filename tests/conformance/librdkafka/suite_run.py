@@ -38,6 +38,7 @@ PASSWORD: Final = "for these tests only"
 LOGIN_WISHES: Final = {
     "PENSTOCK_KAFKA__SASL_MECHANISMS": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     "PENSTOCK_KAFKA__USERS": f'{{"{USER}": "{PASSWORD}"}}',
+    "PENSTOCK_ACCESS__SUPER_USERS": f"User:{USER}",
     # Tokens that the tests write themselves, as Kafka takes them when it is not told whom to believe.
     "PENSTOCK_KAFKA__UNSECURED_TOKENS": "true",
     # 0142 asks for this setting, and each of its parts lasts a little longer than that. Some use tokens that last half

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
-from penstock.broker.queue_delivery import ReceiptSettlement
+from penstock.broker.queue_delivery import NoSuchQueue, ReceiptSettlement
 from penstock.broker.queue_redrive import CannotRedrive, NoSuchLetters, RedriveCount, Redrives, TaskOver, TaskRunning
 from penstock.broker.queue_shell import QueueUnavailable
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.redrive_store import RedriveStore
 from penstock.codec.records import Record, StoredRecord
+from penstock.domain.access import ANONYMOUS, Operation, Principal, Resource
 from penstock.domain.config_change import ConfigChange, ConfigOperation
 from penstock.domain.queue_commands import Act, FinishMove, QueueCommand
 from penstock.domain.queue_definition import QueueName, QueueOptions
@@ -21,6 +23,24 @@ from penstock.domain.redrive import REDRIVE_GROUP, RedriveFilter, RedriveState, 
 from support.queue_broker import QueueBroker
 
 DEAD = QueueName("orders-dlq", REDRIVE_GROUP)
+ALICE = Principal("User", "alice")
+
+
+class Writers:
+    """Who may write where."""
+
+    def __init__(self, *rights: tuple[Principal, str]) -> None:
+        self.rights = set(rights)
+        self.denied_count = 0
+
+    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        is_allowed = operation is not Operation.WRITE or (principal, resource.name) in self.rights
+        self.denied_count += not is_allowed
+        return is_allowed
+
+
+def forged(topic: str, value: bytes = b"forged") -> Record:
+    return Record(value=value, timestamp_ms=1, headers=(("penstock-origin-topic", topic.encode()),))
 
 
 class RedriveDesk(QueueBroker):
@@ -28,7 +48,9 @@ class RedriveDesk(QueueBroker):
         await super().start()
         assert self.metadata is not None
         store = RedriveStore(self.metadata, KeySpace())
-        self.redrives = Redrives(self.queues, self.delivery, store, clock=self.clock, tasks=self.tasks)
+        self.redrives = Redrives(
+            self.queues, self.delivery, store, authorizer=self.authorizer, clock=self.clock, tasks=self.tasks
+        )
         await self.redrives.start()
 
     async def stop(self) -> None:
@@ -231,6 +253,83 @@ async def test_an_origin_of_the_brokers_own_is_no_origin(desk: RedriveDesk) -> N
     await desk.send("orders-dlq", [forged])
     task = await desk.over(await desk.redrives.begin(DEAD))
     assert (task.moved_count, task.lost_count) == (0, 1)
+
+
+async def test_messages_go_only_where_the_author_may_write(desk: RedriveDesk) -> None:
+    """Where a dead letter came from stands in a header that anybody can write."""
+    await desk.dead_letters(b"a")
+    await desk.topic("payments")
+    await desk.send("orders-dlq", [forged("payments"), forged("no-such-topic")])
+    desk.authorizer = Writers((ALICE, "orders"))
+    await desk.restart()
+    task = await desk.over(await desk.redrives.begin(DEAD, author=ALICE))
+    assert (task.state, task.moved_count, task.denied_count, task.lost_count) == (RedriveState.FAILED, 1, 2, 0)
+    # The same words for a topic that there is not.
+    assert task.reason == "2 messages stayed: User:alice may not write to 'payments'"
+    assert await desk.log_of("payments") == []
+    assert await desk.redrives.scan.pending_count(DEAD) == 2
+    task = await desk.over(await desk.redrives.begin(DEAD, author=ALICE, target="payments"))
+    assert (task.moved_count, task.denied_count) == (0, 2)
+
+
+async def test_a_task_keeps_its_author_over_a_restart_and_rights_are_asked_for_each_message(desk: RedriveDesk) -> None:
+    await desk.dead_letters(*[b"%d" % number for number in range(20)])
+    desk.authorizer = writers = Writers((ALICE, "orders"))
+    await desk.restart()
+    task = await desk.redrives.begin(DEAD, author=ALICE, rate=20)
+    await desk.until_stored("orders", 21)
+    await desk.restart()
+    await desk.until_stored("orders", len(await desk.log_of("orders")) + 1)
+    writers.rights.clear()
+    over = await desk.over(task)
+    assert over.author == ALICE
+    assert over.state is RedriveState.FAILED
+    assert over.denied_count > 0
+    assert len(await desk.log_of("orders")) - 20 + await desk.redrives.scan.pending_count(DEAD) == 20
+
+
+def test_a_task_of_a_version_that_did_not_note_its_author_is_nobodys() -> None:
+    task = RedriveTask("1", DEAD, b"\0" * 16, author=ALICE)
+    old = msgspec.to_builtins(task)
+    del old["author"], old["denied_count"]
+    assert msgspec.convert(old, RedriveTask).author == ANONYMOUS
+
+
+async def test_letters_wait_while_whoever_named_their_topic_may_not_write_there(desk: RedriveDesk) -> None:
+    desk.authorizer = writers = Writers((ALICE, "graveyard"))
+    await desk.restart()
+    await desk.topic("orders")
+    await desk.topic("graveyard")
+    options = QueueOptions(dead_letter_topic="graveyard", dead_letter_author=ALICE)
+    name = await desk.queue("orders", options=options)
+    await desk.send("orders", [b"a", b"b"])
+    first, second = await desk.receive(name, 2)
+    await desk.delivery.settle(name, [ReceiptSettlement(first.receipt, Act.REJECT, None, "")])
+    await desk.until_stored("graveyard", 1)
+    writers.rights.clear()
+    await desk.delivery.settle(name, [ReceiptSettlement(second.receipt, Act.REJECT, None, "")])
+    async with asyncio.timeout(10):
+        while writers.denied_count < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+    assert len(await desk.log_of("graveyard")) == 1
+    (shell,) = await desk.queues.shells(name)
+    queue = shell.queue(name.group)
+    assert queue is not None
+    assert queue.stats().dying_count == 1
+    writers.rights = {(ALICE, "graveyard")}
+    await desk.until_stored("graveyard", 2)
+
+
+async def test_a_queue_that_names_its_own_topic_has_no_dead_letters(desk: RedriveDesk) -> None:
+    """As a share group may that reads several topics, and queues of older versions."""
+    await desk.topic("orders")
+    name = await desk.queue("orders", options=QueueOptions(dead_letter_topic="orders"))
+    await desk.send("orders", [b"a"])
+    (message,) = await desk.receive(name)
+    await desk.delivery.settle(name, [ReceiptSettlement(message.receipt, Act.REJECT, None, "")])
+    totals = await desk.delivery.totals(name)
+    assert not isinstance(totals, NoSuchQueue)
+    assert (totals.dying_count, len(await desk.log_of("orders"))) == (0, 1)
 
 
 async def test_what_the_target_refuses_goes_home(desk: RedriveDesk) -> None:

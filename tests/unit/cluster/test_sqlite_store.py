@@ -310,3 +310,51 @@ async def test_writes_are_synced_before_they_are_acknowledged(path: Path) -> Non
     synchronous = await store._run(lambda: database.execute("PRAGMA synchronous").fetchone()[0])
     await store.close()
     assert (mode, synchronous) == ("wal", 2)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
+
+
+async def test_only_its_owner_may_read_the_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sqlite"
+    store = await SqliteStore.open(path, clock=SystemClock())
+    await store.txn(puts={"/a": b"1"})
+    assert modes(tmp_path) == {
+        "metadata.sqlite": 0o600,
+        "metadata.sqlite-wal": 0o600,
+        "metadata.sqlite-shm": 0o600,
+    }
+    await store.close()
+    # As an earlier version left it.
+    path.chmod(0o644)
+    store = await SqliteStore.open(path, clock=SystemClock())
+    assert path.stat().st_mode & 0o777 == 0o600
+    await store.close()
+
+
+async def test_old_values_of_secret_keys_are_nowhere_in_the_files(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sqlite"
+
+    def files() -> bytes:
+        return b"".join(file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm"))
+
+    # A version that kept them.
+    store = await SqliteStore.open(path, clock=SystemClock())
+    for value in (b"first secret", b"second secret"):
+        await store.txn(puts={"/users/a": value})
+    await store.close()
+    assert b"first secret" in files()
+    store = await SqliteStore.open(path, clock=SystemClock(), is_secret=lambda key: key.startswith("/users/"))
+    watch = store.watch("/", 1)
+    assert (await anext(watch)).events[0].value == b"second secret"
+    await store.txn(puts={"/users/a": b"third secret", "/users/b": b"fourth secret"})
+    await store.txn(deletes=["/users/b"])
+    data = files()
+    assert b"third secret" in data
+    assert [old for old in (b"first secret", b"second secret", b"fourth secret") if old in data] == []
+    assert {event.key: event.value for batch in [await anext(watch), await anext(watch)] for event in batch.events} == {
+        "/users/a": b"third secret",
+        "/users/b": None,
+    }
+    await store.close()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from penstock.domain import access
-from penstock.domain.access import ANONYMOUS, CLUSTER, Operation, Principal, ResourceType
+from penstock.domain.access import ANONYMOUS, CLUSTER, Operation, Principal, Resource, ResourceType
 from penstock.domain.acl import (
     ANSWERS_MAX,
     AccessSettings,
@@ -198,3 +198,27 @@ def test_where_rules_are_needed_what_none_names_is_closed() -> None:
     authorizer.replace([rule])
     assert authorizer.authorize(alice, Operation.READ, access.topic("t"))
     assert not authorizer.authorize(alice, Operation.READ, access.topic("u"))
+
+
+def test_who_may_do_what_no_rule_names_depends_on_whether_the_node_knows_anybody() -> None:
+    alice = Principal("User", "alice")
+    topic = (alice, Operation.READ, access.topic("t"))
+    rules = (alice, Operation.ALTER, CLUSTER)
+    users = Resource(ResourceType.USER, "User:root")
+    credentials = (alice, Operation.CREATE_TOKENS, users)
+    root = AccessSettings(super_users=("User:root",))
+    opened = AccessSettings(super_users=("User:root",), allow_without_rule=True)
+    nobody_known = AclAuthorizer(AccessSettings())
+    assert [nobody_known.authorize(*each) for each in (topic, rules, credentials)] == [True, True, True]
+    for guarded in (AclAuthorizer(AccessSettings(), has_logins=True), AclAuthorizer(root)):
+        assert [guarded.authorize(*each) for each in (topic, rules, credentials)] == [False, False, False]
+    partly = AclAuthorizer(opened)
+    assert [partly.authorize(*each) for each in (topic, rules, credentials)] == [True, False, False]
+    partly.replace(
+        [
+            AclBinding(
+                CLUSTER.type, CLUSTER.name, PatternType.LITERAL, "User:alice", "*", Operation.ALTER, Permission.ALLOW
+            )
+        ]
+    )
+    assert partly.authorize(*rules)

@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.codec import wire
 from penstock.codec.wire import ErrorCode
@@ -27,8 +28,10 @@ from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest, Sa
 from penstock.config import Config, ConfigError
 from penstock.domain.access import Operation, ResourceType
 from penstock.domain.acl import AccessSettings
-from penstock.domain.sasl import REFUSAL
+from penstock.domain.login_queue import LoginQueue
+from penstock.domain.sasl import REFUSAL, derived_salt
 from penstock.domain.scram import Mechanism, salt_password
+from penstock.gateways.http_server import HttpServerConfig
 from penstock.gateways.kafka_server import LOGIN_FRAME_BYTES_MAX, KafkaServerConfig
 from penstock.node import HASHER_THREADS, Node
 from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode, running_node
@@ -51,13 +54,15 @@ FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 @pytest.fixture
 async def node() -> AsyncIterator[TalkingNode]:
-    async with running_node(kafka=login_config(), access=AccessSettings(super_users=(f"User:{USER}",))) as running:
+    access = AccessSettings(super_users=(f"User:{USER}",), allow_without_rule=True)
+    async with running_node(kafka=login_config(), access=access) as running:
         yield running
 
 
 @pytest.fixture
 async def expiring() -> AsyncIterator[TalkingNode]:
-    async with running_node(kafka=login_config(reauthentication_ms_max=1_300)) as running:
+    access = AccessSettings(allow_without_rule=True)
+    async with running_node(kafka=login_config(reauthentication_ms_max=1_300), access=access) as running:
         yield running
 
 
@@ -316,6 +321,77 @@ async def test_who_has_left_is_not_checked_any_more(node: TalkingNode) -> None:
     assert checked[-1] == PASSWORD
 
 
+async def test_who_was_right_a_moment_ago_does_not_wait_behind_strangers(node: TalkingNode) -> None:
+    may_end = threading.Event()
+    checked: list[str] = []
+
+    def check(_credential: object, password: str) -> bool:
+        checked.append(password)
+        return password == PASSWORD or (may_end.wait(PATIENCE_SECONDS) and False)
+
+    with patch("penstock.gateways.kafka_sasl_users.is_password", check):
+        assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
+        strangers = []
+        for number in range(50):
+            talk = await node.connect()
+            await handshake(talk)
+            await talk.send(SaslAuthenticateRequest(auth_bytes=plain("nobody", f"guess {number}")))
+            strangers.append(talk)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(checked) < 1 + HASHER_THREADS:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        # Every hasher is busy and 49 strangers wait.
+        assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
+        assert len(checked) == 1 + HASHER_THREADS
+        may_end.set()
+        for talk in strangers:
+            assert (await talk.hear(wire.APIS[36].response)).error_code == FAILED  # type: ignore[attr-defined]
+
+
+async def test_a_changed_password_ends_what_was_remembered(node: TalkingNode) -> None:
+    admin = await node.connect()
+    await log_in(admin)
+
+    async def set_password(password: str) -> None:
+        salted = salt_password(Mechanism.SCRAM_SHA_256, password, salt=b"salt", iterations=4096)
+        wanted = ScramCredentialUpsertion("carol", Mechanism.SCRAM_SHA_256, 4096, b"salt", salted)
+        request = AlterUserScramCredentialsRequest(upsertions=(wanted,))
+        altered = await admin.ask(request, AlterUserScramCredentialsResponse)
+        assert altered.results[0].error_code == ErrorCode.NONE
+
+    await set_password("sings")
+    for _ in range(2):
+        assert (await log_in(await node.connect(), "PLAIN", "carol", "sings")).error_code == ErrorCode.NONE
+    await set_password("dances")
+    assert (await log_in(await node.connect(), "PLAIN", "carol", "sings")).error_code == FAILED
+    assert (await log_in(await node.connect(), "PLAIN", "carol", "dances")).error_code == ErrorCode.NONE
+
+
+async def test_whoever_finds_no_room_is_hung_up_on_and_not_told_that_the_password_is_wrong(node: TalkingNode) -> None:
+    """Clients take a refusal for the last word, and try again when a connection ends."""
+    with patch.object(LoginQueue, "add", lambda *_: False):
+        talk = await node.connect()
+        await handshake(talk)
+        await talk.send(SaslAuthenticateRequest(auth_bytes=plain()))
+        await talk.expect_closed()
+    assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+async def test_a_name_costs_the_same_whether_it_exists(node: TalkingNode, mechanism: str) -> None:
+    """Salts of names that do not exist take time to derive; so they are derived for those that do."""
+    derived: list[str] = []
+
+    def derive(secret: bytes, user: str, name: str, *, size: int) -> bytes:
+        derived.append(user)
+        return derived_salt(secret, user, name, size=size)
+
+    with patch("penstock.gateways.kafka_sasl_users.derived_salt", derive):
+        for user in (USER, "nobody"):
+            assert (await log_in(await node.connect(), mechanism, user, "wrong")).error_code == FAILED
+    assert derived.count(USER) == derived.count("nobody") == 1
+
+
 # Who it is
 
 
@@ -341,8 +417,8 @@ async def test_rules_hold_for_whoever_has_logged_in(node: TalkingNode) -> None:
     assert [await errors() for _ in range(3)] == [[0, denied]] * 3
 
 
-async def test_without_rules_only_super_users_get_in_where_the_node_says_so() -> None:
-    closed = AccessSettings(super_users=(f"User:{USER}",), allow_without_rule=False)
+async def test_without_rules_only_super_users_get_in_where_there_are_logins() -> None:
+    closed = AccessSettings(super_users=(f"User:{USER}",))
     async with running_node(kafka=login_config(), access=closed) as node:
         await node.create_topic("t")
         answers = []
@@ -351,6 +427,19 @@ async def test_without_rules_only_super_users_get_in_where_the_node_says_so() ->
             await log_in(talk, "PLAIN", user, password)
             answers.append([topic.name for topic in (await metadata(talk)).topics])
         assert answers == [["t"], []]
+
+
+async def test_nobody_makes_himself_a_super_user_where_what_no_rule_names_is_open(node: TalkingNode) -> None:
+    bob = await node.connect()
+    await log_in(bob, "PLAIN", "bob", "builder")
+    rule = AclCreation(ResourceType.CLUSTER, "kafka-cluster", 3, "User:bob", "*", Operation.ALL, 3)
+    created = await bob.ask(CreateAclsRequest(creations=(rule,)), CreateAclsResponse)
+    assert created.results[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    theirs = ScramCredentialUpsertion(
+        "mallory", Mechanism.SCRAM_SHA_256, iterations=4096, salt=b"salt", salted_password=b"salted"
+    )
+    altered = await bob.ask(AlterUserScramCredentialsRequest(upsertions=(theirs,)), AlterUserScramCredentialsResponse)
+    assert altered.results[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 # Logging in again
@@ -432,6 +521,31 @@ async def test_nothing_is_taken_while_somebody_logs_in_again_or_has_failed_to(ex
 async def test_settings_by_which_nobody_or_everybody_gets_in_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"\[kafka\]"):
         await Node(Config(kafka=login_config(**settings))).start()
+
+
+async def test_unsigned_tokens_are_refused_beyond_loopback() -> None:
+    tokens = {"sasl_mechanisms": ("OAUTHBEARER",), "unsecured_tokens": True}
+    with pytest.raises(ConfigError, match="nobody has signed"):
+        await Node(Config(kafka=login_config(listen="0.0.0.0:0", **tokens))).start()
+    async with running_node(kafka=login_config(**tokens)):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kafka", "http", "doors"),
+    [
+        ("0.0.0.0:0", "0.0.0.0:0", ["Kafka", "HTTP"]),
+        ("0.0.0.0:0", "off", ["Kafka"]),
+        ("127.0.0.1:0", "[::]:0", ["HTTP"]),
+        ("127.0.0.1:0", "127.0.0.1:0", []),
+    ],
+)
+async def test_doors_beyond_loopback_without_logins_warn(kafka: str, http: str, doors: list[str]) -> None:
+    with capture_logs() as events:
+        async with running_node(kafka=KafkaServerConfig(listen=kafka), http=HttpServerConfig(listen=http)):
+            pass
+    told = [event["event"] for event in events if event["log_level"] == "warning"]
+    assert [sentence.split()[1] for sentence in told if "asks nobody for a login" in sentence] == doors
 
 
 def test_default_asks_nobody() -> None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
 from penstock.codec.wire import ErrorCode
+from penstock.codec.wire.messages import alter_configs
 from penstock.codec.wire.messages import alter_share_group_offsets as alter
 from penstock.codec.wire.messages import delete_share_group_offsets as delete
 from penstock.codec.wire.messages import describe_share_group_offsets as describe
+from penstock.codec.wire.messages import incremental_alter_configs as incremental
+from penstock.codec.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from penstock.domain.access import Operation, Principal, Resource, ResourceType
-from support.conversation import TalkingNode
+from penstock.domain.access import ANONYMOUS, Operation, Principal, Resource, ResourceType
+from penstock.domain.group_settings import dead_letter_author
+from penstock.domain.queue_definition import QueueName
+from support.conversation import PATIENCE_SECONDS, TalkingNode
 from support.group_phrases import node_with_groups
 from support.share_phrases import GROUP, ShareMember, accept, partitions_in
 
@@ -108,3 +118,40 @@ async def test_offsets_are_moved_and_deleted_only_by_those_who_may(ann: ShareMem
     forbidden.add(Operation.DELETE, ResourceType.GROUP)
     assert (await ann.talk.ask(move, alter.AlterShareGroupOffsetsResponse)).error_code == NO_GROUP
     assert (await ann.talk.ask(remove, delete.DeleteShareGroupOffsetsResponse)).error_code == NO_GROUP
+
+
+async def name_graveyard(ann: ShareMember, topic: str, *, is_incremental: bool) -> int:
+    name = "errors.deadletterqueue.topic.name"
+    if is_incremental:
+        config = incremental.AlterableConfig(name, 0, topic)
+        asked = incremental.IncrementalAlterConfigsRequest([incremental.AlterConfigsResource(32, GROUP, [config])])
+        return (await ann.talk.ask(asked, incremental.IncrementalAlterConfigsResponse)).responses[0].error_code
+    whole = alter_configs.AlterConfigsRequest(
+        [alter_configs.AlterConfigsResource(32, GROUP, [alter_configs.AlterableConfig(name, topic)])]
+    )
+    return (await ann.talk.ask(whole, alter_configs.AlterConfigsResponse)).responses[0].error_code
+
+
+@pytest.mark.parametrize("is_incremental", [True, False])
+async def test_dead_letters_go_only_where_whoever_named_the_topic_may_write(
+    node: TalkingNode, ann: ShareMember, forbidden: Forbidden, *, is_incremental: bool
+) -> None:
+    await node.create_topic("payments")
+    forbidden.add(Operation.WRITE, ResourceType.TOPIC)
+    assert await name_graveyard(ann, "payments", is_incremental=is_incremental) == NO_TOPIC
+    assert node.catalog.group_config(GROUP) == {}
+    forbidden.deeds.clear()
+    assert await name_graveyard(ann, "payments", is_incremental=is_incremental) == ErrorCode.NONE
+    assert dead_letter_author(node.catalog.group_config(GROUP)) == ANONYMOUS
+    queue = node.parts.queues.get(QueueName("orders", GROUP))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while queue is None or queue.options.dead_letter_topic != "payments":
+            await ann.talk.expect_open()
+            queue = node.parts.queues.get(QueueName("orders", GROUP))
+    assert queue.options.dead_letter_author == ANONYMOUS
+    asked = DescribeConfigsRequest([DescribeConfigsResource(32, GROUP)])
+    (told,) = (await ann.talk.ask(asked, DescribeConfigsResponse)).results
+    assert all("author" not in each.name for each in told.configs)
+    # Whoever says it again names nothing new.
+    forbidden.add(Operation.WRITE, ResourceType.TOPIC)
+    assert await name_graveyard(ann, "payments", is_incremental=is_incremental) == ErrorCode.NONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -166,3 +167,40 @@ async def test_nothing_is_written_to_the_brokers_own_topics(node: TalkingNode, h
     assert (await ask_sqs(http, "CreateQueue", {"QueueName": "q", "Attributes": attributes})).status_code == 400
     await http.post("/v1/topics/orders/messages", json={"value": "a"})
     assert (await http.put("/v1/queues/orders/workers", json={"dead_letter_topic": own})).status_code == 400
+
+
+async def test_a_forged_origin_leads_nowhere_the_caller_may_not_write(
+    node: TalkingNode, http: httpx.AsyncClient, rules: Rules
+) -> None:
+    await node.create_topic("payments")
+    for origin in ("orders", "payments"):
+        body = {"value": "a", "headers": {"penstock-origin-topic": origin}}
+        assert (await http.post("/v1/topics/letters/messages", json=body)).status_code == 201
+    await node.create_topic("orders")
+    rules.is_open = False
+    rules.grant(Operation.READ, ResourceType.TOPIC, "letters")
+    rules.grant(Operation.DESCRIBE, ResourceType.TOPIC, "letters")
+    rules.grant(Operation.READ, ResourceType.GROUP, "penstock-redrive")
+    rules.grant(Operation.WRITE, ResourceType.TOPIC, "orders")
+    begun = await http.post("/v1/dead-letters/letters/redrive", json={})
+    assert begun.status_code == 202
+    task = begun.json()
+    async with asyncio.timeout(10):
+        while task["state"] == "running":
+            task = (await http.get(f"/v1/dead-letters/letters/redrives/{task['id']}")).json()
+            await asyncio.sleep(0.005)
+    assert (task["state"], task["moved_count"], task["denied_count"]) == ("failed", 1, 1)
+    assert "User:ANONYMOUS may not write to 'payments'" in task["reason"]
+    assert [node.shell(name).readable_end for name in ("orders", "payments")] == [1, 0]
+
+
+async def test_a_queue_is_never_its_own_dead_letter_topic(http: httpx.AsyncClient) -> None:
+    await http.post("/v1/topics/orders/messages", json={"value": "a"})
+    reply = await http.put("/v1/queues/orders/workers", json={"dead_letter_topic": "orders"})
+    assert (reply.status_code, "its own dead-letter topic" in reply.json()["detail"]) == (400, True)
+    policy = json.dumps({"deadLetterTargetArn": ARN, "maxReceiveCount": 1})
+    asked = {"QueueName": "orders", "Attributes": {"RedrivePolicy": policy}}
+    assert (await ask_sqs(http, "CreateQueue", asked)).status_code == 400
+    await ask_sqs(http, "CreateQueue", {"QueueName": "orders"})
+    changed = {"QueueUrl": URL, "Attributes": {"RedrivePolicy": policy}}
+    assert (await ask_sqs(http, "SetQueueAttributes", changed)).status_code == 400

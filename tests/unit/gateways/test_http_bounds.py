@@ -18,7 +18,7 @@ from penstock.gateways.http_server import HttpServerConfig
 from support.conversation import ANY_PORT, PATIENCE_SECONDS, TalkingNode, running_node
 from support.kafka_phrases import outcome, produce
 
-POST = b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: a\r\n"
+POST = b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\n"
 BYTES = POST + b"Content-Type: application/octet-stream\r\n"
 
 
@@ -89,7 +89,7 @@ async def test_half_a_message_is_not_published(node: TalkingNode, http: httpx.As
 async def until_connected(node: TalkingNode) -> None:
     """The request before it on the same loop was looked at."""
     other = await Raw.open(node)
-    other.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+    other.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert await other.status() == 200
     other.close()
 
@@ -108,7 +108,7 @@ async def test_headers_without_end_are_refused(node: TalkingNode) -> None:
 async def test_one_connection_too_many_is_told_so(node: TalkingNode) -> None:
     inside = [await Raw.open(node) for _ in range(4)]
     for raw in inside:
-        raw.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        raw.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert await raw.status() == 200
     assert (await (await Raw.open(node)).rest()).startswith(b"HTTP/1.1 503 ")
     inside[0].close()
@@ -132,7 +132,10 @@ async def test_who_waits_for_our_answer_is_left_alone(node: TalkingNode, monkeyp
     await node.create_topic("orders")
     raw = await Raw.open(node)
     body = b'{"wait_ms":500}'
-    raw.send(b"POST /v1/queues/orders/workers/receive HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body))
+    raw.send(
+        b"POST /v1/queues/orders/workers/receive HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    )
     raw.send(body)
     assert await raw.status() == 200
     raw.close()
@@ -190,7 +193,11 @@ async def test_nesting_that_can_be_read_can_be_stored(http: httpx.AsyncClient) -
 
 
 async def test_an_account_of_many_digits_is_an_account(http: httpx.AsyncClient) -> None:
-    reply = await http.post(f"/{'1' * 5_000}/orders", content="Action=SendMessage&MessageBody=x")
+    reply = await http.post(
+        f"/{'1' * 5_000}/orders",
+        content="Action=SendMessage&MessageBody=x",
+        headers={"authorization": "AWS4-HMAC-SHA256"},
+    )
     assert reply.status_code == 400
     assert "NonExistentQueue" in reply.text
 

@@ -15,6 +15,8 @@ from penstock.gateways.http_openapi import OPERATIONS, describe
 from penstock.gateways.http_server import HttpServerConfig
 from support.conversation import ANY_PORT, TalkingNode, running_node
 
+JSON = {"content-type": "application/json"}
+
 
 @pytest.fixture
 async def node() -> AsyncIterator[TalkingNode]:
@@ -143,9 +145,11 @@ async def test_a_receipt_of_another_queue_is_not_held_and_the_others_count(http:
 
 
 async def test_a_whole_number_may_be_written_as_a_fraction(http: httpx.AsyncClient) -> None:
-    reply = await http.post("/v1/topics/orders/messages", content=b'{"value": 1.0, "priority": 9.0}')
+    reply = await http.post("/v1/topics/orders/messages", content=b'{"value": 1.0, "priority": 9.0}', headers=JSON)
     assert reply.status_code == 201
-    reply = await http.post("/v1/queues/orders/workers/receive", content=b'{"count": 1.0, "lease_ms": 1e3}')
+    reply = await http.post(
+        "/v1/queues/orders/workers/receive", content=b'{"count": 1.0, "lease_ms": 1e3}', headers=JSON
+    )
     (message,) = reply.json()["messages"]
     assert (message["value"], message["headers"]) == ("1.0", {"penstock-priority": "9"})
 
@@ -195,7 +199,7 @@ async def test_bad_requests_are_told_what_is_wrong(
 ) -> None:
     await publish(http, "a")
     await receive(http, 1)
-    reply = await http.request(method, path, content=body)
+    reply = await http.request(method, path, content=body, headers=JSON)
     assert reply.status_code == status, reply.text
     assert reply.headers["content-type"] == "application/problem+json"
     problem = reply.json()
@@ -242,7 +246,12 @@ async def ask_and_hang_up(node: TalkingNode, path: str, body: dict[str, Any], **
     content = msgspec.json.encode(body)
     host, port = node.addresses["http"].split(":")
     _reader, writer = await asyncio.open_connection(host, int(port))
-    lines = [f"POST {path} HTTP/1.1", "Host: node", f"Content-Length: {len(content)}"]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(content)}",
+    ]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     writer.write("\r\n".join([*lines, "", ""]).encode() + content)
     await writer.drain()

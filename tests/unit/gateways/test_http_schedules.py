@@ -105,15 +105,6 @@ async def test_bytes_are_delayed_by_the_query(http: httpx.AsyncClient) -> None:
     assert (await pending(http))["messages"][0]["value_base64"] == "/w=="
 
 
-async def test_json_is_json_also_when_curl_calls_it_a_form(http: httpx.AsyncClient) -> None:
-    headers = {"content-type": "application/x-www-form-urlencoded"}
-    for content in ('{"value": "a", "delay_ms": 3600000}', ' {"messages": [{"value": "a", "delay_ms": 3600000}]}'):
-        reply = await http.post("/v1/topics/orders/messages", content=content, headers=headers)
-        assert reply.json()["messages"][0]["due_ms"] > now_ms()
-    await http.post("/v1/topics/orders/messages", content="a=1&b=2", headers=headers)
-    assert [message["value"] for message in await receive(http)] == ["a=1&b=2"]
-
-
 async def test_delivery_headers_mean_by_http_what_they_mean_by_kafka(http: httpx.AsyncClient) -> None:
     at_ms = now_ms() + LATER_MS
     sent = await publish(

@@ -349,3 +349,20 @@ def test_segment_names() -> None:
     assert base_offset_of("00000000000000000042.index") is None
     assert base_offset_of("42.log") is None
     assert base_offset_of("0000000000000000004x.log") is None
+
+
+def test_the_data_directory_is_closed_to_others(tmp_path: Path) -> None:
+    def mode(path: Path) -> int:
+        return path.stat().st_mode & 0o777
+
+    root = tmp_path / "new" / "data"
+    DirectoryFiles().make_root(str(root / "logs"))
+    assert (mode(root), mode(root / "logs")) == (0o750, 0o750)
+    # As an earlier version left it; what the group may do is its owner's choice.
+    root.chmod(0o775)
+    DirectoryFiles().make_root(str(root / "logs"))
+    assert mode(root) == 0o770
+    # Where somebody made it for us, it stays as it was made.
+    (tmp_path / "given").mkdir(0o755)
+    DirectoryFiles().make_root(str(tmp_path / "given" / "logs"))
+    assert (mode(tmp_path / "given"), mode(tmp_path / "given" / "logs")) == (0o755, 0o750)

@@ -76,6 +76,8 @@ class Redrive(msgspec.Struct, frozen=True):
     moved_count: int
     skipped_count: int
     lost_count: int
+    # Would have gone where whoever asked for this may not write.
+    denied_count: int
     reason: str
     started_ms: int
     # 0: not yet.

@@ -30,6 +30,7 @@ class SqsError(enum.Enum):
     INVALID_PARAMETER_VALUE = ("InvalidParameterValueException", "InvalidParameterValue", 400)
     MALFORMED_REQUEST = ("SerializationException", "MalformedQueryString", 400)
     MESSAGE_NOT_INFLIGHT = ("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight", 400)
+    MISSING_AUTHENTICATION_TOKEN = ("MissingAuthenticationToken", "MissingAuthenticationToken", 403)
     MISSING_PARAMETER = ("MissingRequiredParameterException", "MissingParameter", 400)
     OVER_LIMIT = ("OverLimit", "OverLimit", 403)
     PURGE_QUEUE_IN_PROGRESS = ("PurgeQueueInProgress", "AWS.SimpleQueueService.PurgeQueueInProgress", 403)
