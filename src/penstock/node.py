@@ -333,7 +333,7 @@ class Node:
     async def _open_metrics_page(self, broker: Broker) -> None:
         if self._config.metrics.listen in ("", OFF):
             return
-        page = MetricsPage(self._registry, lambda: broker.is_healthy)
+        page = MetricsPage(self._registry, lambda: broker.is_healthy, broker.told_damages)
         await _listen(page.start, self._config.metrics.listen, "metrics")
         self._undo.push_async_callback(page.stop)
         self.addresses["metrics"] = f"{page.host}:{page.port}"

@@ -24,6 +24,8 @@ class Refusal(enum.Enum):
     PRODUCER_FENCED = "producer fenced"
     DISK_FULL = "disk full"
     OFFLINE = "offline"
+    # Of what the write rests on: it stays so until an operator has repaired it.
+    DAMAGED = "damaged"
     # Transactions: what the partition says,
     NOT_TRANSACTIONAL = "not transactional"
     NOT_VERIFIED = "not verified"

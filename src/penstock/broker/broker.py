@@ -9,7 +9,7 @@ another node, the logs are opened by `_on_change`. Doors look topics up here and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -23,6 +23,7 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.broker_metrics import BrokerCollector
 from penstock.broker.companion import CompanionKind, companion_id, open_companion
+from penstock.broker.journal_damage import JournalDamage
 from penstock.broker.partition_config import log_config
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.served_topic import ServedTopic
@@ -49,6 +50,8 @@ log = get_logger("broker")
 
 # Recovery waits for the disk more than for a core.
 OPENING_THREADS: Final = 4
+# On the health page; the metrics and the log name all of them.
+DAMAGES_TOLD_MAX: Final = 10
 
 
 class Space(msgspec.Struct, frozen=True):
@@ -89,6 +92,8 @@ class Broker:
         metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
         self.generation = 0
+        # Of coordinators, queues and schedules, which come later than the broker: how their journals are.
+        self._journals: list[Callable[[], Iterable[JournalDamage]]] = []
         self.is_stopping = False
         self.stopping = WaitingRoom()
 
@@ -97,6 +102,18 @@ class Broker:
     def follow_archives(self, committed_offset: CommittedOffset) -> None:
         """How retention learns what is archived: from the positions of groups, which come later than the broker."""
         self._upkeep.committed_offset = committed_offset
+
+    def follow_journals(self, damages: Callable[[], Iterable[JournalDamage]]) -> None:
+        """How the node's health learns of journals that are damaged."""
+        self._journals.append(damages)
+
+    def damaged_journals(self) -> list[JournalDamage]:
+        return [each for damages in self._journals for each in damages() if each.seen is not None]
+
+    def told_damages(self) -> list[str]:
+        """Of journals, for the health page: what is damaged, and what to do. A restart does not help, so it is no
+        reason for one."""
+        return [each.seen or "" for each in self.damaged_journals()[:DAMAGES_TOLD_MAX]]
 
     async def start(self) -> None:
         self._catalog.on_change(self._on_change)

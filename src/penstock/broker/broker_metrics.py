@@ -66,6 +66,17 @@ class BrokerCollector(Collector):
         yield held
         yield _gauge("penstock_offline_partitions", "Partitions that a failed disk took offline.", offline)
         yield _gauge("penstock_damaged_partitions", "Partitions that refuse to serve past damage.", damaged)
+        yield self._damaged_journals()
+
+    def _damaged_journals(self) -> GaugeMetricFamily:
+        journals = GaugeMetricFamily(
+            "penstock_damaged_journals",
+            "Logs of groups, transactions, queues and schedules that are damaged: what rests on them is refused.",
+            labels=["topic", "partition"],
+        )
+        for journal in self._broker.damaged_journals():
+            journals.add_metric([journal.topic, str(journal.partition)], 1)
+        return journals
 
 
 def _gauge(name: str, text: str, value: int) -> GaugeMetricFamily:

@@ -1,7 +1,8 @@
 """Consumer groups of this node: which partition of `__consumer_offsets` a group belongs to, and its shell there.
 
 The internal topic is created when the first client asks for a group. Each of its partitions is replayed once, before
-the first answer; one whose journal was lost is replayed again as soon as its log is back. It is compacted, and nothing
+the first answer; one whose journal was lost is replayed again as soon as its log is back. Of one that is damaged no
+group is served: every answer says so. It is compacted, and nothing
 younger than the node's trace horizon goes: until then it tells when a group passed a message.
 """
 
@@ -20,7 +21,8 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
 from penstock.broker.group_shell import GroupShell
 from penstock.broker.group_topics import BrokerTopics
-from penstock.broker.journal import JournalLostError
+from penstock.broker.journal_damage import JournalDamage
+from penstock.broker.journal_portions import JournalDamagedError, JournalLostError
 from penstock.broker.share_shell import ShareShell
 from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
 from penstock.cluster.topic_image import Change, Topic, TopicRemoved
@@ -81,6 +83,7 @@ class GroupCoordinator:
         self._last_ticket = 0
         self._share_config_of: Callable[[str], ShareGroupConfig] = lambda _group_id: ShareGroupConfig()
         catalog.on_change(self._on_change)
+        broker.follow_journals(self.damages)
 
     # Life
 
@@ -154,7 +157,7 @@ class GroupCoordinator:
         try:
             await shell.load()
         except JournalLostError as error:
-            log.error("groups not available", error=str(error))
+            log.error("groups not available", partition=shell.index, error=str(error))
         else:
             # Deleted while nobody was here to hear of it, or a moment before a crash.
             gone = [name for name in shell.topic_names() if self._catalog.by_name(name) is None]
@@ -169,8 +172,12 @@ class GroupCoordinator:
         for shell in [] if self._broker.is_stopping else self._shells:
             if shell.is_lost:
                 shell.close()
-            if not shell.is_loaded:
+            if not shell.is_loaded and shell.damage.reason is None:
                 await self._load_one(shell)
+
+    def damages(self) -> list[JournalDamage]:
+        """One for each partition, damaged or not."""
+        return [shell.damage for shell in self._shells]
 
     def obey(self, authorizer: Authorizer) -> None:
         """Whoever subscribes by a regular expression is given only what it may see (KIP-848)."""
@@ -204,6 +211,9 @@ class GroupCoordinator:
         if not await self.ready() or self._broker.is_stopping:
             return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
         shell = self._shell_of(group_id)
+        if shell.damage.reason is not None:
+            # Before the group becomes part of a transaction which could then never end.
+            return shell.unavailable
         for _attempt in range(VERIFICATIONS_MAX):
             with shell.guard(command.producer_id) as guard:
                 problem = await verify()
@@ -243,6 +253,13 @@ class GroupCoordinator:
         """Where the group's offsets are, or will be: what AddOffsetsToTxn adds to a transaction."""
         return TopicPartition(CONSUMER_OFFSETS, self.partition_of(group_id))
 
+    async def refusal(self, group_id: str) -> Refused | None:
+        """Why nothing of the group can be read or stored before an operator has repaired its journal."""
+        if not self.has_any() or not await self.ready():
+            return None
+        shell = self._shell_of(group_id)
+        return None if shell.damage.reason is None else shell.unavailable
+
     # Looking
 
     async def describe(self, group_id: str) -> GroupDescription | Refused:
@@ -266,9 +283,13 @@ class GroupCoordinator:
         return found
 
     async def positions_in(self, topic: str, topic_id: bytes, partition: int) -> list[GroupPosition]:
-        """How every group stands that reads a partition; none while groups are not available."""
+        """How every group stands that reads a partition; none while groups are not available. JournalDamagedError: what
+        some of them know is damaged."""
         if not self.has_any() or not await self.ready():
             return []
+        damage = next((shell.damage.reason for shell in self._shells if shell.damage.reason is not None), None)
+        if damage is not None:
+            raise JournalDamagedError(damage)
         return [found for shell in self._shells for found in await shell.positions_in(topic, topic_id, partition)]
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:

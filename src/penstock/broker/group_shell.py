@@ -24,8 +24,9 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.broker.journal import Journal, JournalLostError
-from penstock.broker.journal_snapshot import Entry
+from penstock.broker.journal import Journal
+from penstock.broker.journal_damage import JournalDamage
+from penstock.broker.journal_portions import JournalLostError
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.share_shell import ShareShell, StoredShareRecord, is_share_key
 from penstock.domain.group_commands import (
@@ -46,6 +47,7 @@ from penstock.domain.group_records import GroupRecord, OffsetStored, Removed
 from penstock.domain.group_table import GroupTable
 from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
 from penstock.domain.share_group import ShareEpochStored, ShareMemberStored, ShareRemoved, ShareTargetStored
+from penstock.storage.journal_snapshot import Entry
 
 log = get_logger("groups")
 
@@ -87,19 +89,28 @@ class GroupShell:
         # Share groups live in the same partitions and in the same journal, and have their own machine.
         self.shares = ShareShell(self, topics, steady)
         self.is_loaded = False
+        # Why it cannot be loaded before somebody repairs its journal.
+        self.damage = JournalDamage(partition)
         self.replayed_records = 0
 
     # Life
 
     async def load(self) -> None:
-        """Rebuilds the table from the journal. What fails leaves the shell unloaded, to be tried again."""
+        """Rebuilds the table from the journal. What fails leaves the shell unloaded: JournalLostError."""
+        with self.damage.noted():
+            await self._load()
+
+    async def _load(self) -> None:
         table = GroupTable(self._config, self._topics)
         journal = self._new_journal()
         count = 0
         self.shares.clear()
         async for entries in journal.replay_entries():
             count += len(entries)
-            _replay(table, self.shares, entries)
+            unread = _replay(table, self.shares, entries)
+            if unread is not None:
+                self.shares.clear()
+                raise await journal.unreadable(*unread)
         self._table, self._journal = table, journal
         self.replayed_records = count
         self.is_loaded = True
@@ -135,8 +146,12 @@ class GroupShell:
             self._release(decision.answers, is_durable=True)
         for future in self._tickets.values():
             if not future.done():
-                future.set_result(_unavailable())
+                future.set_result(self.unavailable)
         self._tickets.clear()
+
+    @property
+    def index(self) -> int:
+        return self._partition.index
 
     @property
     def is_lost(self) -> bool:
@@ -149,13 +164,21 @@ class GroupShell:
             self._is_held = True
         return self._is_held
 
+    @property
+    def unavailable(self) -> Refused:
+        """What whoever asks is told while nothing can be read or stored. Never that there is no offset: a consumer
+        would begin anew, or skip what it has not read."""
+        if self.damage.reason is None:
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        return Refused(GroupError.UNKNOWN_SERVER_ERROR, detail=self.damage.reason)
+
     # Commands
 
     async def submit(self, group_id: str, command: GroupCommand) -> GroupReply:
         if not self.is_loaded or self._journal.is_lost:
-            return _unavailable()
+            return self.unavailable
         if self._holds_writes() and type(command) not in READING:
-            return _unavailable()
+            return self.unavailable
         if type(command) is not FetchOffsets and self.shares.get(group_id) is not None:
             is_join = type(command) is Join
             return Refused(GroupError.INCONSISTENT_GROUP_PROTOCOL if is_join else GroupError.GROUP_ID_NOT_FOUND)
@@ -171,7 +194,7 @@ class GroupShell:
         if waiting is not None:
             return await waiting
         assert decision.reply is not None
-        return decision.reply if await self._journal.until_durable(may_wait=may_wait) else _unavailable()
+        return decision.reply if await self._journal.until_durable(may_wait=may_wait) else self.unavailable
 
     async def end_transaction(self, command: EndTransaction) -> bool:
         """True once what follows from it is durable, also if nothing does. False: it is to be said again."""
@@ -194,12 +217,12 @@ class GroupShell:
     async def describe(self, group_id: str) -> GroupDescription | Refused:
         """As it is once everything that it may show is durable: what may still be lost is not told to anybody."""
         if not await self._is_settled():
-            return _unavailable()
+            return self.unavailable
         return describe(self._table.get(group_id))
 
     async def describe_all(self) -> list[tuple[str, GroupDescription]] | Refused:
         if not await self._is_settled():
-            return _unavailable()
+            return self.unavailable
         return [(group_id, describe(self._table.get(group_id))) for group_id in self._table]
 
     async def _is_settled(self) -> bool:
@@ -230,7 +253,7 @@ class GroupShell:
     async def positions_in(self, topic: str, topic_id: bytes, partition: int) -> list[GroupPosition]:
         """How the groups stand that read a partition; others get their turn meanwhile."""
         found: list[GroupPosition] = []
-        for number, group_id in enumerate(self.group_ids()):
+        for number, group_id in enumerate(self.group_ids() if self.is_loaded else ()):
             group = self._table.get(group_id)
             position = None if group is None else position_of(group_id, group, topic, topic_id, partition)
             if position is not None:
@@ -303,7 +326,7 @@ class GroupShell:
         for answer in answers:
             future = self._tickets.pop(answer.ticket, None)
             if future is not None and not future.done():
-                future.set_result(answer.reply if is_durable else _unavailable())
+                future.set_result(answer.reply if is_durable else self.unavailable)
 
     def _arm(self) -> None:
         """One alarm for the earliest deadline. One that rings too early finds nothing due and sets the next."""
@@ -324,14 +347,10 @@ class GroupShell:
             self._arm()
 
 
-def _unavailable() -> Refused:
-    return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
-
-
-def _replay(table: GroupTable, shares: ShareShell, entries: Sequence[Entry]) -> None:
-    """A loop that a start may go through a million times."""
+def _replay(table: GroupTable, shares: ShareShell, entries: Sequence[Entry]) -> tuple[Entry, str] | None:
+    """A loop that a start may go through a million times. What it returns is not a group's: the entry, and why."""
     decode_key, decode_value, apply = _decode_key, _decode_value, table.apply
-    key = b""
+    key, value = b"", None
     try:
         for key, value in entries:
             group_id, record_key = decode_key(key)
@@ -350,4 +369,5 @@ def _replay(table: GroupTable, shares: ShareShell, entries: Sequence[Entry]) -> 
             else:
                 apply(group_id, record)
     except msgspec.DecodeError as error:
-        raise JournalLostError(f"the record of key {key!r} is not a group's: {error}") from error
+        return (key, value), f"it is not a group's: {error}"
+    return None

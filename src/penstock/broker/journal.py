@@ -22,7 +22,22 @@ from typing import Final, ParamSpec, TypeVar
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.append_outcome import Appended, AppendRefused, VerificationNeeded
-from penstock.broker.journal_snapshot import (
+from penstock.broker.journal_portions import (
+    Batches,
+    JournalLostError,
+    UnreadableRecordsError,
+    check_reaches,
+    check_whole,
+    damaged,
+    read_portions,
+)
+from penstock.broker.partition_shell import PartitionShell
+from penstock.codec.columns import VECTORED_ROWS_MIN, read_columns
+from penstock.codec.record_batch import BatchProblem
+from penstock.codec.records import Record, StoredRecord, build_batch, read_records
+from penstock.storage.group_commit import Turn
+from penstock.storage.journal_snapshot import (
+    SNAPSHOT_FILE,
     Entry,
     JournalSnapshot,
     merge,
@@ -30,20 +45,11 @@ from penstock.broker.journal_snapshot import (
     remove_snapshot,
     write_snapshot,
 )
-from penstock.broker.partition_shell import PartitionShell
-from penstock.codec.columns import VECTORED_ROWS_MIN, read_columns
-from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
-from penstock.codec.records import Record, StoredRecord, build_batch, read_records
-from penstock.storage.group_commit import Turn
-from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_errors import Damage
 
 log = get_logger("journal")
 
 # Well below the internal topic's max.message.bytes; only a single decision that is larger makes a larger batch.
 BATCH_BYTES_MAX: Final = 512 * 1024
-# One read of a replay: large enough for the disk, small enough to be decoded without holding the interpreter for long.
-REPLAY_BYTES: Final = 2 * 1024 * 1024
 # A replay reads the snapshot and what came after it. A new one is due when that is more than the snapshot itself, so a
 # start costs at most twice what is alive, and writing snapshots no more than writing the log; and below this number of
 # records it is not worth a file.
@@ -52,10 +58,6 @@ SNAPSHOT_RECORDS_MIN: Final = 20_000
 OnDurable = Callable[[bool], None]
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
-
-
-class JournalLostError(Exception):
-    """The journal cannot be read from beginning to end, so what its coordinator should know is not known."""
 
 
 class Journal:
@@ -76,6 +78,8 @@ class Journal:
         self._snapshot_offset = 0
         self._snapshot_rows = 0
         self.is_lost = False
+        # Records that a repair has taken out, as far as the last replay could see.
+        self.missing_count = 0
 
     # Writing
 
@@ -153,41 +157,42 @@ class Journal:
     # Reading
 
     async def replay_entries(self) -> AsyncIterator[list[Entry]]:
-        """What was ever written and still counts, in its order and in portions; control batches are left out."""
+        """What was ever written and still counts, in its order and in portions; control batches are left out.
+
+        Raises JournalLostError; JournalDamagedError if any of it is not as it was written.
+        """
         shell = self._shell
-        if shell.readable_end < shell.log.log_end:
-            # A lost journal wrote something before the record that failed. It will be there, and is not yet.
-            raise JournalLostError(f"{shell.topic}-{shell.index} is not readable to its end yet")
-        start = shell.log_start
         snapshot = await asyncio.to_thread(self._read_snapshot)
+        start = shell.log_start if snapshot is None else snapshot.offset
+        check_whole(shell, start)
+        end = shell.readable_end
         if snapshot is not None:
-            start = self._snapshot_offset = snapshot.offset
+            self._snapshot_offset = start
             self._snapshot_rows = len(snapshot.keys)
             for entries in snapshot.entries():
                 yield entries
                 await asyncio.sleep(0)
-        async for entries in self._read(start, shell.readable_end):
+        async for entries in read_portions(shell, start, end, _entries_of, on_missing=self._note_missing):
             yield entries
+
+    def _note_missing(self, count: int) -> None:
+        self.missing_count = count
 
     async def replay(self) -> AsyncIterator[list[StoredRecord]]:
         """The same as records, without their offsets: those in a snapshot have none."""
         async for entries in self.replay_entries():
             yield [StoredRecord(-1, -1, key, value) for key, value in entries]
 
-    async def _read(self, offset: int, end: int) -> AsyncIterator[list[Entry]]:
-        """One portion is read while the one before it is put to use."""
-        loading = self._load(offset, end) if offset < end else None
-        while loading is not None:
-            entries, offset = await loading
-            loading = self._load(offset, end) if offset < end else None
-            yield entries
-
-    def _load(self, offset: int, end: int) -> asyncio.Future[tuple[list[Entry], int]]:
+    async def unreadable(self, unread: Entry, why: str) -> JournalLostError:
+        """Of an entry that nobody can have written: where it stands, for the repair. One that stands in the snapshot
+        alone is done without: the next replay reads the whole log."""
         shell = self._shell
-        plan = shell.log.plan_read(offset, bytes_max=REPLAY_BYTES, up_to=end)
-        if not isinstance(plan, ReadPlan):
-            raise JournalLostError(f"{shell.topic}-{shell.index} cannot be read at offset {offset}: {plan}")
-        return self._loop.run_in_executor(None, _load_entries, plan)
+        async for offset in read_portions(shell, shell.log_start, shell.readable_end, partial(_offset_of, unread)):
+            if offset is not None:
+                return damaged(shell, f"the record at offset {offset} cannot be read: {why}", dropped=offset)
+        log.warning("snapshot cannot be read, the whole log is read", topic=shell.topic, partition=shell.index, why=why)
+        await _in_thread(remove_snapshot, shell.log.context.files, shell.log.home.directory)
+        return JournalLostError(f"{shell.topic}-{shell.index}: {SNAPSHOT_FILE} holds a record that cannot be read")
 
     # The snapshot
 
@@ -218,7 +223,7 @@ class Journal:
         if before is not None:
             rows = await _in_thread(dict, zip(before.keys, before.values, strict=True))
         start = self._shell.log_start if before is None else before.offset
-        async for entries in self._read(start, end):
+        async for entries in read_portions(self._shell, start, end, _entries_of):
             await _in_thread(merge, rows, entries)
         saved = JournalSnapshot(end, list(rows), list(rows.values()))
         try:
@@ -238,18 +243,26 @@ class Journal:
     def _read_snapshot(self) -> JournalSnapshot | None:
         """Blocking. One that does not go with the log as it is now is removed, or it would be believed later.
 
-        Compaction that has come past it may have removed tombstones after it: what they removed would come back.
+        Compaction that has come past it may have removed tombstones after it: what they removed would come back. But if
+        the log ends before it, it is the log that has lost something, and the snapshot may be all that is left of it.
         """
-        partition_log = self._shell.log
+        shell = self._shell
+        partition_log = shell.log
         files, directory = partition_log.context.files, partition_log.home.directory
         found = read_snapshot(files, directory)
+        if found is None:
+            if files.exists(f"{directory}/{SNAPSHOT_FILE}"):
+                log.warning("snapshot is damaged, the whole log is read", topic=shell.topic, partition=shell.index)
+            return None
+        if partition_log.damage is None:
+            check_reaches(shell, found.offset, SNAPSHOT_FILE)
         lowest = max(partition_log.log_start, partition_log.clean_end)
-        if found is None or lowest <= found.offset <= partition_log.readable_end:
+        if lowest <= found.offset:
             return found
         log.info(
             "snapshot not used",
-            topic=self._shell.topic,
-            partition=self._shell.index,
+            topic=shell.topic,
+            partition=shell.index,
             offset=found.offset,
             lowest=lowest,
             log_end=partition_log.readable_end,
@@ -280,32 +293,36 @@ async def _in_thread(
         raise
 
 
-def _load_entries(plan: ReadPlan) -> tuple[list[Entry], int]:
-    """Blocking: the records of one read, and the offset after it."""
-    loaded = plan.load()
-    if isinstance(loaded, Damage):
-        raise JournalLostError(loaded.describe())
-    headers = list(walk_headers(loaded))
-    assert headers, "a plan holds one batch at least"
-    next_offset = headers[-1][1].next_offset
-    if sum(header.record_count for _, header in headers) < VECTORED_ROWS_MIN:
-        return _read_one_by_one(loaded, headers), next_offset
+def _entries_of(loaded: memoryview, batches: Batches) -> list[Entry]:
+    """Blocking."""
+    if sum(header.record_count for _, header in batches) < VECTORED_ROWS_MIN:
+        return _read_one_by_one(loaded, batches)
     frame = read_columns(loaded)
     if isinstance(frame, BatchProblem):
-        raise JournalLostError(f"batches before offset {next_offset}: {frame.reason}")
-    return list(zip(frame["key"].to_list(), frame["value"].to_list(), strict=True)), next_offset
+        raise UnreadableRecordsError(frame.reason)
+    return list(zip(frame["key"].to_list(), frame["value"].to_list(), strict=True))
 
 
-def _read_one_by_one(loaded: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> list[Entry]:
+def _read_one_by_one(loaded: memoryview, batches: Batches) -> list[Entry]:
     entries: list[Entry] = []
-    for position, header in headers:
+    for position, header in batches:
         if header.is_control:
             continue
         found = read_records(loaded, position)
         if isinstance(found, BatchProblem):
-            raise JournalLostError(f"batch at offset {header.base_offset}: {found.reason}")
+            raise UnreadableRecordsError(found.reason)
         entries += [(record.key or b"", record.value) for record in found]
     return entries
+
+
+def _offset_of(wanted: Entry, loaded: memoryview, batches: Batches) -> int | None:
+    """Blocking: where the entry stands among these."""
+    for position, header in batches:
+        found = () if header.is_control else read_records(loaded, position)
+        for record in () if isinstance(found, BatchProblem) else found:
+            if (record.key or b"", record.value) == wanted:
+                return record.offset
+    return None
 
 
 def _batches(decisions: list[list[Record]]) -> list[list[Record]]:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.broker.append_outcome import Refusal
 from penstock.broker.broker import Broker
 from penstock.broker.companion import CompanionKind
 from penstock.broker.partition_shell import PartitionShell
@@ -41,6 +42,8 @@ class Shells(Protocol):
     async def existing_shell(self, partition: PartitionShell) -> ScheduleShell | NotScheduled | None: ...
 
     def open_shell(self, partition: PartitionShell) -> ScheduleShell | None: ...
+
+    def damage_of(self, topic: ServedTopic) -> str | None: ...
 
 
 class NodeCrons:
@@ -87,17 +90,25 @@ class NodeCrons:
                     outcome = await shell.delete_cron(name)
         return outcome
 
-    async def all(self, topic: ServedTopic | None) -> list[CronFacts]:
+    async def all(self, topic: ServedTopic | None) -> list[CronFacts] | NotScheduled:
+        """NotScheduled: some are in a partition whose schedule is damaged."""
         found: list[CronFacts] = []
         for each in self._broker.topics() if topic is None else [topic]:
             for shell in await self._existing(each):
                 found += shell.crons()
+            damaged = self._damaged(each)
+            if damaged is not None:
+                return damaged
         return sorted(found, key=lambda cron: (cron.name, cron.topic, cron.partition))
 
     async def message(self, topic: ServedTopic, name: str) -> CronMessage | NotScheduled | None:
         for shell in await self._shells_with(topic, name):
             return await shell.cron_message(name)
-        return None
+        return self._damaged(topic)
+
+    def _damaged(self, topic: ServedTopic) -> NotScheduled | None:
+        why = self._shells.damage_of(topic)
+        return None if why is None else NotScheduled(Refusal.DAMAGED, why)
 
     async def _shells_with(self, topic: ServedTopic, name: str) -> list[ScheduleShell]:
         """The one that counts first."""

@@ -18,7 +18,8 @@ from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
 from penstock.broker.companion import CompanionKind
-from penstock.broker.journal import JournalLostError
+from penstock.broker.journal_damage import JournalDamage
+from penstock.broker.journal_portions import JournalDamagedError, JournalLostError
 from penstock.broker.partition_read import ReadProblem
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_ages import QueueAges
@@ -49,6 +50,11 @@ TIDY_MS: Final = 5_000
 RELOAD_MS: Final = 2_000
 DENIED_REPORT_MS: Final = 60_000
 LOADING_AT_ONCE: Final = 8
+# Whoever comes while a queue is being loaded or opened waits for it: a little less than the five seconds after which
+# the most impatient clients give up (httpx).
+LOADING_MS_MAX: Final = 4_000
+# A queue that is this old and not open on a partition was open there once, unless nobody could write it down.
+OPENED_MS_MAX: Final = 60_000
 _DEFAULTS: Final = QueueOptions()
 
 
@@ -96,8 +102,11 @@ class NodeQueues:
         self._shells: dict[tuple[bytes, int], QueueShell] = {}
         # One load of a shell at a time, and everybody who wants it waits for the same.
         self._loading: dict[tuple[bytes, int], asyncio.Task[None]] = {}
+        # The same of queues that are being opened on their partitions.
+        self._opening: dict[QueueName, asyncio.Task[None]] = {}
         queues.on_change(self._on_queue_change)
         topics.on_change(self._on_topic_change)
+        broker.follow_journals(self.damages)
 
     # Life
 
@@ -107,7 +116,7 @@ class NodeQueues:
 
         async def load(partition: PartitionShell) -> None:
             async with limit:
-                await self.shell(partition)
+                await self._load_once(partition)
 
         wanted = {definition.name.topic for definition in self._queues.all()}
         served = [topic for name in sorted(wanted) if (topic := self.broker.topic(name)) is not None]
@@ -116,7 +125,7 @@ class NodeQueues:
         lost = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
         for definition in self._queues.all():
             try:
-                await self._open_machines(definition)
+                await self._open_once(definition)
             except StoreUnavailableError as error:
                 lost.append(error)
         await self._forget_gone()
@@ -152,7 +161,7 @@ class NodeQueues:
         definition = self.get(name)
         if definition is None:
             definition = await self._queues.create(name, topic.topic_id, options, len(topic.partitions))
-        await self._open_machines(definition)
+        await self._open_once(definition)
         return definition
 
     async def change(self, name: QueueName, change: Callable[[QueueOptions], QueueOptions]) -> QueueDefinition | None:
@@ -171,13 +180,25 @@ class NodeQueues:
             reply = await shell.submit(name.group, Close())
             if isinstance(reply, QueueUnavailable):
                 # Or a queue made anew under this name would go on where this one was.
-                raise StoreUnavailableError(reply.reason)
+                raise (JournalDamagedError if reply.is_damaged else StoreUnavailableError)(reply.reason)
         return await self._queues.delete(name)
+
+    async def _open_once(self, definition: QueueDefinition) -> None:
+        """However many want it: eight first receives at once are one opening that all of them wait for."""
+        name = definition.name
+        task = self._opening.get(name)
+        if task is None or task.done():
+            task = self._opening[name] = self._tasks.start("queue opening", self._open_machines(definition))
+        try:
+            await asyncio.shield(task)
+        finally:
+            if task.done() and self._opening.get(name) is task:
+                del self._opening[name]
 
     async def _open_machines(self, definition: QueueDefinition) -> None:
         topic = self.broker.topic_by_id(definition.topic_id)
         for partition in topic.partitions if topic is not None else ():
-            shell = await self.shell(partition)
+            shell = await self._load_once(partition)
             queue = shell.queue(definition.name.group)
             if shell.is_loaded and (queue is None or not queue.is_open):
                 await shell.submit(definition.name.group, Open(await self._start_offset(definition, partition)))
@@ -193,16 +214,66 @@ class NodeQueues:
             if isinstance(found, ReadProblem):
                 return partition.log_start
             return partition.readable_end if found is None else found.offset
-        return partition.readable_end if definition.options.start is Start.LATEST else partition.log_start
+        if definition.options.start is not Start.LATEST:
+            return partition.log_start
+        if self._clock.now_ms() - definition.created_ms < OPENED_MS_MAX:
+            return partition.readable_end
+        # What it knew was lost in a repair: from where it once began, for twice is better than never.
+        found = await asyncio.to_thread(partition.offset_for_timestamp, definition.created_ms)
+        if isinstance(found, ReadProblem):
+            return partition.log_start
+        return partition.readable_end if found is None else found.offset
 
     # Shells
 
-    async def shell(self, partition: PartitionShell) -> QueueShell:
-        """The queues of a partition; loaded, unless its journal cannot be read. StoreUnavailableError: there is no
-        journal to be had, or no partition any more."""
+    async def shell(self, partition: PartitionShell, *, wait_ms: int = LOADING_MS_MAX) -> QueueShell:
+        """The queues of a partition; loaded, unless its journal cannot be read or takes longer than that.
+        StoreUnavailableError: there is no journal to be had, or no partition any more."""
+        shell = self._shells.get((partition.log.home.topic_id, partition.index))
+        if shell is not None and (shell.is_loaded or shell.damage.reason is not None):
+            return shell
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                return await self._load_once(partition)
+        except TimeoutError:
+            shell = self._shells.get((partition.log.home.topic_id, partition.index))
+            if shell is None:
+                raise self._no_shell(partition) from None
+            return shell
+
+    async def shell_for(
+        self, definition: QueueDefinition, partition: PartitionShell, *, wait_ms: int = LOADING_MS_MAX
+    ) -> QueueShell:
+        """The same, with the queue opened there: whoever comes while it is being opened waits for that, too."""
+        shell = await self.shell(partition, wait_ms=wait_ms)
+        if not shell.is_ready(definition.name.group):
+            await self._await_opening(definition, wait_ms)
+        return shell
+
+    async def shells(self, name: QueueName, *, wait_ms: int = LOADING_MS_MAX) -> list[QueueShell]:
+        """Of all partitions, as `shell_for`."""
+        topic, definition = self.broker.topic(name.topic), self.get(name)
+        if topic is None:
+            return []
+        group = name.group
+        known = [self._shells.get((topic.topic_id, partition.index)) for partition in topic.partitions]
+        if definition is not None and not all(shell is not None and shell.is_ready(group) for shell in known):
+            await self._await_opening(definition, wait_ms)
+        return [await self.shell(partition, wait_ms=wait_ms) for partition in topic.partitions]
+
+    async def _await_opening(self, definition: QueueDefinition, wait_ms: int) -> None:
+        """Or until the time is up: who asks then is told that it is being loaded."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._open_once(definition)
+        except TimeoutError:
+            log.warning("queue is being opened for long", topic=definition.name.topic, group=definition.name.group)
+
+    async def _load_once(self, partition: PartitionShell) -> QueueShell:
+        """However long it takes, and however many wait for it."""
         key = (partition.log.home.topic_id, partition.index)
         shell = self._shells.get(key)
-        if shell is not None and shell.is_loaded:
+        if shell is not None and (shell.is_loaded or shell.damage.reason is not None):
             return shell
         task = self._loading.get(key)
         if task is None or task.done():
@@ -211,12 +282,11 @@ class NodeQueues:
         self._loading.pop(key, None)
         shell = self._shells.get(key)
         if shell is None:
-            raise StoreUnavailableError(f"the queues of {partition.topic}-{partition.index} cannot be opened")
+            raise self._no_shell(partition)
         return shell
 
-    async def shells(self, name: QueueName) -> list[QueueShell]:
-        topic = self.broker.topic(name.topic)
-        return [] if topic is None else [await self.shell(partition) for partition in topic.partitions]
+    def _no_shell(self, partition: PartitionShell) -> StoreUnavailableError:
+        return StoreUnavailableError(f"the queues of {partition.topic}-{partition.index} cannot be opened")
 
     def buried_count(self, name: QueueName) -> int:
         """Dead letters since the start."""
@@ -324,7 +394,7 @@ class NodeQueues:
     async def _open_on(self, topic: str) -> None:
         for definition in self.all():
             if definition.name.topic == topic:
-                await self._open_machines(definition)
+                await self._open_once(definition)
                 for shell in await self.shells(definition.name):
                     # Who waits on the partitions that were there learns of the new ones.
                     shell.wake_all()
@@ -360,7 +430,7 @@ class NodeQueues:
         for shell in [] if self.broker.is_stopping else list(self._shells.values()):
             if shell.is_lost:
                 shell.unload()
-            if shell.is_loaded or shell.partition.is_closed:
+            if shell.is_loaded or shell.partition.is_closed or shell.damage.reason is not None:
                 continue
             try:
                 await self.shell(shell.partition)
@@ -368,6 +438,10 @@ class NodeQueues:
                 await self._open_on(shell.partition.topic)
             except StoreUnavailableError as error:
                 log.warning("queues still not available", topic=shell.partition.topic, error=str(error))
+
+    def damages(self) -> list[JournalDamage]:
+        """One for each partition with queues, damaged or not."""
+        return [shell.damage for shell in self._shells.values()]
 
 
 __all__ = ["NoSuchTopic", "NodeQueues", "QueueUnavailable"]

@@ -20,7 +20,8 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.broker import Broker
 from penstock.broker.companion import CompanionKind
-from penstock.broker.journal import JournalLostError
+from penstock.broker.journal_damage import JournalDamage
+from penstock.broker.journal_portions import JournalLostError
 from penstock.broker.node_crons import NodeCrons
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_list import LISTED_BYTES_MAX
@@ -104,6 +105,7 @@ class NodeSchedules:
         self._loading: dict[_Key, asyncio.Task[None]] = {}
         self._offset_ms = clock.now_ms() - clock.monotonic_ms()
         topics.on_change(self._on_topic_change)
+        broker.follow_journals(self.damages)
 
     # Life
 
@@ -153,6 +155,8 @@ class NodeSchedules:
         shell = self._shells.get(key)
         if shell is not None and shell.is_loaded:
             return shell
+        if shell is not None and shell.damage.reason is not None:
+            return shell.unavailable
         if partition.is_closed or self._broker.is_stopping:
             return NotScheduled(Refusal.OFFLINE, f"{partition.topic}-{partition.index} is closed")
         task = self._loading.get(key)
@@ -161,6 +165,8 @@ class NodeSchedules:
             task.add_done_callback(lambda done: self._forget_loading(key, done))
         await asyncio.wait([task])
         shell = self._shells.get(key)
+        if shell is not None and shell.damage.reason is not None:
+            return shell.unavailable
         if shell is None or not shell.is_loaded:
             return NotScheduled(
                 Refusal.OFFLINE, f"the schedule of {partition.topic}-{partition.index} is not available"
@@ -333,6 +339,12 @@ class NodeSchedules:
             if shell is not None
         )
 
+    def damage_of(self, topic: ServedTopic) -> str | None:
+        """Why nobody can say what is delayed in a topic; None: it is known."""
+        shells = (self._shells.get(_key_of(partition)) for partition in topic.partitions)
+        refused = (shell.refusal() for shell in shells if shell is not None)
+        return next((each.reason for each in refused if each is not None and each.refusal is Refusal.DAMAGED), None)
+
     async def purge_marker(self, topic: ServedTopic) -> tuple[int, ...] | NotScheduled:
         """By partition: a queue that is purged now does not see released messages whose origins are below."""
         marker: list[int] = []
@@ -361,7 +373,7 @@ class NodeSchedules:
     async def delete_cron(self, topic: ServedTopic, name: str) -> ChangeOutcome:
         return await self._crons.delete(topic, name)
 
-    async def crons(self, topic: ServedTopic | None = None) -> list[CronFacts]:
+    async def crons(self, topic: ServedTopic | None = None) -> list[CronFacts] | NotScheduled:
         """Of a topic or of all, by name."""
         return await self._crons.all(topic)
 
@@ -402,6 +414,10 @@ class NodeSchedules:
                 await shell.unload()
             if not shell.is_loaded and not shell.is_closed and not shell.partition.is_closed:
                 await self.shell_of(shell.partition)
+
+    def damages(self) -> list[JournalDamage]:
+        """One for each partition with a schedule, damaged or not."""
+        return [shell.damage for shell in self._shells.values()]
 
     async def _settle_crons(self) -> None:
         for topic_id in {key[0] for key, shell in self._shells.items() if shell.is_loaded and not shell.may_fire}:

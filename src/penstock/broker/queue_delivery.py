@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.broker.node_queues import NodeQueues
+from penstock.broker.append_outcome import Refusal
+from penstock.broker.node_queues import LOADING_MS_MAX, NodeQueues
 from penstock.broker.partition_read import ReadProblem
 from penstock.broker.queue_hidden import Delays, marks_after, visible
 from penstock.broker.queue_messages import (
@@ -55,6 +56,7 @@ __all__ = [
     "ReceiptSettlement",
     "ReceivedMessages",
     "Source",
+    "is_worth_waiting",
 ]
 
 # A look may find only messages that are too old, or must wait for others. Then it looks further, each time at twice as
@@ -92,7 +94,8 @@ class QueueDelivery:
         waiter = Waiter()
         try:
             while True:
-                shells = await self._queues.shells(name)
+                loading_ms = max(deadline_ms - clock.monotonic_ms(), LOADING_MS_MAX)
+                shells = await self._queues.shells(name, wait_ms=loading_ms)
                 waiter.watch(shell.room(name.group) for shell in shells)
                 waiter.watch(shell.partition.readers for shell in shells)
                 waiter.watch((self._broker.stopping,) if caller is None else (self._broker.stopping, caller.room))
@@ -185,7 +188,7 @@ class QueueDelivery:
         for look in range(LOOKS_MAX):
             queue = shell.queue(group)
             if queue is None or not shell.is_loaded:
-                return QueueUnavailable("the queues of this partition are being loaded")
+                return shell.unavailable
             wanted = queue.wanted(consumer, count_max, shell.now_ms())
             if not wanted.count:
                 reply = shell.decide(group, Receive(consumer, count_max, ()))
@@ -279,8 +282,8 @@ class QueueDelivery:
         seen: list[PeekedMessage] = []
         for shell in await self._queues.shells(name):
             queue = shell.queue(name.group)
-            if queue is None:
-                continue
+            if queue is None or not shell.is_loaded:
+                return shell.unavailable
             offset = queue.finished_below
             is_in_lanes = definition.options.ordering is Ordering.NONE
             while len(seen) < count_max:
@@ -312,7 +315,7 @@ class QueueDelivery:
                 offset = batch.next_offset
         return seen
 
-    async def totals(self, name: QueueName) -> QueueTotals | NoSuchQueue:
+    async def totals(self, name: QueueName) -> QueueTotals | NoSuchQueue | QueueUnavailable:
         definition, topic = self._queues.get(name), self._broker.topic(name.topic)
         if definition is None or topic is None:
             return NoSuchQueue(name)
@@ -320,11 +323,15 @@ class QueueDelivery:
         backlog_count = 0
         for shell in await self._queues.shells(name):
             queue = shell.queue(name.group)
-            if queue is None:
-                continue
+            if queue is None or not shell.is_loaded:
+                # Sums without it would look whole.
+                return shell.unavailable
             partitions.append((shell.partition.index, queue.stats()))
             cursor = max(queue.cursor(), shell.partition.log_start)
             backlog_count += max(0, shell.partition.readable_end - cursor)
+        damage = None if self._delays is None else self._delays.damage_of(topic)
+        if damage is not None:
+            return QueueUnavailable(damage, is_damaged=True)
         stats = [each for _, each in partitions]
         return QueueTotals(
             tuple(partitions),
@@ -347,7 +354,7 @@ class QueueDelivery:
         if self._delays is not None:
             marks = await self._delays.purge_marker(topic)
             if isinstance(marks, NotScheduled):
-                return QueueUnavailable(marks.reason)
+                return QueueUnavailable(marks.reason, is_damaged=marks.refusal is Refusal.DAMAGED)
             if any(marks):
                 await self._queues.hide(name, marks_after(definition.hidden_below, marks))
         for shell in await self._queues.shells(name):
@@ -364,6 +371,13 @@ class QueueDelivery:
             if isinstance(reply, QueueUnavailable):
                 return reply
         return None
+
+
+def is_worth_waiting(received: ReceivedMessages | NoSuchQueue | QueueUnavailable) -> bool:
+    """Of a receive that did not wait: whether one that does may bring more."""
+    if isinstance(received, ReceivedMessages):
+        return not received.messages
+    return isinstance(received, QueueUnavailable) and received.is_loading
 
 
 def _lane_of(record: StoredRecord) -> int:

@@ -24,6 +24,9 @@ class Delays(Protocol):
     def pending_count(self, topic: ServedTopic, since: Sequence[int] = ()) -> int:
         """`since`, by partition: only those from these places on."""
 
+    def damage_of(self, topic: ServedTopic) -> str | None:
+        """Why nobody can say what is delayed; None: it is known."""
+
     async def purge_marker(self, topic: ServedTopic) -> tuple[int, ...] | NotScheduled:
         """By partition: the ends of the schedules' logs."""
 

@@ -1,41 +1,40 @@
-"""Where the replay of a companion log begins, and how much of it is kept before that for who traces a message.
-
-The first is one number in a small file beside the log. It is only ever a lower bound: a file that is missing or damaged
-costs a longer replay and nothing else.
-"""
+"""Where the replay of a queue journal begins, and how much of it is kept before that for who traces a message."""
 
 from __future__ import annotations
 
-import struct
-from typing import Final
-
 import msgspec
 
+from penstock.base.log_events import get_logger
+from penstock.broker.journal_portions import check_reaches
+from penstock.broker.partition_shell import PartitionShell
 from penstock.storage.partition_log import PartitionLog
-from penstock.storage.small_file import read_small_file, write_small_file
+from penstock.storage.replay_start import FILE_NAME, read_replay_start, write_replay_start
 
-FILE_NAME: Final = "queues.start"
-_MAGIC: Final = b"PSQSTRT1"
-_OFFSET: Final = struct.Struct("<q")
+log_events = get_logger("queues")
 
 
-def read_start(log: PartitionLog) -> int:
-    """Blocking."""
-    try:
-        payload = read_small_file(log.context.files, log.home.directory, FILE_NAME, _MAGIC)
-    except OSError:
+def read_start(journal: PartitionShell) -> int:
+    """Blocking. JournalDamagedError: the log ends before it, so its end was lost."""
+    log = journal.log
+    offset = read_replay_start(log.context.files, log.home.directory)
+    if offset is None:
+        if log.context.files.exists(f"{log.home.directory}/{FILE_NAME}"):
+            log_events.warning(
+                "start of the replay is damaged, the whole journal is read",
+                topic=journal.topic,
+                partition=journal.index,
+            )
         return 0
-    if payload is None or len(payload) != _OFFSET.size:
-        return 0
-    (offset,) = _OFFSET.unpack(payload)
-    # A log that was cut since, or made anew.
-    return offset if log.log_start <= offset <= log.log_end else 0
+    if log.damage is None:
+        check_reaches(journal, offset, FILE_NAME)
+    # Below it: of a log that was made anew.
+    return offset if log.log_start <= offset else 0
 
 
 def write_start(log: PartitionLog, offset: int) -> bool:
     """Blocking. False: not written, and tried again the next time."""
     try:
-        write_small_file(log.context.files, log.home.directory, FILE_NAME, _MAGIC, _OFFSET.pack(offset))
+        write_replay_start(log.context.files, log.home.directory, offset)
     except OSError:
         return False
     return True

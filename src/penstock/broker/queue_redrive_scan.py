@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from penstock.broker.journal_portions import JournalDamagedError
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.partition_read import ReadProblem
 from penstock.broker.queue_delivery import NoSuchQueue, QueueDelivery
-from penstock.broker.queue_shell import QueueShell
+from penstock.broker.queue_shell import QueueShell, QueueUnavailable
 from penstock.codec.records import StoredRecord
 from penstock.domain.lanes import PRIORITY_HEADER, lane_of
 from penstock.domain.queue_definition import DEAD_LETTER_SUFFIX, QueueName
@@ -79,6 +80,8 @@ class DeadLetterScan:
             served = self._queues.broker.topic(name.topic)
             partitions = served.partitions if served is not None else ()
             return sum(partition.readable_end - partition.log_start for partition in partitions)
+        if isinstance(totals, QueueUnavailable):
+            raise _unknown(totals)
         return totals.backlog_count + totals.waiting_count + totals.leased_count + totals.blocked_count
 
     async def letters(self, name: QueueName, only: RedriveFilter) -> AsyncIterator[PendingLetter]:
@@ -92,6 +95,8 @@ class DeadLetterScan:
     ) -> AsyncIterator[PendingLetter]:
         definition = self._queues.get(name)
         queue = shell.queue(name.group) if definition is not None else None
+        if definition is not None and not shell.is_loaded:
+            raise _unknown(shell.unavailable)
         is_committed_only = definition is None or definition.options.is_committed_only
         offset = shell.partition.log_start if queue is None else max(queue.finished_below, shell.partition.log_start)
         end = shell.partition.readable_end
@@ -119,6 +124,10 @@ class DeadLetterScan:
 
 def _unreadable(shell: QueueShell, problem: ReadProblem) -> UnreadableQueueError:
     return UnreadableQueueError(f"partition {shell.partition.index}: the log is {problem.value}")
+
+
+def _unknown(unavailable: QueueUnavailable) -> Exception:
+    return (JournalDamagedError if unavailable.is_damaged else UnreadableQueueError)(unavailable.reason)
 
 
 def _lane_of(record: StoredRecord) -> int:

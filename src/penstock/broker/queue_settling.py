@@ -36,8 +36,8 @@ async def settle_by_receipts(
     queues: NodeQueues, name: QueueName, items: Sequence[ReceiptSettlement]
 ) -> list[SettleOutcome] | NoSuchQueue:
     """One outcome for each, durable. Receipts of another topic, or of one that was deleted, are NOT_HELD."""
-    topic = queues.broker.topic(name.topic)
-    if queues.get(name) is None or topic is None:
+    topic, definition = queues.broker.topic(name.topic), queues.get(name)
+    if definition is None or topic is None:
         return NoSuchQueue(name)
     outcomes: list[SettleOutcome] = [Outcome.NOT_HELD] * len(items)
     by_partition: dict[int, list[int]] = {}
@@ -48,7 +48,7 @@ async def settle_by_receipts(
             by_partition.setdefault(receipt.partition, []).append(place)
     decided: list[tuple[QueueShell, list[int]]] = []
     for index, places in by_partition.items():
-        shell = await queues.shell(topic.partitions[index])
+        shell = await queues.shell_for(definition, topic.partitions[index])
         found = _settle(shell, name.group, [items[place] for place in places])
         for place, outcome in zip(places, found, strict=True):
             outcomes[place] = outcome

@@ -11,7 +11,7 @@ anew from what is on disk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -19,13 +19,15 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.broker.journal import Journal, JournalLostError
+from penstock.broker.journal import Journal
+from penstock.broker.journal_damage import JournalDamage
+from penstock.broker.journal_portions import Batches, UnreadableRecordsError, check_whole, read_portions
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_journal_file import Kept, read_start, removable_below, write_start
 from penstock.broker.queue_reader import QueueReader
 from penstock.broker.waiting import WaitingRoom
 from penstock.codec.columns import VECTORED_ROWS_MIN, read_columns
-from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
+from penstock.codec.record_batch import BatchProblem
 from penstock.codec.records import read_records
 from penstock.domain.queue import Queue
 from penstock.domain.queue_commands import (
@@ -42,12 +44,9 @@ from penstock.domain.queue_commands import (
 from penstock.domain.queue_journal import JournalLedger
 from penstock.domain.queue_records import Closed, QueueRecord, is_whole, read_record, write_record
 from penstock.domain.queue_values import QueueConfig
-from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_errors import Damage
 
 log = get_logger("queues")
 
-REPLAY_BYTES: Final = 2 * 1024 * 1024
 # Snapshots of idle queues in one go: each is small, and the loop is let go between so many.
 IDLE_SNAPSHOTS_AT_ONCE: Final = 50
 # So many records more than needed are read at a start rather than that a file is written and synced for every few of
@@ -63,12 +62,16 @@ Row = tuple[int, bytes, bytes]
 
 
 class QueueUnavailable(msgspec.Struct, frozen=True):
-    """The partition or its journal cannot be used now; it is tried again by itself."""
+    """The partition or its journal cannot be used now; it is tried again by itself, unless it is damaged."""
 
     reason: str
+    # It stays so until an operator has repaired it: nobody need ask again.
+    is_damaged: bool = False
+    # It will be over in a moment: who can wait goes on waiting.
+    is_loading: bool = False
 
 
-_NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded")
+_NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded", is_loading=True)
 _LOST: Final = QueueUnavailable("the disk did not take the queue's journal")
 
 
@@ -105,24 +108,26 @@ class QueueShell:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
         self.is_loaded = False
+        # Why it cannot be loaded before somebody repairs its journal.
+        self.damage = JournalDamage(companion)
         self._is_closed = False
 
     # Life
 
     async def load(self) -> None:
-        """Rebuilds the machines from the journal. What fails leaves the shell unloaded, to be tried again."""
+        """Rebuilds the machines from the journal. What fails leaves the shell unloaded: JournalLostError."""
+        with self.damage.noted():
+            await self._load()
+
+    async def _load(self) -> None:
         self._queues.clear()
         self._ledger = JournalLedger()
         companion = self._companion
-        saved = await asyncio.to_thread(read_start, companion.log)
-        offset, end = max(companion.log_start, saved), companion.log.log_end
-        if companion.readable_end < end:
-            raise JournalLostError(f"{companion.topic}-{companion.index} is not readable to its end yet")
-        while offset < end:
-            plan = companion.log.plan_read(offset, bytes_max=REPLAY_BYTES)
-            if not isinstance(plan, ReadPlan):
-                raise JournalLostError(f"{companion.topic}-{companion.index} cannot be read at {offset}: {plan}")
-            entries, offset = await asyncio.to_thread(_load_entries, plan)
+        saved = await asyncio.to_thread(read_start, companion)
+        start = max(companion.log_start, saved)
+        check_whole(companion, start)
+        end = companion.log.log_end
+        async for entries in read_portions(companion, start, end, _entries_of):
             for place in range(0, len(entries), REPLAYED_AT_ONCE):
                 self._replay(entries[place : place + REPLAYED_AT_ONCE])
                 await asyncio.sleep(0)
@@ -180,6 +185,11 @@ class QueueShell:
     def queue(self, group: str) -> Queue | None:
         return self._queues.get(group)
 
+    def is_ready(self, group: str) -> bool:
+        """Whether there is nothing to wait for: the queue is open, or will not be before somebody repairs it."""
+        queue = self._queues.get(group)
+        return (self.is_loaded and queue is not None and queue.is_open) or self.damage.reason is not None
+
     def groups(self) -> list[str]:
         return list(self._queues)
 
@@ -201,6 +211,12 @@ class QueueShell:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
+    @property
+    def unavailable(self) -> QueueUnavailable:
+        """What whoever asks is told while it is not loaded."""
+        why = self.damage.reason
+        return _NOT_LOADED if why is None else QueueUnavailable(why, is_damaged=True)
+
     # Commands
 
     async def submit(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
@@ -213,7 +229,7 @@ class QueueShell:
     def decide(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
         """Decides and applies at once. The reply must not leave before `is_durable` has said yes."""
         if not self.is_loaded:
-            return _NOT_LOADED
+            return self.unavailable
         if self._journal.is_lost:
             return _LOST
         queue = self._queues.get(group) or self._make(group)
@@ -322,20 +338,13 @@ class QueueShell:
             await self._companion.delete_before(below)
 
 
-def _load_entries(plan: ReadPlan) -> tuple[list[JournalEntry], int]:
-    """Blocking: the entries of one read, and the offset after it."""
-    loaded = plan.load()
-    if isinstance(loaded, Damage):
-        raise JournalLostError(loaded.describe())
-    headers = list(walk_headers(loaded))
-    assert headers, "a plan holds one batch at least"
-    entries: list[JournalEntry] = []
+def _entries_of(loaded: memoryview, batches: Batches) -> list[JournalEntry]:
+    """Blocking."""
     try:
-        for offset, key, value in _needed(list(_rows(loaded, headers))):
-            entries.append((offset, key.decode(), read_record(value)))
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, AttributeError) as error:
-        raise JournalLostError(f"a record in the journal of a queue cannot be read: {error}") from error
-    return entries, headers[-1][1].next_offset
+        rows = _needed(list(_rows(loaded, batches)))
+        return [(offset, key.decode(), read_record(value)) for offset, key, value in rows]
+    except (TypeError, AttributeError) as error:
+        raise UnreadableRecordsError(str(error)) from error
 
 
 def _needed(rows: list[Row]) -> Iterator[Row]:
@@ -344,16 +353,16 @@ def _needed(rows: list[Row]) -> Iterator[Row]:
     return (row for place, row in enumerate(rows) if place >= whole.get(row[1], 0))
 
 
-def _rows(loaded: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> Iterator[Row]:
+def _rows(loaded: memoryview, batches: Batches) -> Iterator[Row]:
     """Offsets, keys and values. A few are read one by one: columns cost more than that to begin with."""
-    if sum(header.record_count for _, header in headers) < VECTORED_ROWS_MIN:
-        for position, _ in headers:
+    if sum(header.record_count for _, header in batches) < VECTORED_ROWS_MIN:
+        for position, _ in batches:
             records = read_records(loaded, position)
             if isinstance(records, BatchProblem):
-                raise JournalLostError(records.reason)
+                raise UnreadableRecordsError(records.reason)
             yield from ((record.offset, record.key or b"", record.value or b"") for record in records)
         return
     frame = read_columns(loaded)
     if isinstance(frame, BatchProblem):
-        raise JournalLostError(frame.reason)
+        raise UnreadableRecordsError(frame.reason)
     yield from zip(*(frame[name].to_list() for name in ("offset", "key", "value")), strict=True)

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from penstock.base.log_events import get_logger
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_journal import ScheduleJournal
@@ -29,6 +30,8 @@ from penstock.domain.schedule_commands import (
 )
 from penstock.domain.schedule_records import CronDefined, Scheduled, entry_key
 from penstock.domain.schedule_rows import Message, Row, read_message, write_row
+
+log = get_logger("schedules")
 
 _UNREADABLE: Final = NotScheduled(Refusal.OFFLINE, "the row of the definition cannot be read")
 
@@ -98,9 +101,10 @@ class ScheduleCrons:
     async def fire(self) -> bool:
         """Those whose time has come. False: something is in the way, and it is to be tried again."""
         shell = self._shell
-        await self._learn([cron.position for cron in shell.machine.crons()])
+        lost = await self._learn([cron.position for cron in shell.machine.crons()])
         if shell.refusal() is not None or not shell.may_fire:
             return False
+        self._delete_lost(lost)
         crons = {cron.name: cron.position for cron in shell.machine.crons()}
         # Those that were replaced are not needed any more.
         self._messages = {place: message for place, message in self._messages.items() if place in crons.values()}
@@ -122,19 +126,30 @@ class ScheduleCrons:
         dated = msgspec.structs.replace(message, written_ms=record.at_ms)
         return write_row(record, entry=entry_key(record.position), message=dated)
 
-    async def _learn(self, positions: Sequence[int]) -> None:
+    def _delete_lost(self, places: frozenset[int]) -> None:
+        """What they were to send was in the part of the log that a repair took out: nobody can fire them, and they
+        must not hold up the others."""
+        for cron in [cron for cron in self._shell.machine.crons() if cron.position in places]:
+            topic, partition = self._shell.partition.topic, self._shell.partition.index
+            log.error("schedule lost its message and is deleted", topic=topic, partition=partition, name=cron.name)
+            self.delete(cron.name)
+
+    async def _learn(self, positions: Sequence[int]) -> frozenset[int]:
+        """Those that the log does not hold any more."""
         unknown = [position for position in positions if position not in self._messages]
         if not unknown:
-            return
+            return frozenset()
         if max(unknown) >= self._shell.companion.readable_end:
             await self._shell.journal.until_durable()
+        readable_end = self._shell.companion.readable_end
         try:
             rows = await self._shell.reader.rows(unknown)
         except OSError:
-            return
+            return frozenset()
         for position, row in rows.items():
             if row.value is not None:
                 self._messages[position] = read_message(row)[1]
+        return frozenset(position for position in unknown if position < readable_end and position not in rows)
 
 
 def find_zone(name: str) -> tzinfo | None:

@@ -22,13 +22,14 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.journal_portions import check_reaches
+from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_journal import ScheduleJournal
 from penstock.domain.schedule import PartitionSchedule
 from penstock.domain.schedule_buckets import ENTRY_BYTES
 from penstock.domain.schedule_commands import BucketName, BucketRead
 from penstock.domain.schedule_records import Stored, read_record, write_record
-from penstock.storage.bucket_files import BLOCK_BYTES, BucketDamagedError, BucketFiles
-from penstock.storage.partition_log import PartitionLog
+from penstock.storage.bucket_files import BLOCK_BYTES, CHECKPOINT_FILE, BucketDamagedError, BucketFiles
 
 log = get_logger("schedules")
 
@@ -67,9 +68,10 @@ class ScheduleFiles:
         self._saved_ms = 0
         self.is_closed = False
 
-    async def open(self, partition_log: PartitionLog) -> Stored | None:
-        """What the last checkpoint says, if it goes with the log; else there are no files any more. Raises OSError."""
-        stored = await _in_thread(_open_checkpoint, self._files, partition_log)
+    async def open(self, companion: PartitionShell) -> Stored | None:
+        """What the last checkpoint says, if it goes with the log; else there are no files any more. Raises OSError, and
+        JournalDamagedError if the log ends before the checkpoint."""
+        stored = await _in_thread(_open_checkpoint, self._files, companion)
         self._saved_position = 0 if stored is None else stored.next_position
         self._saved_ms = self._clock.monotonic_ms()
         return stored
@@ -207,10 +209,15 @@ class ScheduleFiles:
             self._on_failure(f"{what}: {error}")
 
 
-def _open_checkpoint(files: BucketFiles, partition_log: PartitionLog) -> Stored | None:
+def _open_checkpoint(files: BucketFiles, companion: PartitionShell) -> Stored | None:
     """Blocking."""
+    partition_log = companion.log
     payload = _read_checkpoint(files)
     stored = None if payload is None else _decoded(payload)
+    if stored is not None:
+        check_reaches(companion, stored.next_position, CHECKPOINT_FILE)
+    elif partition_log.context.files.exists(f"{partition_log.home.directory}/{CHECKPOINT_FILE}"):
+        log.warning("checkpoint is damaged, the schedule is read from its whole log", topic=companion.topic)
     # Where compaction has come past it, tombstones behind it may be gone: what they ended would come back.
     lowest = max(partition_log.log_start, partition_log.clean_end)
     if stored is not None and lowest <= stored.next_position <= partition_log.log_end and files.adopt(stored.buckets):

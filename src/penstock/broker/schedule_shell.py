@@ -19,8 +19,8 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.append_outcome import Refusal
-from penstock.broker.journal import JournalLostError
+from penstock.broker.journal_damage import JournalDamage
+from penstock.broker.journal_portions import JournalLostError, check_whole
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_crons import ScheduleCrons, find_zone
 from penstock.broker.schedule_files import SPILL_BYTES, ScheduleFiles
@@ -28,6 +28,14 @@ from penstock.broker.schedule_journal import ScheduleJournal
 from penstock.broker.schedule_list import LISTED_AT_ONCE, LISTED_BYTES_MAX, DueList
 from penstock.broker.schedule_mover import MoverIds, MoverPace, ReleaseCounts, ScheduleMover, known_producers
 from penstock.broker.schedule_reader import CACHED_MS_MAX, RowCache, RowReader
+from penstock.broker.schedule_refusals import (
+    LOST,
+    not_loaded,
+    refuse_damaged,
+    refuse_messages,
+    refuse_unreadable,
+    refuse_write,
+)
 from penstock.broker.schedule_replay import replay_rows
 from penstock.broker.schedule_values import (
     ChangeOutcome,
@@ -72,10 +80,6 @@ log = get_logger("schedules")
 # Records of a replay that are applied before others may use the loop: some milliseconds.
 REPLAYED_AT_ONCE: Final = 1_000
 
-_LOADING: Final = NotScheduled(Refusal.OFFLINE, "the schedule of this partition is being loaded")
-_LOST: Final = NotScheduled(Refusal.OFFLINE, "the disk did not take the schedule's rows")
-_UNREADABLE: Final = NotScheduled(Refusal.OFFLINE, "the rows of the schedule cannot be read")
-
 
 class ScheduleShell:
     def __init__(
@@ -110,6 +114,8 @@ class ScheduleShell:
         self._running: asyncio.Task[None] | None = None
         self._crons = ScheduleCrons(self)
         self.is_loaded = False
+        # Why it cannot be loaded before somebody repairs its log.
+        self.damage = JournalDamage(companion)
         # Whether named schedules make messages. Not before it is known that no other partition has the same ones.
         self.may_fire = False
         # By the monotonic clock.
@@ -131,15 +137,21 @@ class ScheduleShell:
 
     async def load(self) -> None:
         """Rebuilds the machine from the last checkpoint and the log behind it. JournalLostError leaves the shell
-        unloaded, to be tried again."""
+        unloaded."""
+        with self.damage.noted():
+            await self._load()
+
+    async def _load(self) -> None:
         companion = self.companion
+        # All of it: rows from before the checkpoint are messages that still wait.
+        check_whole(companion)
         # Whatever the one before is still writing must not come between what this one writes.
         await self.files.close()
         self.files = self._make_files()
         machine = PartitionSchedule(self._schedule_config, zones=find_zone)
         started_ms = self._clock.monotonic_ms()
         try:
-            stored = await self.files.open(companion.log)
+            stored = await self.files.open(companion)
             start = companion.log_start
             if stored is not None:
                 machine.apply(stored)
@@ -225,17 +237,17 @@ class ScheduleShell:
     def refusal(self) -> NotScheduled | None:
         """What is known to be in the way of a write. Asked before every decision: one that cannot be written costs the
         whole machine."""
-        companion_log = self.companion.log
         if not self.is_loaded:
-            return _LOADING
-        if self.is_lost:
-            return _LOST
-        if companion_log.failure is not None or companion_log.damage is not None:
-            reason = companion_log.failure or "it is damaged"
-            return NotScheduled(Refusal.OFFLINE, f"the schedule's log is offline: {reason}")
-        if companion_log.context.is_full:
-            return NotScheduled(Refusal.DISK_FULL, "the disk is full")
-        return None
+            return self.unavailable
+        refused = refuse_damaged(self.companion)
+        if refused is None and self.is_lost:
+            return LOST
+        return refused or refuse_write(self.companion)
+
+    @property
+    def unavailable(self) -> NotScheduled:
+        """What whoever asks is told while it is not loaded."""
+        return not_loaded(self.damage.reason)
 
     def decide(self, command: ScheduleCommand) -> Decision:
         """Decides and applies at once; whoever calls it has asked `refusal`, and writes `rows` for the records."""
@@ -253,7 +265,7 @@ class ScheduleShell:
 
     async def _settle(self, reply: object) -> ChangeOutcome:
         if not await self.journal.until_durable():
-            return _LOST
+            return LOST
         assert isinstance(reply, Done | Refused | Accepted)
         return Done() if isinstance(reply, Accepted) else reply
 
@@ -275,7 +287,7 @@ class ScheduleShell:
     ) -> Scheduled | NotScheduled:
         """Durable when it returns. In the log, behind all that came before, at its first `await`."""
         assert producer is not None or not is_transactional, "a transaction is a producer's"
-        refused = self.refusal() or (self._refuse_messages(messages) if producer is None else None)
+        refused = self.refusal() or (refuse_messages(messages, self._config_of()) if producer is None else None)
         if refused is not None:
             return refused
         command = Schedule(
@@ -290,26 +302,11 @@ class ScheduleShell:
         self._write_messages(decision.records, messages[repeated:], producer if is_transactional else None)
         self.mover.look()
         if not await self.journal.until_durable():
-            return _LOST
+            return LOST
         origins = [command.position + place for place in range(len(decision.records))]
         return Scheduled(
             [NO_POSITION] * repeated + origins, [""] * repeated + [self.message_id(origin) for origin in origins]
         )
-
-    def _refuse_messages(self, messages: Sequence[DelayedMessage]) -> NotScheduled | None:
-        """What its topic would not take when the time comes, either."""
-        config = self._config_of()
-        if config is None:
-            return NotScheduled(Refusal.OFFLINE, "the topic is gone")
-        for message in messages:
-            headers = sum(len(name) * 4 + len(value or b"") for name, value in message.headers)
-            size_bytes = len(message.key or b"") + len(message.value or b"") + headers
-            if size_bytes > config.max_message_bytes:
-                reason = f"message of {size_bytes} bytes, max.message.bytes is {config.max_message_bytes}"
-                return NotScheduled(Refusal.TOO_LARGE, reason)
-            if message.key is None and config.is_compacted:
-                return NotScheduled(Refusal.INVALID, "a compacted topic takes no record without a key")
-        return None
 
     def _write_messages(
         self, records: Sequence[ScheduleRecord], messages: Sequence[DelayedMessage], transaction: ProducerBatch | None
@@ -373,13 +370,13 @@ class ScheduleShell:
     async def _row_of(self, origin: int) -> Row | Refused | NotScheduled:
         """The row of a message that waits: its key and the message itself stay what they are, whatever comes."""
         if not self.is_loaded:
-            return _LOADING
+            return self.unavailable
         position = self.machine.place_of(origin)
         if position is None:
             return Refused(ScheduleProblem.NOT_PENDING)
         if self.machine.is_being_released(origin):
             return Refused(ScheduleProblem.BEING_RELEASED)
-        return await self._row_at(position) or _UNREADABLE
+        return await self._row_at(position) or refuse_unreadable(self.companion)
 
     async def _row_at(self, position: int) -> Row | None:
         if position >= self.companion.readable_end:
@@ -394,12 +391,12 @@ class ScheduleShell:
 
     async def show(self, origin: int) -> PendingMessage | NotScheduled | None:
         if not self.is_loaded:
-            return _LOADING
+            return self.unavailable
         position = self.machine.place_of(origin)
         if position is None:
             return None
         row = await self._row_at(position)
-        return _UNREADABLE if row is None else self.pending_message(position, row)
+        return refuse_unreadable(self.companion) if row is None else self.pending_message(position, row)
 
     def pending_message(self, position: int, row: Row) -> PendingMessage:
         record, message = read_message(row)
@@ -425,18 +422,18 @@ class ScheduleShell:
         self, after: DueCursor | None, limit: int, *, bytes_max: int = LISTED_BYTES_MAX
     ) -> PendingPage | NotScheduled:
         if not self.is_loaded:
-            return _LOADING
+            return self.unavailable
         if self.companion.readable_end < self.journal.next_position and not await self.journal.until_durable():
-            return _LOST
+            return LOST
         machine = self.machine
         due_list = DueList(machine, self.files, partition=self.partition.index)
         try:
             entries, cursor = await due_list.page(after, limit)
         except OSError:
-            return _UNREADABLE
+            return refuse_unreadable(self.companion)
         if self.is_lost or not self.is_loaded or self.machine is not machine:
             # Files are gone for another reason than that their time came, and the page may lack what was in them.
-            return _LOST if self.is_loaded else _LOADING
+            return LOST if self.is_loaded else self.unavailable
         messages: list[PendingMessage] = []
         first, count = 0, LISTED_AT_ONCE
         while first < len(entries):
@@ -445,10 +442,10 @@ class ScheduleShell:
             try:
                 rows = await self.reader.rows([position for _due_ms, position in some])
             except OSError:
-                return _UNREADABLE
+                return refuse_unreadable(self.companion)
             if self.companion.log.damage is not None:
                 # Some may be missing for no other reason: a page without them would look whole.
-                return _UNREADABLE
+                return refuse_unreadable(self.companion)
             messages += [
                 self.pending_message(position, row)
                 for _due_ms, position in some
@@ -474,8 +471,8 @@ class ScheduleShell:
         missed: Missed = Missed.ONCE,
         version: int = 0,
     ) -> ChangeOutcome:
-        refused = self.refusal() or self._refuse_messages(
-            [DelayedMessage(0, message.key, message.value, message.headers)]
+        refused = self.refusal() or refuse_messages(
+            [DelayedMessage(0, message.key, message.value, message.headers)], self._config_of()
         )
         if refused is not None:
             return refused
@@ -492,7 +489,7 @@ class ScheduleShell:
         return self._crons.facts(self._clock.now_ms())
 
     async def cron_message(self, name: str) -> CronMessage | NotScheduled | None:
-        return await self._crons.message(name) if self.is_loaded else _LOADING
+        return await self._crons.message(name) if self.is_loaded else self.unavailable
 
     async def fire_crons(self) -> bool:
         return self.may_fire and await self._crons.fire()

@@ -43,7 +43,6 @@ class ShareTaken(msgspec.Struct, frozen=True):
 
 
 NOTHING: Final = ShareTaken([], [], 0, 0)
-_NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded")
 
 
 async def take(
@@ -60,7 +59,7 @@ async def take(
     for _ in range(LOOKS_MAX):
         queue = shell.queue(group)
         if queue is None or not shell.is_loaded:
-            return _NOT_LOADED
+            return shell.unavailable
         wanted = queue.wanted(member_id, count_max, shell.now_ms())
         if not wanted.count:
             return NOTHING
@@ -169,8 +168,8 @@ def settle(
     """All of it or nothing, as Kafka does it: the first outcome that is not DONE, or DONE. What lies below the
     group's start is done, whoever says so; None: something lies where nothing was delivered yet."""
     queue = shell.queue(group)
-    if queue is None:
-        return _NOT_LOADED
+    if queue is None or not shell.is_loaded:
+        return shell.unavailable
     start, end = queue.finished_below, queue.seen_below
     if any(item.first >= end for item in items):
         return None

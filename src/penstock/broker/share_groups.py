@@ -97,8 +97,9 @@ class ShareGroups:
 
     async def get(self, group_id: str) -> ShareGroup | ShareRefused:
         shell = await self._groups.shares_of(group_id) if self._groups.has_any() else None
-        found = None if shell is None else shell.get(group_id)
-        return NOT_FOUND if found is None else found
+        if shell is None:
+            return NOT_FOUND
+        return shell.refusal() or shell.get(group_id) or NOT_FOUND
 
     def is_member(self, group_id: str, member_id: str) -> bool:
         found = self._groups.share_group(group_id)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.domain.group_commands import Refused
 from penstock.domain.group_records import RecordKey
 from penstock.domain.group_values import GroupError, TopicFacts
 from penstock.domain.share_group import (
@@ -35,6 +36,7 @@ SHARE_KINDS: Final = frozenset({"share-epoch", "share-member", "share-target"})
 StoredShareRecord = ShareEpochStored | ShareMemberStored | ShareTargetStored
 
 _encode = msgspec.msgpack.Encoder().encode
+# While there is no shell to ask.
 UNAVAILABLE: Final = ShareRefused(GroupError.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -42,7 +44,15 @@ class Keeper(Protocol):
     """Who writes down what must not be forgotten."""
 
     @property
+    def is_loaded(self) -> bool: ...
+
+    @property
     def can_store(self) -> bool: ...
+
+    @property
+    def unavailable(self) -> Refused:
+        """What whoever asks is told while nothing can be read or stored."""
+        ...
 
     def store(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None: ...
 
@@ -111,12 +121,20 @@ class ShareShell:
     async def submit(self, group_id: str, command: ShareGroupCommand) -> ShareGroupReply:
         """The reply, when everything it rests on is durable."""
         if not self._keeper.can_store:
-            return UNAVAILABLE
+            return self._unavailable()
         if self._keeper.has_other_group(group_id):
             return ShareRefused(GroupError.GROUP_ID_NOT_FOUND, f"the group {group_id} is not a share group")
         reply = self._decide(group_id, self._make(group_id), command)
         self._arm()
-        return reply if await self._keeper.is_stored() else UNAVAILABLE
+        return reply if await self._keeper.is_stored() else self._unavailable()
+
+    def refusal(self) -> ShareRefused | None:
+        """Why nobody can say which groups there are; None: it is known."""
+        return None if self._keeper.is_loaded else self._unavailable()
+
+    def _unavailable(self) -> ShareRefused:
+        refused = self._keeper.unavailable
+        return ShareRefused(refused.error, refused.detail)
 
     def _decide(self, group_id: str, group: ShareGroup, command: ShareGroupCommand) -> ShareGroupReply:
         decision = group.decide(command, self._steady.now_ms())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from penstock.broker.broker import Broker
+from penstock.broker.journal_portions import describe_damage
+from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.trace_index import TraceIndex, TraceScans
 from penstock.codec.records import StoredRecord
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
@@ -41,6 +43,7 @@ class CommitHistory:
             zones = await index.find(lambda entries, search=search: _news_in(entries, search))  # type: ignore[misc]
             commits = await index.rows(zones, lambda row: _commit_of(row, place), holding=place.topic.encode())
             events += commit_events(place, topic_id, commits)
+            note_damage(index.shell, notes)
         # A group lives in one partition, so each group's events are in order; those of several are put in order here.
         events.sort(key=lambda event: event.at_ms or 0)
         if events and facts.timestamp_ms is not None and facts.timestamp_ms < horizon_ms:
@@ -60,3 +63,10 @@ def _commit_of(row: StoredRecord, place: Place) -> Commit | None:
     if commit is None or (commit[1].topic, commit[1].partition) != (place.topic, place.partition):
         return None
     return commit
+
+
+def note_damage(journal: PartitionShell, notes: list[str]) -> None:
+    """After it was read: a journey that lacks something must not look whole."""
+    damage = journal.log.damage
+    if damage is not None:
+        notes.append(f"{describe_damage(journal, damage.describe())} What it said of this message may be missing here.")

@@ -23,7 +23,7 @@ from penstock.broker.node_schedules import NodeSchedules
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_shell import ScheduleShell
 from penstock.broker.served_topic import ServedTopic
-from penstock.broker.trace_commits import CommitHistory
+from penstock.broker.trace_commits import CommitHistory, note_damage
 from penstock.broker.trace_index import BEHIND_BYTES_MAX, TraceIndex, TraceScans
 from penstock.broker.trace_journal import QueueHistory
 from penstock.broker.trace_places import PlaceReader
@@ -284,7 +284,9 @@ class NodeTrace:
         if journal_log is None:
             return []
         history = QueueHistory(self._index_of(partition, journal_log, CompanionKind.QUEUES), self.topic_name)
-        return await history.strand(facts, notes)
+        events = await history.strand(facts, notes)
+        note_damage(journal_log, notes)
+        return events
 
     async def _journal_log(self, partition: PartitionShell) -> PartitionShell | None:
         """None: there was never a queue here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.base.clock import Clock
 from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
+from penstock.broker.journal_portions import JournalDamagedError
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.queue_shell import QueueShell
@@ -47,6 +48,9 @@ class WhyNot:
         if not definitions:
             return []
         shell = await self._queues.shell(partition)
+        if shell.damage.reason is not None:
+            # Else it would look as if nobody read the message.
+            raise JournalDamagedError(shell.damage.reason)
         reasons: list[Reason] = []
         for definition in sorted(definitions, key=lambda each: each.name):
             queue = shell.queue(definition.name.group)

@@ -1,7 +1,8 @@
 """Transactions of this node: which partition of `__transaction_state` an id belongs to, and its shell there.
 
 The internal topic is created when the first client asks for a coordinator. Each of its partitions is replayed once,
-before the first answer; one whose journal was lost is replayed again as soon as its log is back.
+before the first answer; one whose journal was lost is replayed again as soon as its log is back. Of one that is damaged
+no transactional id is served: every answer says so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from penstock.base.clock import Clock, SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker import Broker
-from penstock.broker.journal import JournalLostError
+from penstock.broker.journal_damage import JournalDamage
+from penstock.broker.journal_portions import JournalLostError
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.transaction_shell import UNAVAILABLE, TransactionShell
 from penstock.cluster.metadata_store import StoreError
@@ -87,6 +89,7 @@ class TransactionCoordinators:
         self._loading: asyncio.Task[None] | None = None
         self._is_stopped = False
         catalog.on_change(self._on_change)
+        broker.follow_journals(self.damages)
 
     # Life
 
@@ -137,7 +140,7 @@ class TransactionCoordinators:
         try:
             await shell.load()
         except JournalLostError as error:
-            log.error("transactions not available", error=str(error))
+            log.error("transactions not available", partition=shell.index, error=str(error))
 
     async def _reload_lost(self) -> None:
         for shell in self._shells:
@@ -145,8 +148,12 @@ class TransactionCoordinators:
                 return
             if shell.is_lost:
                 shell.close()
-            if not shell.is_loaded:
+            if not shell.is_loaded and shell.damage.reason is None:
                 await self._load_one(shell)
+
+    def damages(self) -> list[JournalDamage]:
+        """One for each partition, damaged or not."""
+        return [shell.damage for shell in self._shells]
 
     # Commands
 

@@ -27,7 +27,8 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.journal import Journal, JournalLostError
+from penstock.broker.journal import Journal
+from penstock.broker.journal_damage import JournalDamage
 from penstock.broker.marker_writer import MarkerOutcome, MarkerWriter
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.transaction_encoding import decode, encode_epoch, encode_record
@@ -45,15 +46,25 @@ from penstock.domain.transaction_commands import (
 )
 from penstock.domain.transaction_coordinator import TransactionCoordinator
 from penstock.domain.transaction_rules import TransactionSettings
-from penstock.domain.transaction_state import TopicPartition, TransactionMetadata, TransactionState
+from penstock.domain.transaction_state import (
+    COMPLETE,
+    TopicPartition,
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionState,
+)
 
 log = get_logger("transactions")
 
 UNAVAILABLE: Final = Refused(TransactionProblem.COORDINATOR_NOT_AVAILABLE)
+DAMAGED: Final = Refused(TransactionProblem.UNKNOWN_SERVER_ERROR)
 # A full disk or a log that is being recovered: soon enough for readers who wait for the marker, and a thousand
 # transactions that wait for one partition ask a thousand times a second at the most.
 MARKER_RETRY_MS_MIN: Final = 50
 MARKER_RETRY_MS_MAX: Final = 1_000
+# Markers hold 32 bits of it; room is left for the loads that follow.
+EPOCH_MAX: Final = 2**30
+_IDLE: Final = frozenset({*COMPLETE, TransactionState.EMPTY, TransactionState.DEAD})
 
 
 class TransactionShell:
@@ -83,25 +94,54 @@ class TransactionShell:
         # Who waits for the end of a transaction, by its id.
         self._ends: dict[str, WaitingRoom] = {}
         self.is_loaded = False
+        # Why it cannot be loaded before somebody repairs its journal.
+        self.damage = JournalDamage(partition)
         self.committed_count = 0
         self.aborted_count = 0
 
     # Life
 
     async def load(self) -> None:
-        """Rebuilds the machine from the journal. What fails leaves the shell unloaded, to be tried again."""
+        """Rebuilds the machine from the journal. What fails leaves the shell unloaded: JournalLostError."""
+        with self.damage.noted():
+            await self._load()
+
+    async def _load(self) -> None:
         machine = TransactionCoordinator(self._settings, coordinator_epoch=0)
         journal = Journal(self._partition, self._clock)
         async for entries in journal.replay_entries():
             for key, value in entries:
-                _replay(machine, key, value)
-        machine.coordinator_epoch += 1
+                try:
+                    _replay(machine, key, value)
+                except msgspec.DecodeError as error:
+                    raise await journal.unreadable((key, value), f"it is not a transaction's: {error}") from error
+        machine.coordinator_epoch = self._next_epoch(machine.coordinator_epoch, journal)
         journal.append([encode_epoch(machine.coordinator_epoch)])
+        if journal.missing_count:
+            self._forget_idle(machine, journal)
         self._machine, self._journal = machine, journal
         self.is_loaded = True
         # What an earlier life decided and did not finish.
         self._mark_when_durable(machine.pending_markers())
         self._arm()
+
+    def _next_epoch(self, known_epoch: int, journal: Journal) -> int:
+        """Above every one before, also where a repair has taken the last ones out of the journal: with a lower one
+        every marker would be refused, and its transaction never end. Each load writes one record with an epoch, so none
+        was ever above the number of records."""
+        log_end = self._partition.log.log_end
+        if journal.missing_count or (known_epoch == 0 and log_end > 0):
+            return max(known_epoch + 1, min(log_end + 1, EPOCH_MAX))
+        return known_epoch + 1
+
+    def _forget_idle(self, machine: TransactionCoordinator, journal: Journal) -> None:
+        """A repair may have taken out the last epoch of a producer. With one that it had before, its new batches would
+        look like repeated ones: whoever has no transaction under way gets another producer id when it comes again."""
+        idle = [each for each in machine.list_transactions(self._steady.now_ms()) if each.state in _IDLE]
+        records = [TransactionRecord(each.transactional_id, None) for each in idle]
+        for record in records:
+            machine.apply(record)
+        journal.append([encode_record(record) for record in records])
 
     def close(self) -> None:
         """The node stops, or the journal was lost: nothing is decided any more, and no marker leaves."""
@@ -116,12 +156,21 @@ class TransactionShell:
         self._ends.clear()
 
     @property
+    def index(self) -> int:
+        return self._partition.index
+
+    @property
     def coordinator_epoch(self) -> int:
         return self._machine.coordinator_epoch
 
     @property
     def is_lost(self) -> bool:
         return self.is_loaded and self._journal.is_lost
+
+    @property
+    def unavailable(self) -> Refused:
+        """What whoever asks is told while nothing can be read or stored."""
+        return UNAVAILABLE if self.damage.reason is None else DAMAGED
 
     @property
     def _is_serving(self) -> bool:
@@ -131,7 +180,7 @@ class TransactionShell:
 
     async def submit(self, command: TransactionCommand) -> TransactionReply:
         if not self._is_serving:
-            return UNAVAILABLE
+            return self.unavailable
         decision = self._machine.decide(command, self._steady.now_ms())
         self._carry_out(decision)
         return decision.reply if await self._journal.until_durable() else UNAVAILABLE
@@ -143,7 +192,7 @@ class TransactionShell:
 
     async def describe(self, transactional_id: str) -> TransactionMetadata | Refused | None:
         if not self._is_serving:
-            return UNAVAILABLE
+            return self.unavailable
         found = self._machine.describe(transactional_id)
         return found if await self._journal.until_durable() else UNAVAILABLE
 
@@ -156,7 +205,7 @@ class TransactionShell:
         id_matches: Callable[[str], bool] | None = None,
     ) -> list[TransactionListing] | Refused:
         if not self._is_serving:
-            return UNAVAILABLE
+            return self.unavailable
         found = self._machine.list_transactions(
             self._steady.now_ms(),
             states=states,
@@ -269,10 +318,7 @@ class TransactionShell:
 
 
 def _replay(machine: TransactionCoordinator, key: bytes, value: bytes | None) -> None:
-    try:
-        found = decode(key, value)
-    except msgspec.DecodeError as error:
-        raise JournalLostError(f"the record with key {key!r} is not a transaction's: {error}") from error
+    found = decode(key, value)
     if isinstance(found, int):
         machine.coordinator_epoch = max(machine.coordinator_epoch, found)
     else:

@@ -57,10 +57,14 @@ def repair(
     partition: PartitionChoice = None,
     *,
     data_dir: DataDirectory,
+    drop: Annotated[
+        int | None,
+        typer.Option("--drop", metavar="OFFSET", min=0, help="Also the batch with this offset, though it is whole."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Set damaged bytes aside so that what is whole can be served again."""
     from penstock.cli import log_work
 
-    log_work.repair(data_dir, topic, partition, is_confirmed=yes, as_json=as_json)
+    log_work.repair(data_dir, topic, partition, drop=drop, is_confirmed=yes, as_json=as_json)

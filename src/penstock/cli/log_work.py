@@ -27,6 +27,16 @@ from penstock.storage.log_survey import LogProblem, ProblemKind
 
 # Told on the screen now and then: a bar that moves with every read of 64 KiB would cost more than the reads.
 TELL_BYTES: Final = 8 * 1024 * 1024
+# By the name of a topic, or by how the names of logs end that the node keeps beside partitions.
+_CONSEQUENCES: Final = {
+    "__consumer_offsets": "positions committed in what was lost are those before it: look at them with "
+    "`penstock group describe` and set them with `penstock group reset` before consumers start",
+    "__transaction_state": "transactions that were under way may never end: look for them with "
+    "`penstock transaction find-hanging`",
+    ".queues": "messages acknowledged in what was lost are delivered again",
+    ".schedule": "delayed messages in what was lost are not delivered; for those that are still known to be due an "
+    "empty message with the header penstock-schedule-lost comes",
+}
 
 
 def verify(directory: Path, topic: str | None, partition: int | None, *, as_json: bool) -> int:
@@ -176,12 +186,22 @@ def _batch_text(batch: DumpedBatch) -> str:
     return "\n".join(lines)
 
 
-def repair(directory: Path, topic: str | None, partition: int | None, *, is_confirmed: bool, as_json: bool) -> None:
+def repair(
+    directory: Path,
+    topic: str | None,
+    partition: int | None,
+    *,
+    drop: int | None,
+    is_confirmed: bool,
+    as_json: bool,
+) -> None:
+    if drop is not None and (topic is None or partition is None):
+        raise CommandError("--drop needs the topic and the partition whose batch is meant")
     question = f"Set damaged bytes in {directory} aside? Their messages are lost to readers."
     if not is_confirmed and not typer.confirm(question, err=True):
         raise CommandError("nothing was repaired")
     with _counted_files(directory, "repair") as files:
-        reports = log_check.repair(str(directory), topic=topic, partition=partition, files=files)
+        reports = log_check.repair(str(directory), topic=topic, partition=partition, drop=drop, files=files)
     if as_json:
         print_json({"repaired": [_repair_document(report) for report in reports]})
         return
@@ -190,8 +210,18 @@ def repair(directory: Path, topic: str | None, partition: int | None, *, is_conf
             place = f"{report.place.topic} partition {report.place.partition}"
             kept = f", bytes kept in {done.saved_path}" if done.saved_path else ""
             write_text(f"{place}: {done.problem.describe()}: repaired{kept}\n")
+        consequence = _consequence(report.place.topic)
+        if consequence is not None:
+            write_text(f"{report.place.topic} partition {report.place.partition}: {consequence}\n")
     if not reports:
         say("nothing to repair")
+
+
+def _consequence(topic: str) -> str | None:
+    """What follows from records that a log of the node's own has lost."""
+    if topic in _CONSEQUENCES:
+        return _CONSEQUENCES[topic]
+    return next((text for suffix, text in _CONSEQUENCES.items() if suffix[0] == "." and topic.endswith(suffix)), None)
 
 
 def _repair_document(report: RepairReport) -> dict[str, object]:

@@ -92,6 +92,8 @@ class TransactionProblem(Enum):
     TRANSACTIONAL_ID_NOT_FOUND = "nobody has used the transactional id, or not for a long time"
     # Never decided by the machine: its shell says it.
     COORDINATOR_NOT_AVAILABLE = "what the coordinator knows cannot be read or stored just now: try again"
+    # No client tries this one again by itself: producers end with it.
+    UNKNOWN_SERVER_ERROR = "what the coordinator knows is damaged: the node's log names the repair"
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -68,6 +68,9 @@ async def _openapi(_request: Request) -> Response:
 
 def _make_health(broker: Broker) -> Endpoint:
     async def health(_request: Request) -> Response:
+        damages = broker.told_damages()
+        if broker.is_healthy and damages:
+            return json_response({"status": "damaged", "damaged_journals": damages})
         if broker.is_healthy:
             return json_response({"status": "ok"})
         unwell = {"status": "some partitions are offline or the disk is full"}

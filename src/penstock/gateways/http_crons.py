@@ -49,7 +49,7 @@ class CronRoutes:
 
     async def _list(self, request: Request) -> Response:
         wanted = request.query_params.get("topic")
-        found = await self._schedules.crons(None if wanted is None else self._door.topic(wanted))
+        found = _known(await self._schedules.crons(None if wanted is None else self._door.topic(wanted)))
         shown = [facts for facts in found if self._door.is_allowed(Operation.DESCRIBE, access.topic(facts.topic))]
         return json_response(CronList([self._reply(facts, None, 1) for facts in shown]))
 
@@ -93,7 +93,8 @@ class CronRoutes:
         return topic, name
 
     async def _facts(self, topic: ServedTopic, name: str) -> CronFacts | None:
-        return next((facts for facts in await self._schedules.crons(topic) if facts.name == name), None)
+        found = _known(await self._schedules.crons(topic))
+        return next((facts for facts in found if facts.name == name), None)
 
     async def _described(self, topic: ServedTopic, name: str) -> Cron:
         facts = await self._facts(topic, name)
@@ -128,3 +129,9 @@ class CronRoutes:
         zone = ZoneInfo(facts.zone)
         dues_ms = [facts.next_ms, *islice(dues_after(facts.expression, zone, facts.next_ms), count - 1)]
         return [CronRun(due_ms, datetime.fromtimestamp(due_ms / 1000, zone).isoformat()) for due_ms in dues_ms]
+
+
+def _known(found: list[CronFacts] | NotScheduled) -> list[CronFacts]:
+    if isinstance(found, NotScheduled):
+        raise not_taken(found.refusal, found.reason)
+    return found

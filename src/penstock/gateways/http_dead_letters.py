@@ -31,7 +31,7 @@ from penstock.gateways.http_dead_letters_bodies import (
     topic_reply,
 )
 from penstock.gateways.http_door import HttpDoor, endpoint, json_response, number_of
-from penstock.gateways.http_problem import ProblemError, bad_request, not_found, unavailable
+from penstock.gateways.http_problem import ProblemError, bad_request, damaged, not_found, unavailable
 
 SHOW_COUNT: Final = 10
 BASE: Final = "/v1/dead-letters/{topic}"
@@ -181,4 +181,4 @@ def _refusal(problem: NoSuchLetters | CannotRedrive | QueueUnavailable) -> Excep
         return not_found(problem.reason)
     if isinstance(problem, CannotRedrive):
         return ProblemError(HTTPStatus.CONFLICT, "Makes no sense", problem.reason)
-    return unavailable(problem.reason)
+    return (damaged if problem.is_damaged else unavailable)(problem.reason)

@@ -17,6 +17,7 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.base.typed_values import convert, read_json
 from penstock.broker.append_outcome import Refusal
 from penstock.broker.broker import Broker
+from penstock.broker.journal_portions import JournalDamagedError
 from penstock.broker.queue_delivery import Caller
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.metadata_store import StoreUnavailableError
@@ -24,7 +25,7 @@ from penstock.cluster.topic_catalog import InvalidName
 from penstock.domain import access
 from penstock.domain.access import ANONYMOUS, CLUSTER, Authorizer, Operation, Resource
 from penstock.domain.topic_rules import is_internal
-from penstock.gateways.http_problem import ProblemError, bad_request, not_found, problem_response, unavailable
+from penstock.gateways.http_problem import ProblemError, bad_request, damaged, not_found, problem_response, unavailable
 from penstock.gateways.http_server import (
     BodyCutOffError,
     BodyMemory,
@@ -123,6 +124,8 @@ class HttpDoor:
 
 
 def not_taken(refusal: Refusal, reason: str) -> ProblemError:
+    if refusal is Refusal.DAMAGED:
+        return damaged(reason)
     if refusal in _PASSING:
         return unavailable(reason)
     return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "Refused", reason)
@@ -172,6 +175,8 @@ def endpoint(handler: Endpoint) -> Endpoint:
             return problem_response(error.problem)
         except StoreUnavailableError as error:
             return problem_response(unavailable(str(error)).problem)
+        except JournalDamagedError as error:
+            return problem_response(damaged(str(error)).problem)
         except Exception as error:  # edge of a request
             log.error("request failed", path=request.url.path, error=repr(error), exc_info=error)
             failed = ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error", "the node's log says more")

@@ -49,8 +49,10 @@ class QueueList(msgspec.Struct, frozen=True):
     queues: list[QueueDescription]
 
 
-class Health(msgspec.Struct, frozen=True):
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str
+    # What is damaged, and what an operator can do.
+    damaged_journals: tuple[str, ...] = ()
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -99,7 +101,8 @@ _NONE: Final = HTTPStatus.NOT_FOUND
 _LARGE: Final = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 _BUSY: Final = HTTPStatus.SERVICE_UNAVAILABLE
 _FORBIDDEN: Final = HTTPStatus.FORBIDDEN
-_COMMON: Final = (_BAD, _FORBIDDEN, _NONE, _BUSY)
+_DAMAGED: Final = HTTPStatus.INTERNAL_SERVER_ERROR
+_COMMON: Final = (_BAD, _FORBIDDEN, _NONE, _DAMAGED, _BUSY)
 
 # No body at all stands for one without fields.
 _OPTIONAL_BODIES: Final = frozenset({"defineQueue", "receive", "redrive"})

@@ -38,6 +38,11 @@ def not_found(detail: str) -> ProblemError:
     return ProblemError(HTTPStatus.NOT_FOUND, "Not found", detail)
 
 
+def damaged(detail: str) -> ProblemError:
+    """It stays so until an operator has done what the detail says: not 503, for which many clients ask again."""
+    return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, "Damaged", detail)
+
+
 def unavailable(detail: str) -> ProblemError:
     """Nothing is wrong with the request: the same one may work in a moment."""
     return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "Not available", detail)

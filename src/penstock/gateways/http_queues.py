@@ -22,8 +22,8 @@ from penstock.broker.queue_delivery import (
     PeekedMessage,
     QueueDelivery,
     ReceiptSettlement,
-    ReceivedMessages,
     Source,
+    is_worth_waiting,
 )
 from penstock.codec.http.fields import COUNT_MAX, readable_headers, text_or_base64
 from penstock.codec.http.queues import SettledReceipt, SettledText, SettleReply
@@ -47,7 +47,7 @@ from penstock.gateways.http_messages import (
     ReceiveRequest,
     SeenMessage,
 )
-from penstock.gateways.http_problem import bad_request, not_found, unavailable
+from penstock.gateways.http_problem import bad_request, damaged, not_found, unavailable
 from penstock.gateways.http_queue_settings import QueueSettings
 
 PEEK_COUNT: Final = 10
@@ -99,7 +99,7 @@ class QueueRoutes:
             await self._make(name, QueueOptions())
         lease_ms = body.lease_ms or 0
         received = await self._delivery.receive(name, consumer=body.consumer, count_max=body.count, lease_ms=lease_ms)
-        if body.wait_ms and isinstance(received, ReceivedMessages) and not received.messages:
+        if body.wait_ms and is_worth_waiting(received):
             with self._door.attend(request) as caller:
                 received = await self._delivery.receive(
                     name,
@@ -151,7 +151,7 @@ class QueueRoutes:
             for place, written in enumerate(receipts)
         ]
         if all(result.outcome == "failed" for result in results):
-            raise unavailable(results[0].error or "")
+            raise _refusal(next(outcome for outcome in settled if isinstance(outcome, QueueUnavailable)))
         return json_response(SettleReply(results))
 
     async def _peek(self, request: Request) -> Response:
@@ -209,7 +209,7 @@ class QueueRoutes:
     async def _stats(self, request: Request) -> Response:
         name = self._name(request, Operation.DESCRIBE)
         totals = await self._delivery.totals(name)
-        if isinstance(totals, NoSuchQueue):
+        if isinstance(totals, NoSuchQueue | QueueUnavailable):
             raise _refusal(totals)
         partitions = [{"partition": index, **msgspec.to_builtins(stats)} for index, stats in totals.partitions]
         return json_response({**msgspec.to_builtins(totals), "partitions": partitions})
@@ -254,7 +254,7 @@ def _done(outcome: NoSuchQueue | QueueUnavailable | None) -> Response:
 def _refusal(problem: NoSuchQueue | QueueUnavailable) -> Exception:
     if isinstance(problem, NoSuchQueue):
         return not_found(f"there is no queue {problem.name.group!r} on topic {problem.name.topic!r}")
-    return unavailable(problem.reason)
+    return (damaged if problem.is_damaged else unavailable)(problem.reason)
 
 
 def _description(definition: QueueDefinition) -> dict[str, object]:

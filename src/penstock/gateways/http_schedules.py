@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from penstock.broker.append_outcome import Refusal
 from penstock.broker.node_schedules import NodeSchedules
 from penstock.broker.schedule_values import (
     ChangeOutcome,
@@ -67,11 +68,14 @@ class ScheduleRoutes:
         return json_response(PendingPage(messages, None if cursor is None else write_cursor(cursor)))
 
     async def _count(self, _request: Request) -> Response:
+        topics = [
+            topic for topic in self._door.broker.topics() if self._door.is_allowed(Operation.DESCRIBE, topic.resource)
+        ]
+        damage = next((found for topic in topics if (found := self._schedules.damage_of(topic))), None)
+        if damage is not None:
+            raise not_taken(Refusal.DAMAGED, damage)
         counts = [
-            PendingCount(topic.name, count)
-            for topic in self._door.broker.topics()
-            if self._door.is_allowed(Operation.DESCRIBE, topic.resource)
-            and (count := self._schedules.pending_count(topic))
+            PendingCount(topic.name, count) for topic in topics if (count := self._schedules.pending_count(topic))
         ]
         return json_response(PendingCounts(sum(each.pending_count for each in counts), counts))
 

@@ -31,6 +31,8 @@ REFUSAL_CODES: Final[dict[Refusal, ErrorCode]] = {
     # Retriable for every client: the batch is sent again until there is room or its delivery times out.
     Refusal.DISK_FULL: ErrorCode.KAFKA_STORAGE_ERROR,
     Refusal.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Of a schedule or a coordinator's journal. Not retriable for any client: it stays so until somebody repairs it.
+    Refusal.DAMAGED: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
 # Codes that clients do not know before these versions of Produce, and what they make them do instead.

@@ -79,7 +79,10 @@ class GroupAdminHandler:
             return classic_wire.DescribedGroup(group_id=group_id, error_code=code)
         found = await self._groups.describe(group_id)
         if isinstance(found, Refused):
-            return classic_wire.DescribedGroup(group_id=group_id, error_code=GROUP_CODES[found.error])
+            message = found.detail or None if context.api_version >= NOT_FOUND_FROM else None
+            return classic_wire.DescribedGroup(
+                group_id=group_id, error_code=GROUP_CODES[found.error], error_message=message
+            )
         if found.state == DEAD or found.kind is not GroupKind.CLASSIC:
             return self._no_classic_group(group_id, context, with_operations=with_operations)
         # Before a generation is stable its protocol and its members' parts are in the making: nobody is told them.
@@ -139,7 +142,7 @@ class GroupAdminHandler:
             return _not_described(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups are not available yet")
         found = await self._groups.describe(group_id)
         if isinstance(found, Refused):
-            return _not_described(group_id, GROUP_CODES[found.error], found.error.value)
+            return _not_described(group_id, GROUP_CODES[found.error], found.detail or found.error.value)
         if found.state == DEAD or found.kind is not GroupKind.CONSUMER:
             message = f"there is no group {group_id} of the consumer protocol"
             return _not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)

@@ -153,7 +153,7 @@ class ShareDesk:
             definition = await self._shares.queue(name)
         if definition is None:
             return ShareProblem(ErrorCode.KAFKA_STORAGE_ERROR, "the group's state cannot be made now")
-        return SharePlace(partition, await self._shares.queues.shell(partition), definition)
+        return SharePlace(partition, await self._shares.queues.shell_for(definition, partition), definition)
 
     # Settling
 
@@ -173,10 +173,16 @@ class ShareDesk:
         if outcome is None:
             return ShareProblem(ErrorCode.INVALID_REQUEST, "records that nobody was ever given")
         if isinstance(outcome, QueueUnavailable):
-            return ShareProblem(ErrorCode.KAFKA_STORAGE_ERROR, outcome.reason)
+            return unavailable_problem(outcome)
         if outcome is not Outcome.DONE:
             return ShareProblem(ErrorCode.INVALID_RECORD_STATE, "the member does not hold all of these records")
         return None
+
+
+def unavailable_problem(unavailable: QueueUnavailable) -> ShareProblem:
+    """CORRUPT_MESSAGE ends a client's poll with an error; for the other one it asks again, for ever."""
+    code = ErrorCode.CORRUPT_MESSAGE if unavailable.is_damaged else ErrorCode.KAFKA_STORAGE_ERROR
+    return ShareProblem(code, unavailable.reason)
 
 
 async def all_durable(touched: Iterable[QueueShell]) -> set[int]:

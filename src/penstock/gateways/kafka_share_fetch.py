@@ -32,7 +32,14 @@ from penstock.codec.wire.messages.share_fetch import (
 from penstock.domain.share_session import CLOSING_EPOCH, OPENING_EPOCH, SharePartitionKey, ShareSession
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_share_acknowledge import AcknowledgementBatch
-from penstock.gateways.kafka_share_desk import NOT_DURABLE, ShareDesk, SharePlace, ShareProblem, all_durable
+from penstock.gateways.kafka_share_desk import (
+    NOT_DURABLE,
+    ShareDesk,
+    SharePlace,
+    ShareProblem,
+    all_durable,
+    unavailable_problem,
+)
 
 BATCH_OPTIMIZED: Final = 0
 DELIVERY_COUNT_MAX: Final = 32_767
@@ -185,7 +192,7 @@ class ShareFetchHandler:
             takes_whole_batches=limits.takes_whole_batches,
         )
         if isinstance(taken, QueueUnavailable):
-            return ShareProblem(ErrorCode.KAFKA_STORAGE_ERROR, taken.reason)
+            return unavailable_problem(taken)
         if taken.acquired and session.is_over:
             # Its connection went while the log was being read: nobody would ever settle these.
             let_go(place.shell, session.group, session.member_id, is_counted=False)

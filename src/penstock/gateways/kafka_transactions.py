@@ -40,6 +40,7 @@ from penstock.domain.transaction_commands import (
 )
 from penstock.domain.transaction_state import VERSION_ONE, VERSION_TWO, TopicPartition
 from penstock.gateways.kafka_context import RequestContext
+from penstock.gateways.kafka_errors import GROUP_CODES
 from penstock.gateways.kafka_transactions_errors import refusal_code
 from penstock.gateways.kafka_transactions_patience import submit_patiently
 
@@ -147,6 +148,10 @@ class TransactionsHandler:
             return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not await self._groups.ready():
             return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        damaged = await self._groups.refusal(request.group_id)
+        if damaged is not None:
+            # A transaction that the group is part of could never end.
+            return AddOffsetsToTxnResponse(error_code=GROUP_CODES[damaged.error])
         reply = await submit_patiently(
             self._transactions,
             AddPartitions(

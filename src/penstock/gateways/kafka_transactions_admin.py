@@ -44,7 +44,7 @@ from penstock.codec.wire.messages.write_txn_markers import (
 )
 from penstock.domain import access
 from penstock.domain.access import CLUSTER, Authorizer, Operation
-from penstock.domain.transaction_commands import Refused
+from penstock.domain.transaction_commands import Refused, TransactionProblem
 from penstock.domain.transaction_state import STATES_BY_LABEL, TopicPartition, TransactionMetadata
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_errors import MARKER_CODES
@@ -84,7 +84,9 @@ class TransactionsAdminHandler:
             id_matches=id_matches,
         )
         if isinstance(found, Refused):
-            return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            is_damaged = found.problem is TransactionProblem.UNKNOWN_SERVER_ERROR
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if is_damaged else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return ListTransactionsResponse(error_code=code)
         return ListTransactionsResponse(
             unknown_state_filters=[label for label in request.state_filters if label not in STATES_BY_LABEL],
             transaction_states=[

@@ -24,9 +24,13 @@ class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsPage:
-    def __init__(self, registry: CollectorRegistry, is_healthy: Callable[[], bool]) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, is_healthy: Callable[[], bool], damages: Callable[[], list[str]]
+    ) -> None:
+        """`damages` are what somebody should look at, but not by a restart."""
         self._registry = registry
         self._is_healthy = is_healthy
+        self._damages = damages
         self._server: asyncio.Server | None = None
         self.host = ""
         self.port = 0
@@ -59,7 +63,7 @@ class MetricsPage:
             return _response("200 OK", page(self._registry), CONTENT_TYPE)
         if path == "/health":
             if self._is_healthy():
-                return _response("200 OK", b"ok\n")
+                return _response("200 OK", "\n".join([*self._damages(), "ok\n"]).encode())
             return _response("503 Service Unavailable", b"some partitions are offline or the disk is full\n")
         return _response("404 Not Found", b"there are /metrics and /health\n")
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.broker.node_queues import QueueUnavailable
 from penstock.broker.queue_delivery import Caller
 from penstock.codec.sqs.errors import SqsError
 
@@ -56,6 +57,11 @@ def queue_of_url(url: str) -> str:
 
 def no_such_queue(queue: str) -> SqsRefusal:
     return SqsRefusal(SqsError.QUEUE_DOES_NOT_EXIST, f"The specified queue does not exist: {queue[:100]}.")
+
+
+def queue_unavailable(unavailable: QueueUnavailable) -> SqsRefusal:
+    error = SqsError.DAMAGED if unavailable.is_damaged else SqsError.SERVICE_UNAVAILABLE
+    return SqsRefusal(error, unavailable.reason)
 
 
 def invalid(message: str) -> SqsRefusal:

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.base.log_events import get_logger
+from penstock.broker.journal_portions import JournalDamagedError
 from penstock.cluster.metadata_store import StoreUnavailableError
 from penstock.codec.sqs import messages
 from penstock.codec.sqs.errors import SqsError
@@ -123,7 +124,7 @@ class SqsDoor:
             reply = await self._actions[action](asked, _context_of(request, self._door))
         except SqsRefusal as refusal:
             return _refused(refusal.error, str(refusal), request_id, is_json=is_json)
-        except (ProblemError, StoreUnavailableError, MalformedQueryError) as error:
+        except (ProblemError, StoreUnavailableError, JournalDamagedError, MalformedQueryError) as error:
             return _refused(_error_of(error), str(error), request_id, is_json=is_json)
         except Exception as error:  # edge of a request
             log.error("request failed", action=action, error=repr(error), exc_info=error)
@@ -160,6 +161,8 @@ def _context_of(request: Request, door: HttpDoor) -> SqsContext:
 def _error_of(error: Exception) -> SqsError:
     if isinstance(error, ProblemError):
         return SqsError.INVALID_PARAMETER_VALUE
+    if isinstance(error, JournalDamagedError):
+        return SqsError.DAMAGED
     return SqsError.MALFORMED_REQUEST if isinstance(error, MalformedQueryError) else SqsError.SERVICE_UNAVAILABLE
 
 

@@ -172,6 +172,8 @@ class FifoGate:
         # It is due; whether it has gone is another question. Who cannot be asked has it still.
         schedule = await self._schedules.existing_shell(shell)
         if isinstance(schedule, NotScheduled):
+            if schedule.refusal is Refusal.DAMAGED:
+                raise _not_read(schedule)
             return now_ms
         if schedule is not None and await schedule.show(lane.last_origin) is not None:
             return now_ms
@@ -217,13 +219,13 @@ class FifoGate:
         if schedule is None:
             return
         if isinstance(schedule, NotScheduled):
-            raise _unreadable(schedule.reason)
+            raise _not_read(schedule)
         latest_ms = self._clock.now_ms() + DELAY_SECONDS_MAX * 1000
         after: DueCursor | None = None
         while True:
             page = await schedule.list_due(after, PAGE_COUNT)
             if isinstance(page, NotScheduled):
-                raise _unreadable(page.reason)
+                raise _not_read(page)
             for message in page.messages:
                 _note_pending(lane, message)
             after = page.next
@@ -272,6 +274,11 @@ def _token(record: Record) -> str:
     token = next((value for name, value in record.headers if name == DEDUPLICATION_HEADER), None)
     assert token is not None, "the door gives every message of a FIFO queue an id"
     return token.decode()
+
+
+def _not_read(schedule: NotScheduled) -> SqsRefusal:
+    is_damaged = schedule.refusal is Refusal.DAMAGED
+    return SqsRefusal(SqsError.DAMAGED if is_damaged else SqsError.SERVICE_UNAVAILABLE, schedule.reason)
 
 
 def _unreadable(reason: str) -> SqsRefusal:

@@ -16,6 +16,7 @@ from penstock.broker.queue_delivery import (
     QueueDelivery,
     ReceiptSettlement,
     ReceivedMessages,
+    is_worth_waiting,
 )
 from penstock.broker.served_topic import ServedTopic
 from penstock.codec.sqs import messages
@@ -42,7 +43,7 @@ from penstock.gateways.sqs_checks import (
     delay_ms_of,
     size_of,
 )
-from penstock.gateways.sqs_context import SqsContext, SqsRefusal, invalid, no_such_queue
+from penstock.gateways.sqs_context import SqsContext, SqsRefusal, invalid, no_such_queue, queue_unavailable
 from penstock.gateways.sqs_fifo import FifoGate
 from penstock.gateways.sqs_queues import SqsQueues
 from penstock.gateways.sqs_received import shape_message
@@ -162,7 +163,7 @@ class SqsMessages:
         check_seconds("WaitTimeSeconds", wait_seconds, WAIT_SECONDS_MAX)
         count_max = request.max_number_of_messages
         received = await self._delivery.receive(definition.name, consumer=GROUP, count_max=count_max, lease_ms=lease_ms)
-        if wait_seconds and isinstance(received, ReceivedMessages) and not received.messages:
+        if wait_seconds and is_worth_waiting(received):
             with context.attend() as caller:
                 received = await self._delivery.receive(
                     definition.name,
@@ -184,7 +185,7 @@ class SqsMessages:
         if isinstance(received, NoSuchQueue):
             raise no_such_queue(definition.name.topic)
         if isinstance(received, QueueUnavailable):
-            raise SqsRefusal(SqsError.SERVICE_UNAVAILABLE, received.reason)
+            raise queue_unavailable(received)
         if not received.messages and received.limit is Limit.QUEUE_FULL:
             raise SqsRefusal(
                 SqsError.OVER_LIMIT, f"{definition.options.in_flight_max} messages are in flight, which is the limit."
@@ -302,7 +303,7 @@ def _receipt_of(message: Message) -> str:
 def _judge_delete(definition: QueueDefinition) -> Callable[[Outcome | QueueUnavailable], SqsRefusal | None]:
     def judge(outcome: Outcome | QueueUnavailable) -> SqsRefusal | None:
         if isinstance(outcome, QueueUnavailable):
-            return SqsRefusal(SqsError.SERVICE_UNAVAILABLE, outcome.reason)
+            return queue_unavailable(outcome)
         # A late delete of a message that somebody else has by now is no error of AWS's either, except in FIFO queues,
         # where it is: it stays with the other one.
         if outcome is Outcome.NOT_HELD and definition.name.topic.endswith(FIFO_SUFFIX):
@@ -314,7 +315,7 @@ def _judge_delete(definition: QueueDefinition) -> Callable[[Outcome | QueueUnava
 
 def _judge_change(outcome: Outcome | QueueUnavailable) -> SqsRefusal | None:
     if isinstance(outcome, QueueUnavailable):
-        return SqsRefusal(SqsError.SERVICE_UNAVAILABLE, outcome.reason)
+        return queue_unavailable(outcome)
     if outcome is Outcome.FINISHED:
         return invalid(
             "Value for parameter ReceiptHandle is invalid. Reason: Message does not exist or is not available for "
@@ -326,6 +327,8 @@ def _judge_change(outcome: Outcome | QueueUnavailable) -> SqsRefusal | None:
 
 
 def _not_published(outcome: NotPublished) -> SqsRefusal:
+    if outcome.refusal is Refusal.DAMAGED:
+        return SqsRefusal(SqsError.DAMAGED, outcome.reason)
     if outcome.refusal in (Refusal.DISK_FULL, Refusal.OFFLINE):
         return SqsRefusal(SqsError.SERVICE_UNAVAILABLE, outcome.reason)
     return invalid(outcome.reason)

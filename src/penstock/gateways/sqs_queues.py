@@ -26,7 +26,14 @@ from penstock.domain.queue_definition import (
 from penstock.gateways import sqs_attributes
 from penstock.gateways.sqs_access import GROUP, SqsAccess
 from penstock.gateways.sqs_attributes import DEFAULTS, FIFO_SUFFIX, TAG_PREFIX, AttributeProblem, RedrivePolicy
-from penstock.gateways.sqs_context import SqsContext, SqsRefusal, invalid, no_such_queue, queue_of_url
+from penstock.gateways.sqs_context import (
+    SqsContext,
+    SqsRefusal,
+    invalid,
+    no_such_queue,
+    queue_of_url,
+    queue_unavailable,
+)
 
 TAGS_MAX: Final = 50
 PAGE_MAX: Final = 1_000
@@ -164,6 +171,8 @@ class SqsQueues:
         totals = await self._delivery.totals(definition.name)
         if isinstance(totals, NoSuchQueue):
             raise no_such_queue(definition.name.topic)
+        if isinstance(totals, QueueUnavailable):
+            raise queue_unavailable(totals)
         known = _described(definition, totals, context)
         wanted = known if "All" in request.attribute_names else set(request.attribute_names)
         return messages.GetQueueAttributesReply(
@@ -200,7 +209,7 @@ class SqsQueues:
     async def purge_queue(self, request: messages.PurgeQueue, _context: SqsContext) -> messages.Message:
         outcome = await self._delivery.purge(self.find(request.queue_url).name)
         if isinstance(outcome, QueueUnavailable):
-            raise SqsRefusal(SqsError.SERVICE_UNAVAILABLE, outcome.reason)
+            raise queue_unavailable(outcome)
         return messages.Nothing()
 
     async def add_permission(self, request: messages.AddPermission, _context: SqsContext) -> messages.Message:

@@ -18,10 +18,11 @@ from penstock.storage.checkpoint_file import pack_entry, read_checkpoint, unpack
 from penstock.storage.cleaner_swap import settle_swaps
 from penstock.storage.directory_files import DirectoryFiles
 from penstock.storage.file_protocols import Files
+from penstock.storage.known_end import known_end
 from penstock.storage.log_home import read_topic_facts
 from penstock.storage.log_repair import Repair, repair_log
 from penstock.storage.log_store import LOCK_FILE, LOGS_DIRECTORY, TOPIC_ID
-from penstock.storage.log_survey import LogProblem, LogSurvey, segment_path
+from penstock.storage.log_survey import LogProblem, LogSurvey, ProblemKind, segment_path
 from penstock.storage.storage_errors import DataDirectoryError, DirectoryLockedError
 
 # Before its first batch a topic has no file that tells its name, and after damage to it neither.
@@ -104,13 +105,19 @@ def dump(
 
 
 def repair(
-    root: str, *, topic: str | None = None, partition: int | None = None, files: Files | None = None
+    root: str,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    drop: int | None = None,
+    files: Files | None = None,
 ) -> list[RepairReport]:
-    """Sets damaged bytes aside and makes the logs whole; those without a problem are not touched or named."""
+    """Sets damaged bytes aside and makes the logs whole; those without a problem are not touched or named. `drop`: the
+    batch with that offset of the one log goes as well, whole as it is, because nobody can read what is in it."""
     with locked_directory(root, files) as seam:
         reports = []
         for place in _places(seam, root, topic, partition):
-            survey = _survey(seam, root, place)
+            survey = _survey(seam, root, place, drop)
             if survey.problems:
                 repairs = repair_log(seam, survey, partial(_forget_checkpoint, seam, root, place))
                 reports.append(RepairReport(place, tuple(repairs)))
@@ -158,7 +165,7 @@ def _places(files: Files, root: str, topic: str | None, partition: int | None) -
     return sorted(places, key=lambda place: (place.topic, place.topic_id, place.partition))
 
 
-def _survey(files: Files, root: str, place: LogPlace) -> LogSurvey:
+def _survey(files: Files, root: str, place: LogPlace, drop: int | None = None) -> LogSurvey:
     # What was committed before the node died is completed, or replaced segments would be taken for damage.
     settle_swaps(files, place.directory, files.file_sizes(place.directory))
     payload = read_checkpoint(files, root)
@@ -169,11 +176,25 @@ def _survey(files: Files, root: str, place: LogPlace) -> LogSurvey:
         files,
         place.directory,
         known_start=entry.segments[0].base_offset if entry is not None else 0,
-        known_end=entry.end_offset if entry is not None else 0,
+        known_end=max(entry.end_offset if entry is not None else 0, known_end(files, place.directory)),
     )
-    for _ in survey.batches():
-        pass
+    dropped = [
+        _dropped(segment_base_offset, position, header)
+        for segment_base_offset, position, header in survey.batches()
+        if drop is not None and header.base_offset <= drop <= header.last_offset
+    ]
+    if drop is not None and not dropped:
+        raise DataDirectoryError(f"{place.topic}-{place.partition} has no batch with offset {drop}")
+    survey.problems.extend(dropped)
+    survey.problems.sort(key=lambda problem: (problem.segment_base_offset, problem.start))
     return survey
+
+
+def _dropped(segment_base_offset: int, position: int, header: BatchHeader) -> LogProblem:
+    end = position + header.size_bytes
+    reason = "the operator wants it dropped"
+    kind = ProblemKind.DAMAGE
+    return LogProblem(kind, segment_base_offset, position, end, header.base_offset, header.next_offset, reason)
 
 
 def _report(place: LogPlace, survey: LogSurvey) -> LogReport:

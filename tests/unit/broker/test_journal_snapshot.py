@@ -10,7 +10,10 @@ from random import Random
 import pytest
 
 from penstock.broker.journal import Journal
-from penstock.broker.journal_snapshot import (
+from penstock.broker.journal_portions import JournalDamagedError
+from penstock.domain.group_commands import DeleteGroup, EndTransaction, Refused
+from penstock.domain.group_values import GroupError
+from penstock.storage.journal_snapshot import (
     SNAPSHOT_FILE,
     JournalSnapshot,
     merge,
@@ -18,7 +21,6 @@ from penstock.broker.journal_snapshot import (
     remove_snapshot,
     write_snapshot,
 )
-from penstock.domain.group_commands import DeleteGroup, EndTransaction
 from penstock.storage.log_cleaner import LogCleaner
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 from support.group_shell_world import ShellWorld
@@ -190,17 +192,16 @@ async def test_snapshot_holds_nothing_that_is_not_durable(world: ShellWorld) -> 
     assert (snapshot.offset, snapshot.keys) == (1, [b"a"])
 
 
-async def test_snapshot_ahead_of_its_log_is_removed_before_the_log_grows_past_it(world: ShellWorld) -> None:
+async def test_log_that_ends_before_its_snapshot_has_lost_its_end_and_is_not_served(world: ShellWorld) -> None:
+    """The snapshot was made of what was durable, and may be all that is left of it: it stays."""
     await world.shell.load()
     await world.commit("billing", 0, 1)
     write_snapshot(world.files, directory_of(world), JournalSnapshot(2, [b"nothing"], [b"of ours"]))
-    await world.restart()
-    assert await world.fetch("billing", 0) == 1
-    for offset in range(5):
-        await world.commit("billing", 0, offset)
-    await world.restart()
-    assert saved(world) is None
-    assert await world.fetch("billing", 0) == 4
+    with pytest.raises(JournalDamagedError, match=r"ends at offset 1, and journal-snapshot .* reached offset 2"):
+        await world.restart()
+    assert saved(world) is not None
+    assert isinstance(reply := await world.commit("billing", 0, 1), Refused)
+    assert reply.error is GroupError.UNKNOWN_SERVER_ERROR
 
 
 async def test_snapshot_that_compaction_has_come_past_is_not_believed(world: ShellWorld) -> None:

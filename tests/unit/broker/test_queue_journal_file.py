@@ -53,7 +53,7 @@ async def test_a_start_reads_from_where_it_was_told_and_knows_the_same() -> None
             await desk.delivery.settle(name, [ReceiptSettlement(message.receipt, Act.ACCEPT)])
     (shell,) = desk.queues.loaded_shells()
     await shell.tidy()
-    start = read_start(shell._companion.log)
+    start = read_start(shell._companion)
     assert start >= 2 * SAVED_BEHIND_MAX
     for is_told in (True, False):
         # Without the file everything is read; what a later snapshot makes unnecessary is passed over either way.

@@ -21,7 +21,7 @@ BUGS = [
     Bug(
         "a reply does not wait for the disk",
         "penstock.broker.schedule_shell",
-        "        if not await self.journal.until_durable():\n            return _LOST\n        origins",
+        "        if not await self.journal.until_durable():\n            return LOST\n        origins",
         "        origins",
         "lost",
     ),

@@ -73,6 +73,31 @@ def test_damage_is_an_exit_code_and_repair_mends_it(directory: Path, capsys: pyt
     assert capsys.readouterr().err == "nothing to repair\n"
 
 
+def test_batch_that_nobody_can_read_is_dropped_by_the_operators_word(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--data-dir", str(directory), "--yes"]
+    assert run(app, ["log", "repair", "--drop", "4", *place]) == 1
+    assert "--drop needs the topic and the partition" in capsys.readouterr().err
+    assert run(app, ["log", "repair", "logged", "2", "--drop", "999", *place]) == 1
+    assert "logged-2 has no batch with offset 999" in capsys.readouterr().err
+    assert run(app, ["log", "repair", "logged", "2", "--drop", "4", *place]) == 0
+    assert "3 offsets from 3: the operator wants it dropped: repaired, bytes kept in" in capsys.readouterr().out
+    assert run(app, ["log", "verify", "--data-dir", str(directory)]) == 0
+
+
+def test_repair_of_a_journal_says_what_follows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    desk = LogDesk(DirectoryFiles(), str(tmp_path / "data"))
+    log = desk.store.open_log("orders.queues", bytes(16), 0, desk.config)
+    for _ in range(3):
+        desk.append(b"a", log=log)
+    desk.store.close()
+    damage(tmp_path / "data", 100)
+    assert run(app, ["log", "repair", "--data-dir", str(tmp_path / "data"), "--yes"]) == 0
+    told = "orders.queues partition 0: messages acknowledged in what was lost are delivered again"
+    assert told in capsys.readouterr().out
+
+
 def test_a_torn_end_is_no_damage(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (segment,) = directory.rglob("*.log")
     content = segment.read_bytes()

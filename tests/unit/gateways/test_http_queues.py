@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
+from penstock.broker.node_queues import NodeQueues
 from penstock.gateways.http_openapi import OPERATIONS, describe
 from penstock.gateways.http_server import HttpServerConfig
 from support.conversation import ANY_PORT, TalkingNode, running_node
@@ -51,6 +52,31 @@ async def test_a_message_goes_in_and_comes_out_once(http: httpx.AsyncClient) -> 
     again = await http.post("/v1/queues/orders/workers/ack", json={"receipts": [message["receipt"]]})
     assert again.json()["results"][0]["outcome"] == "finished"
     assert await receive(http) == []
+
+
+async def test_first_receives_at_once_wait_for_the_queue_and_are_all_served(
+    node: TalkingNode, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one makes the queue; the others come when it is defined and not open yet."""
+    await publish(http, *map(str, range(8)))
+    is_defined, is_opened = asyncio.Event(), asyncio.Event()
+    find_start = NodeQueues._start_offset
+
+    async def gated(*place: Any) -> int:
+        is_defined.set()
+        await is_opened.wait()
+        return await find_start(*place)
+
+    monkeypatch.setattr(NodeQueues, "_start_offset", gated)
+    first = asyncio.ensure_future(receive(http, 1, lease_ms=60_000))
+    await is_defined.wait()
+    others = [asyncio.ensure_future(receive(http, 1, lease_ms=60_000)) for _ in range(7)]
+    stats = asyncio.ensure_future(http.get("/v1/queues/orders/workers/stats"))
+    await asyncio.wait([*others, stats], timeout=0.2)
+    is_opened.set()
+    received = await asyncio.gather(first, *others)
+    assert sorted(message["value"] for messages in received for message in messages) == list("01234567")
+    assert len((await stats).json()["partitions"]) == 1
 
 
 async def test_values_of_every_kind_come_back_as_they_were(http: httpx.AsyncClient) -> None:

@@ -19,6 +19,8 @@ class SqsError(enum.Enum):
         400,
     )
     BATCH_REQUEST_TOO_LONG = ("BatchRequestTooLong", "AWS.SimpleQueueService.BatchRequestTooLong", 400)
+    # Ours. Clients ask again a few times, as for every fault of a server, and then raise it.
+    DAMAGED = ("QueueDamaged", "QueueDamaged", 500)
     EMPTY_BATCH_REQUEST = ("EmptyBatchRequest", "AWS.SimpleQueueService.EmptyBatchRequest", 400)
     INTERNAL_FAILURE = ("InternalFailure", "InternalFailure", 500)
     INVALID_ACTION = ("InvalidAction", "InvalidAction", 400)
