@@ -54,10 +54,24 @@ BUGS: Final = (
     PlantedBug(
         "a bad batch is cut although a good one follows",
         "storage.segment_recovery",
-        "    return any_holds_a_batch(files, later, offset_min)\n",
-        "    return False\n",
-        (THERE, "a damaged log takes no writes"),
+        "    if found is not None or any_holds_a_batch(files, [(path, size) for _, path, size in filled], offset):\n",
+        "    if found is not None:\n",
+        (THERE,),
         first_seed=312,
+    ),
+    PlantedBug(
+        "damage reaches to the end of its segment",
+        "storage.damage_search",
+        "        limit_position, limit_offset = found.position, found.base_offset\n",
+        "        pass\n",
+        ("damage is found where it is",),
+    ),
+    PlantedBug(
+        "a read behind damage begins before it",
+        "storage.read_plan",
+        "        if self._floor is not None and self._floor[0] > start:\n",
+        "        if False:\n",
+        (BYTES, "damage is found where it is", "damage is reported, not served"),
     ),
     PlantedBug(
         "a failed sync is taken for one that went well",
@@ -121,7 +135,7 @@ BUGS: Final = (
     PlantedBug(
         "a base offset that does not fit is served",
         "storage.read_plan",
-        "            if header.base_offset != expected:\n",
+        "            if header.base_offset != walk.expected:\n",
         "            if False:\n",
         (BYTES, "damage is reported, not served", "nothing is served that was never appended"),
         first_seed=573,
@@ -131,7 +145,14 @@ BUGS: Final = (
         "storage.log_store",
         "        self._replace_entry(log.home, entry)\n",
         "",
-        (NO_DAMAGE, THERE, PRODUCERS, BYTES, "truncation ends where it was told to"),
+        (
+            NO_DAMAGE,
+            THERE,
+            PRODUCERS,
+            BYTES,
+            "truncation ends where it was told to",
+            "damage does not take the log off",
+        ),
     ),
     PlantedBug(
         "a read ends one batch too late",

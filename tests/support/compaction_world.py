@@ -20,7 +20,6 @@ from penstock.codec.record_batch import BatchHeader, read_header
 from penstock.codec.records import Record, build_batch
 from penstock.domain.compaction import CompactionRules
 from penstock.storage.checkpoint_work import CheckpointWork
-from penstock.storage.cleaner_chunks import LogDamagedError
 from penstock.storage.cleaner_swap import SegmentReplacement, SwapUnknownError
 from penstock.storage.cleaner_throttle import CleaningStopped
 from penstock.storage.cleaner_work import LogCleaning
@@ -29,7 +28,7 @@ from penstock.storage.log_cleaner import LogCleaner
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import StorageError
+from penstock.storage.storage_errors import LogDamagedError, StorageError
 from penstock.storage.time_lookup import TimeLookup
 from support.compaction_check import CompactionCheck, InvariantBroken, expect
 from support.compaction_model import ModelBatch, ModelLog

@@ -156,6 +156,14 @@ class FaultyFile:
         self._files.step(kind, self.path)
 
 
+class DurableFile(FaultyFile):
+    """What is on the disk, whatever the cache says."""
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self._live("read")
+        return bytes(self._inode.durable[position : position + size])
+
+
 class FaultyDiskSync:
     def __init__(self, files: FaultyFiles) -> None:
         self._files = files
@@ -240,6 +248,14 @@ class FaultyFiles:
             if bit // 8 < len(content):
                 content[bit // 8] ^= 1 << (bit % 8)
 
+    def rot(self, path: str, bit: int) -> None:
+        """On the disk; the cache still has it as it was written."""
+        self._inode(path).durable[bit // 8] ^= 1 << (bit % 8)
+
+    def spoil_cache(self, path: str, bit: int) -> None:
+        """In memory; the disk has it as it was written."""
+        self._inode(path).cached[bit // 8] ^= 1 << (bit % 8)
+
     def crash(self, mode: CrashMode) -> None:
         """What the next process finds."""
         self.life += 1
@@ -291,6 +307,10 @@ class FaultyFiles:
             self._link(path, node)
         assert isinstance(node, Inode), path
         return FaultyFile(self, path, node)
+
+    def open_uncached(self, path: str) -> FaultyFile:
+        self.open(path)
+        return DurableFile(self, path, self._inode(path))
 
     def exists(self, path: str) -> bool:
         return path in self._names

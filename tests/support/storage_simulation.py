@@ -19,7 +19,7 @@ from penstock.codec.record_batch import walk_headers
 from penstock.codec.records import Record, build_batch
 from support import storage_transactions as transactions
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
-from support.storage_model import InvariantBroken, ModelBatch, ModelLog, Storage, expect
+from support.storage_model import ModelBatch, ModelLog, Storage, expect
 
 ROOT: Final = "/data"
 PARTITIONS: Final = 3
@@ -331,7 +331,8 @@ class Simulation:
     def _expect_damage(self, place: int, damage: Any, offset: int) -> None:
         model = self.models[place]
         expect(model.flipped is not None, "no damage where there is none", (place, damage, offset))
-        expect(damage.offset <= (model.flipped or 0), "damage is found where it is", (damage, model.flipped))
+        hit = [batch.base for batch in model.batches if damage.offset <= batch.base < damage.offset_end]
+        expect(hit == [model.flipped], "damage is found where it is", (damage, model.flipped))
 
     def _look_up_time(self) -> None:
         place = self.random.randrange(PARTITIONS)
@@ -538,14 +539,21 @@ class Simulation:
             expect(log.damage.offset >= model.acked_end, "acknowledged is there", (place, log.damage))
         else:
             expect(log.damage.offset <= model.flipped, "damage is found where it is", (log.damage, model.flipped))
-        batches = self._make_batches(model, log.log_end)
-        try:
-            log.append(memoryview(bytearray(batches[0].data)), [batches[0].header])
-        except self.storage.errors.LogFailedError:
-            pass
-        else:
-            raise InvariantBroken("a damaged log takes no writes", str(log.damage))
+        self._check_around_damage(place)
         self._repair()
+
+    def _check_around_damage(self, place: int) -> None:
+        """Everything before it and behind it is served, and the log goes on."""
+        log, model = self.logs[place], self.models[place]
+        expect(log.lost_end is None, "damage does not take the log off", log.lost_end)
+        for batch in model.batches:
+            if batch.base < log.log_start or batch.next > log.readable_end:
+                continue
+            if log.damage_at(batch.base) is None:
+                self._check_read(place, batch.base, 1, None)
+        batch = self._make_batches(model, log.log_end)[0]
+        log.append(memoryview(bytearray(batch.data)), [batch.header])
+        model.batches = [known for known in model.batches if known.base < batch.base] + [batch]
 
     def _flip_log(self) -> None:
         """One bit of an acknowledged batch that is not the last one changes on the disk of a stopped node."""
@@ -574,14 +582,15 @@ class Simulation:
             self._meet_damage(place)
 
     def _meet_damage(self, place: int) -> None:
-        """Whoever reads the damaged batch is told, and from then on nothing at or past it is served."""
+        """Whoever reads the damaged batch is told; everybody else gets what he asks for."""
         log, model = self.logs[place], self.models[place]
         assert model.flipped is not None
         self._check_read(place, model.flipped, 1 << 20, None)
         expect(log.damage is not None, "damage is reported, not served", (place, model.flipped))
-        for offset in range(log.damage.offset, log.log_end):
+        for offset in range(log.damage.offset, log.damage.offset_end):
             plan = log.plan_read(offset, bytes_max=1 << 20)
-            expect(isinstance(plan, self.storage.errors.Damaged), "nothing is served past damage", offset)
+            expect(isinstance(plan, self.storage.errors.Damaged), "damage is reported, not served", offset)
+        self._check_around_damage(place)
         self._repair()
 
     def _repair(self) -> None:

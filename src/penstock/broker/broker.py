@@ -205,6 +205,11 @@ class Broker:
     def is_healthy(self) -> bool:
         return not self._store.is_full and not any(shell.is_offline for shell in self.shells())
 
+    @property
+    def damaged_partitions(self) -> list[PartitionShell]:
+        """Those of which something is not served because it has rotted or is gone; companion logs among them."""
+        return [shell for shell in self.all_shells() if shell.log.damage is not None]
+
     def space(self) -> Space:
         usable = self._store.free_bytes()
         return Space(self._store.root, usable + sum(shell.size_bytes for shell in self.shells()), usable)

@@ -20,6 +20,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention_check_ms: int = 30_000
     # How often a log is looked for that needs compaction, as Kafka's log.cleaner.backoff.ms.
     cleaner_check_ms: int = 15_000
+    # How often it is looked whether the logs are due to be read for rot: `[storage] scrub_interval_ms`.
+    scrub_check_ms: int = 60_000
     free_space_check_ms: int = 1_000
     # For how long it can be told of every message what happened to it: compaction of `__consumer_offsets` and of the
     # logs of schedules leaves younger records alone, and journals of queues are kept for so long, but none of them

@@ -44,7 +44,6 @@ class BrokerCollector(Collector):
             labels=["topic"],
         )
         offline = 0
-        damaged = 0
         for topic in self._broker.topics():
             size.add_metric([topic.name], sum(shell.size_bytes for shell in topic.partitions))
             count.add_metric([topic.name], len(topic.partitions))
@@ -57,7 +56,6 @@ class BrokerCollector(Collector):
             if ignored_count:
                 ignored.add_metric([topic.name], ignored_count)
             offline += sum(shell.is_offline for shell in topic.partitions)
-            damaged += sum(shell.log.damage is not None for shell in topic.partitions)
         yield size
         yield count
         yield written
@@ -65,8 +63,21 @@ class BrokerCollector(Collector):
         yield ignored
         yield held
         yield _gauge("penstock_offline_partitions", "Partitions that a failed disk took offline.", offline)
-        yield _gauge("penstock_damaged_partitions", "Partitions that refuse to serve past damage.", damaged)
+        damaged = len(self._broker.damaged_partitions)
+        yield _gauge("penstock_damaged_partitions", "Partitions of which something cannot be served.", damaged)
+        yield self._damaged_offsets()
         yield self._damaged_journals()
+
+    def _damaged_offsets(self) -> GaugeMetricFamily:
+        lost = GaugeMetricFamily(
+            "penstock_damaged_offsets",
+            "Offsets of the topic that are not served because their bytes have rotted or are gone.",
+            labels=["topic"],
+        )
+        for topic in self._broker.topics():
+            if any(shell.log.damages for shell in topic.partitions):
+                lost.add_metric([topic.name], sum(shell.log.damages.offset_count for shell in topic.partitions))
+        return lost
 
     def _damaged_journals(self) -> GaugeMetricFamily:
         journals = GaugeMetricFamily(

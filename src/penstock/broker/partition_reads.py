@@ -36,8 +36,8 @@ class PartitionReads:
 
     def _read_at(self, offset: int, bytes_max: int, must_fit: bool, up_to: int) -> PartitionRead:
         log = self._log
-        # Whoever waits at the end of a damaged log waits for nothing: he is told, as those are who come before it.
-        if offset == log.readable_end and log.failure is None and log.damage is None:
+        # Whoever waits at the end of a log that takes nothing more waits for nothing: he is told.
+        if offset == log.readable_end and log.is_healthy:
             return EMPTY_READ
         plan = log.plan_read(offset, bytes_max=bytes_max, up_to=up_to)
         if plan is None:
@@ -51,6 +51,17 @@ class PartitionReads:
         if must_fit and len(loaded) > bytes_max:
             return EMPTY_READ
         return PartitionRead(records=loaded)
+
+    def read_from_disk(self, offset: int, bytes_max: int, is_committed_only: bool) -> PartitionRead:
+        log = self._log
+        up_to = log.last_stable_offset if is_committed_only else log.readable_end
+        plan = log.plan_read(offset, bytes_max=bytes_max, up_to=up_to)
+        if plan is None:
+            return EMPTY_READ
+        if not isinstance(plan, ReadPlan):
+            return PartitionRead(problem=problem_of(plan))
+        segment = log.segment_of(offset)
+        return PartitionRead(cold=plan, offset=offset, segment=segment, is_committed_only=is_committed_only)
 
     def _past_empty(
         self, read: PartitionRead, offset: int, bytes_max: int, must_fit: bool, up_to: int | None

@@ -61,7 +61,7 @@ from penstock.storage.log_recovery import RecoveredLog
 from penstock.storage.log_refusals import refusal_of
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
-from penstock.storage.storage_errors import Damage, Damaged, DiskFullError, Offline, StorageError
+from penstock.storage.storage_errors import Damage, DiskFullError, LogDamagedError, Offline, StorageError
 from penstock.storage.time_lookup import TimestampOffset
 
 log_events = get_logger("partition")
@@ -379,6 +379,15 @@ class PartitionShell:
             return self._reads.read_committed(offset, bytes_max, must_fit)
         return self._reads.read(offset, bytes_max, must_fit)
 
+    def read_from_disk(self, offset: int, *, bytes_max: int, is_committed_only: bool) -> PartitionRead:
+        """The same for a reader to whom memory gave something that is no batch: a thread reads and checks it."""
+        return self._reads.read_from_disk(offset, bytes_max, is_committed_only)
+
+    def damage_end(self, offset: int) -> int | None:
+        """Where the log goes on behind damage at the offset; None: there is none, or the log ends with it."""
+        damage = self.log.damage_at(offset)
+        return None if damage is None or damage.is_end_lost else damage.offset_end
+
     def has_later_segment(self, offset: int, *, is_committed_only: bool = False) -> bool:
         """There is more to read than the segment of `offset` holds."""
         end = self.log.last_stable_offset if is_committed_only else self.log.readable_end
@@ -439,7 +448,7 @@ class PartitionShell:
         if self.is_closed:
             return  # its topic was deleted while it was read
         readable_end = self.log.readable_end
-        if recovered.log_end < readable_end or recovered.damage is not None:
+        if recovered.log_end < readable_end or recovered.lost_end is not None:
             self.has_lost = True
             log_events.error(
                 "acknowledged records are gone",
@@ -465,10 +474,12 @@ class PartitionShell:
 
 
 def _not_written(error: StorageError) -> AppendRefused:
+    if isinstance(error, LogDamagedError):
+        return AppendRefused(Refusal.DAMAGED, str(error))
     return AppendRefused(Refusal.DISK_FULL if isinstance(error, DiskFullError) else Refusal.OFFLINE, str(error))
 
 
-def _located(found: TimestampOffset | Damaged | Offline | None) -> TimestampOffset | ReadProblem | None:
+def _located(found: TimestampOffset | Offline | None) -> TimestampOffset | ReadProblem | None:
     if found is None or isinstance(found, TimestampOffset):
         return found
     return problem_of(found)

@@ -243,9 +243,14 @@ class LaneIndex:
     async def _grow(self, chunk: LaneChunk, segment: Segment) -> bool:
         log, is_new = self._partition.log, chunk.upto == chunk.since
         plan = log.plan_read(chunk.upto, bytes_max=self._scans.slice_bytes)
-        if not isinstance(plan, ReadPlan):
+        damage_end = self._partition.damage_end(chunk.upto)
+        if damage_end is not None:
+            # Nothing in it can be delivered, so it holds nothing of any lane.
+            seen: LanesSeen | None = LanesSeen((), chunk.upto, damage_end, chunk.last_batch_bytes, 0)
+        elif isinstance(plan, ReadPlan):
+            seen = await self._scans.in_thread(partial(_search, plan))
+        else:
             return False
-        seen = await self._scans.in_thread(partial(_search, plan))
         # A segment that was replaced meanwhile is all the same: what was in the old one may be in the new one.
         if seen is None or log.generation != self._generation:
             return False

@@ -3,6 +3,10 @@
 Reads whole batches through the partition's shell, as every reader does, and keeps them in the node's `BatchCache`.
 What is not in memory, and what is large to decode, is done in a thread; the machine is asked afterwards, and whatever
 became stale meanwhile it does not use.
+
+Every batch is checked before it is cut apart: no client of a queue sees a checksum. Damaged batches are stepped over,
+as holes are. Nobody who receives from a queue could ask for what comes after them, and the log, the metrics and `topic
+describe` tell of the damage.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from penstock.codec.records import StoredRecord
 from penstock.domain.lanes import DEFAULT_LANE
 from penstock.domain.queue_commands import Found
 from penstock.domain.queue_values import Ordering, Range
+from penstock.storage.damage_search import are_whole
 
 READ_BYTES: Final = 1024 * 1024
 # Messages of other lanes lie scattered: what is read beside them is opened for nothing.
@@ -37,6 +42,8 @@ KEYED_LOOK_MAX: Final = 1_000
 # ones. A receive gets fewer messages then than it asked for.
 LOOK_BATCHES_MAX: Final = 2_000
 LOOK_BYTES_MAX: Final = 16 * 1024 * 1024
+# Damaged places one after the other: after so many the next look goes on.
+DAMAGES_MAX: Final = 100
 # A read that finds only emptied batches leads to another one, each in its segment.
 COLD_READS_MAX: Final = 100
 
@@ -211,7 +218,13 @@ class QueueReader:
                 del self._readings[is_committed_only]
 
     async def _read_batches(self, place: Place, offset: int, bytes_max: int) -> QueueBatch | ReadProblem | None:
-        read = await self._read(offset, place.is_committed_only, bytes_max)
+        read = await self._read_whole(offset, place.is_committed_only, bytes_max)
+        for _ in range(DAMAGES_MAX):
+            end = self._partition.damage_end(offset) if read.problem is ReadProblem.DAMAGED else None
+            if end is None:
+                break
+            offset = end
+            read = await self._read_whole(offset, place.is_committed_only, bytes_max)
         if read.problem is not None:
             return read.problem
         if not read.size_bytes:
@@ -228,8 +241,23 @@ class QueueReader:
         for flavour in (False, True):
             self._cache.forget(Place(self._topic_id, self._partition.index, flavour))
 
-    async def _read(self, offset: int, is_committed_only: bool, bytes_max: int) -> PartitionRead:
-        read = self._partition.read(offset, bytes_max=bytes_max, is_committed_only=is_committed_only)
+    async def _read_whole(self, offset: int, is_committed_only: bool, bytes_max: int) -> PartitionRead:
+        partition = self._partition
+        read = partition.read(offset, bytes_max=bytes_max, is_committed_only=is_committed_only)
+        # What comes from the disk was checked by the thread that read it.
+        was_cold = read.cold is not None
+        read = await self._load(read, bytes_max)
+        if was_cold or await self._is_whole(read):
+            return read
+        read = partition.read_from_disk(offset, bytes_max=bytes_max, is_committed_only=is_committed_only)
+        return await self._load(read, bytes_max)
+
+    async def _is_whole(self, read: PartitionRead) -> bool:
+        if read.size_bytes <= LOOP_BYTES_MAX:
+            return are_whole(read.records)
+        return await self._in_thread(partial(are_whole, read.records))
+
+    async def _load(self, read: PartitionRead, bytes_max: int) -> PartitionRead:
         for _ in range(COLD_READS_MAX):
             if read.cold is None:
                 return read

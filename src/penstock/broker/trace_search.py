@@ -65,6 +65,12 @@ class KeySearch:
                     f"{partition.index}: ask for a shorter time to see the rest"
                 )
                 return False
+            damage_end = partition.damage_end(offset)
+            if damage_end is not None:
+                name = f"{partition.topic}-{partition.index}"
+                self._notes.append(f"offsets {offset} to {damage_end - 1} of {name} are damaged, and were not searched")
+                offset = damage_end
+                continue
             plan = partition.log.plan_read(offset, bytes_max=_SLICE_BYTES, up_to=end)
             if not isinstance(plan, ReadPlan):
                 return True

@@ -1,4 +1,5 @@
-"""What has to be done from time to time: checkpoint, retention, compaction, room on the disk, logs without their disk.
+"""What has to be done from time to time: checkpoint, retention, compaction, a look for rot, room on the disk, logs
+without their disk.
 
 Each job decides on the loop, where the logs are, and does its file work in a thread: the second half touches nothing
 that a request could see half-changed.
@@ -17,6 +18,7 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker_config import BrokerConfig
 from penstock.broker.partition_shell import PartitionShell
 from penstock.storage.log_cleaner import LogCleaner
+from penstock.storage.log_scrubber import LogScrubber
 from penstock.storage.log_store import LogStore, TopicRemoval
 from penstock.storage.storage_errors import StorageError
 
@@ -60,12 +62,15 @@ class Upkeep:
         # Numbers that nobody outside can know: keys are told apart by hashes made with them.
         self._cleaner = LogCleaner(store, clock, seeds=(secrets.randbits(64), secrets.randbits(64)))
 
+        self._scrubber = LogScrubber(store, clock)
+
     def start(self) -> None:
         config = self._config
         self._store.free_space_check()
         self._tasks.every(config.checkpoint_ms, "checkpoint", self._store.checkpoint)
         self._tasks.every(config.retention_check_ms, "retention", self.apply_retention)
         self._tasks.every(config.cleaner_check_ms, "compaction", self.clean_logs)
+        self._tasks.every(config.scrub_check_ms, "scrub", self.scrub_logs)
         self._tasks.every(config.free_space_check_ms, "free space", self._check_free_space)
         self._tasks.every(config.recovery_retry_ms, "recovery of offline logs", self.recover_offline)
 
@@ -112,6 +117,10 @@ class Upkeep:
         """One log after another, as long as one needs it."""
         while await self._cleaner.run() is not None:
             pass
+
+    async def scrub_logs(self) -> None:
+        """Takes hours on a large disk: it is slow by intention."""
+        await self._scrubber.run()
 
     async def _check_free_space(self) -> None:
         # In a thread: it opens a file, and on a frozen file system that waits.

@@ -54,6 +54,7 @@ def verify(directory: Path, topic: str | None, partition: int | None, *, as_json
                 place = report.place
                 write_text(f"{place.topic} partition {place.partition}: {problem.describe()}\n")
             _tell_open_transactions(report)
+            _tell_kept_files(report)
     return EXIT_FAILED if damaged else 0
 
 
@@ -63,6 +64,15 @@ def _tell_open_transactions(report: LogReport) -> None:
         write_text(
             f"{place.topic} partition {place.partition}: transaction of producer {producer_id} is under way "
             f"since offset {first_offset}\n"
+        )
+
+
+def _tell_kept_files(report: LogReport) -> None:
+    place = report.place
+    for name in report.kept_files:
+        write_text(
+            f"{place.topic} partition {place.partition}: bytes that were taken out of the log are kept in "
+            f"{place.directory}/{name}\n"
         )
 
 
@@ -100,6 +110,7 @@ def _report_document(report: LogReport) -> dict[str, object]:
         "end": report.log_end,
         "size_bytes": report.size_bytes,
         "problems": [_problem_document(problem) for problem in report.problems],
+        "kept_files": list(report.kept_files),
         "transactional_batches": report.transactional_count,
         "markers": report.marker_count,
         "aborted_transactions": report.aborted_count,

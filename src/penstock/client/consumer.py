@@ -239,7 +239,8 @@ class Consumer:
             return
         self._retries += 1
         if code not in _STALE or self._retries > RETRIES_MAX:
-            raise BrokerError(code, f"fetch from partition {partition} of topic {self._topic!r}")
+            where = f"offset {self._positions[partition]} of partition {partition} of topic {self._topic!r}"
+            raise BrokerError(code, f"fetch from {where}")
         self._client.forget(self._topic)
         await asyncio.sleep(RETRY_MS / 1000)
 

@@ -19,6 +19,8 @@ from penstock.codec.wire.messages.list_offsets import (
 
 LATEST: Final = -1
 EARLIEST: Final = -2
+# Of Penstock's nodes: the first place that is damaged.
+DAMAGED: Final = -1001
 
 _STALE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE})
 _ATTEMPTS_MAX: Final = 3
@@ -36,6 +38,9 @@ class OffsetAnswer(msgspec.Struct, frozen=True):
 
     offset: int
     error_code: int = 0
+    # Of that record; of a damaged place the offset after it.
+    timestamp: int = -1
+    leader_epoch: int = -1
 
 
 async def list_offsets(
@@ -83,7 +88,9 @@ async def _ask_once(
         )
         reply = await connection.call(request, ListOffsetsResponse)
         for answer in (partition for answered in reply.topics for partition in answered.partitions):
-            answers[answer.partition_index] = OffsetAnswer(answer.offset, answer.error_code)
+            answers[answer.partition_index] = OffsetAnswer(
+                answer.offset, answer.error_code, answer.timestamp, answer.leader_epoch
+            )
     return answers
 
 

@@ -1,9 +1,10 @@
 """How each partition of a topic is: its watermarks, its replicas, its log, and transactions that hold readers back.
 
 Asked by what every Kafka broker understands: Metadata, ListOffsets with both isolation levels, DescribeLogDirs,
-DescribeProducers where there is one, and a Fetch at the end, because a log that is offline or damaged says so to
-readers only. Damage that nobody has met yet is not found by this: `penstock log verify` reads everything. A partition
-that does not answer has a problem, and keeps no other from being shown.
+DescribeProducers where there is one, and a Fetch at the end, because a log that is offline says so to readers only. A
+node of ours also tells where a log is damaged; what neither a reader nor the scrubber has met yet is not found by this:
+`penstock log verify` reads everything. A partition that does not answer has a problem, and keeps no other from being
+shown.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from penstock.client import admin
 from penstock.client.cluster_client import ClusterClient, PartitionInfo, TopicInfo
 from penstock.client.errors import describe_code
-from penstock.client.offsets import EARLIEST, LATEST, OffsetAnswer, ask_offsets
+from penstock.client.offsets import DAMAGED, EARLIEST, LATEST, OffsetAnswer, ask_offsets
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -63,6 +64,8 @@ async def partition_health(client: ClusterClient, info: TopicInfo) -> list[Parti
     starts = await ask_offsets(client, topic, dict.fromkeys(led, EARLIEST))
     ends = await ask_offsets(client, topic, dict.fromkeys(led, LATEST))
     stables = await ask_offsets(client, topic, dict.fromkeys(led, LATEST), is_read_committed=True)
+    # Others than ours do not know what is asked: then nothing is known to be damaged.
+    damages = await ask_offsets(client, topic, dict.fromkeys(led, DAMAGED))
     sizes = await admin.partition_sizes(client, topic, range(len(info.partitions)))
     codes = await _try_reading(
         client, topic, {number: answer.offset for number, answer in ends.items() if answer.error_code == 0}
@@ -86,7 +89,11 @@ async def partition_health(client: ClusterClient, info: TopicInfo) -> list[Parti
                 last_stable=last_stable,
                 size_bytes=sizes.get(number),
                 open_transactions=open_by_partition.get(number),
-                problems=(*_replica_problems(found), *_log_problems(found, failed_codes)),
+                problems=(
+                    *_replica_problems(found),
+                    *_log_problems(found, failed_codes),
+                    *_damage(damages.get(number, _NOT_ANSWERED)),
+                ),
             )
         )
     return rows
@@ -107,6 +114,14 @@ def _log_problems(found: PartitionInfo, codes: Iterable[int]) -> list[str]:
     if found.leader < 0:
         return []
     return [_LOG_PROBLEMS.get(code) or describe_code(code) for code in dict.fromkeys(codes) if code != 0]
+
+
+def _damage(answer: OffsetAnswer) -> list[str]:
+    if answer.error_code != 0 or answer.offset < 0 or answer.leader_epoch != DAMAGED:
+        return []
+    last = answer.timestamp - 1
+    where = f"offsets {answer.offset} to {last} are" if last > answer.offset else f"offset {answer.offset} is"
+    return [f"{where} damaged"]
 
 
 def _nodes(numbers: Iterable[int]) -> str:

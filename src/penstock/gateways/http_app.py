@@ -68,9 +68,11 @@ async def _openapi(_request: Request) -> Response:
 
 def _make_health(broker: Broker) -> Endpoint:
     async def health(_request: Request) -> Response:
-        damages = broker.told_damages()
-        if broker.is_healthy and damages:
-            return json_response({"status": "damaged", "damaged_journals": damages})
+        damaged, journals = len(broker.damaged_partitions), broker.told_damages()
+        if broker.is_healthy and (damaged or journals):
+            # No reason to send nobody here any more: everything else is served.
+            told = {"damaged_journals": journals} if journals else {}
+            return json_response({"status": "damaged", "damaged_partitions": damaged, **told})
         if broker.is_healthy:
             return json_response({"status": "ok"})
         unwell = {"status": "some partitions are offline or the disk is full"}

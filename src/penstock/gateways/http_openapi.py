@@ -51,6 +51,8 @@ class QueueList(msgspec.Struct, frozen=True):
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str
+    # Partitions of which something cannot be served.
+    damaged_partitions: int = 0
     # What is damaged, and what an operator can do.
     damaged_journals: tuple[str, ...] = ()
 

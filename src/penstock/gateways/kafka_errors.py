@@ -64,6 +64,8 @@ READ_CODES: Final[dict[ReadProblem, ErrorCode]] = {
     ReadProblem.OUT_OF_RANGE: ErrorCode.OFFSET_OUT_OF_RANGE,
     ReadProblem.FENCED_EPOCH: ErrorCode.FENCED_LEADER_EPOCH,
     ReadProblem.UNKNOWN_EPOCH: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    # The one code of storage that a consumer tells its user: for KAFKA_STORAGE_ERROR librdkafka, the Java client and
+    # kafka-python ask again without a word, for ever.
     ReadProblem.DAMAGED: ErrorCode.CORRUPT_MESSAGE,
     ReadProblem.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
     ReadProblem.POLICY: ErrorCode.POLICY_VIOLATION,

@@ -38,6 +38,9 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+# Of ours: the first place that is damaged. Its first offset is the answer, the offset after it stands where others say
+# a timestamp, and this number where they say an epoch: who takes it for a moment does not. -1: there is none.
+DAMAGED: Final = -1001
 # The version that brought each: an older client that says so means something else, or nothing.
 SPECIAL_FROM: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -88,6 +91,10 @@ class OffsetsHandler:
                 return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, end, epoch)
             case _ if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
                 return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, shell.log_start, epoch)
+            case _ if wanted.timestamp == DAMAGED:
+                damage = shell.log.damage
+                found = (-1, -1) if damage is None else (damage.offset_end, damage.offset)
+                return ListOffsetsPartitionResponse(wanted.partition_index, 0, *found, DAMAGED)
             case _ if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
                 # Nothing is tiered inside the log: the archive is a table of its own.
                 return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, -1, -1)

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from penstock.codec.record_batch import LENGTH_PREFIX_BYTES, BatchHeader, BatchProblem, check_batch
+from penstock.storage.damage_search import find_damage
 from penstock.storage.file_protocols import File
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.segment import Segment
-from penstock.storage.storage_errors import Damage
 
 # Base offset, length and last offset delta.
 _PEEK = struct.Struct(">qi11xi")
@@ -33,7 +33,7 @@ class _Bad(msgspec.Struct, frozen=True):
 class BatchLookup:
     """Batches of one segment."""
 
-    __slots__ = ("_end", "_file", "_log", "_offsets", "_segment")
+    __slots__ = ("_end", "_end_offset", "_file", "_log", "_offsets", "_segment")
 
     def __init__(self, log: PartitionLog, segment: Segment, file: File, offsets: Sequence[int]) -> None:
         """By `plan_lookups`."""
@@ -42,7 +42,7 @@ class BatchLookup:
         self._file = file
         self._offsets = offsets
         # What is written past it while the thread reads is nobody's business.
-        self._end = segment.size
+        self._end, self._end_offset = segment.size, segment.next_offset
 
     def batches(self) -> Iterator[tuple[int, memoryview, BatchHeader]]:
         """Blocking: for each offset the batch that holds it, checked. Offsets whose batch is gone or damaged are left
@@ -64,8 +64,17 @@ class BatchLookup:
                 buffer = self._file.read_at(start, end - start)
                 found = _find(buffer, first, offset)
             if isinstance(found, _Bad):
-                damage = Damage(found.offset, segment.base_offset, start + found.place, found.reason)
-                self._log.note_damage(damage)
+                self._log.note_damage(
+                    find_damage(
+                        self._file,
+                        segment,
+                        index,
+                        position=start + found.place,
+                        offset=found.offset,
+                        end=(self._end, self._end_offset),
+                        reason=found.reason,
+                    )
+                )
             else:
                 yield (offset, *found)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.base.checksum import crc32c
 from penstock.codec.record_batch import CHECKSUM_START, HEADER_BYTES, BatchHeader, BatchProblem, read_header
-from penstock.storage.file_protocols import File
+from penstock.storage.file_protocols import ReadableFile
 
 CHUNK_BYTES: Final = 1 << 20
 
@@ -20,7 +20,7 @@ CHUNK_BYTES: Final = 1 << 20
 class BatchScan:
     """Iterate once. Then `position` is where the last good batch ended, and `problem` says why it ended there."""
 
-    def __init__(self, file: File, *, start: int, end: int, next_offset: int | None) -> None:
+    def __init__(self, file: ReadableFile, *, start: int, end: int, next_offset: int | None) -> None:
         self.position = start
         # What the next batch must begin with; None: whatever the first one says.
         self.next_offset = next_offset

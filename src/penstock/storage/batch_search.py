@@ -12,7 +12,7 @@ import struct
 from typing import Final
 
 from penstock.codec.record_batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchProblem, check_batch
-from penstock.storage.file_protocols import File
+from penstock.storage.file_protocols import ReadableFile
 
 _OFFSET = struct.Struct(">q")
 _WINDOW_BYTES: Final = 4 << 20
@@ -31,7 +31,7 @@ class FoundBatch:
         self.base_offset = base_offset
 
 
-def find_batch_after(file: File, *, start: int, end: int, offset_min: int) -> FoundBatch | None:
+def find_batch_after(file: ReadableFile, *, start: int, end: int, offset_min: int) -> FoundBatch | None:
     """The first whole batch that begins in [start, end) with an offset of at least `offset_min`."""
     pattern = _header_pattern(offset_min)
     budget = CHECKSUM_BYTES_MAX
@@ -50,7 +50,7 @@ def find_batch_after(file: File, *, start: int, end: int, offset_min: int) -> Fo
     return None
 
 
-def find_next_batch(file: File, *, position: int, end: int, offset_min: int) -> FoundBatch | None:
+def find_next_batch(file: ReadableFile, *, position: int, end: int, offset_min: int) -> FoundBatch | None:
     """The first whole batch after the bad one at `position`: where its length points to, if that is not bad too."""
     head = file.read_at(position, HEADER_BYTES)
     if len(head) == HEADER_BYTES:
@@ -71,7 +71,7 @@ def _header_pattern(offset_min: int) -> re.Pattern[bytes]:
     return re.compile(rb"(?=(?:%b).{4}[\x00-\x7f].{7}\x02)" % upper, re.DOTALL)
 
 
-def _try(file: File, position: int, end: int, offset_min: int, head: bytes) -> tuple[FoundBatch | None, int]:
+def _try(file: ReadableFile, position: int, end: int, offset_min: int, head: bytes) -> tuple[FoundBatch | None, int]:
     if len(head) < HEADER_BYTES:
         return None, 0
     base_offset, length = struct.unpack_from(">qi", head)

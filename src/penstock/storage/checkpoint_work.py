@@ -10,8 +10,8 @@ The node's checkpoint comes last and by itself decides: until it is there, recov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -36,6 +36,8 @@ from penstock.storage.partition_log import PartitionLog
 from penstock.storage.segment import Segment
 from penstock.storage.small_file import TEMPORARY_SUFFIX, write_temporary
 from penstock.storage.storage_config import StorageConfig
+
+Done = TypeVar("Done")
 
 # Logs whose files are open at the same time: four each at the most, far below what a process may have.
 _LOGS_AT_ONCE: Final = 8
@@ -191,22 +193,33 @@ class CheckpointWork:
         files = self._files
         shares = [self.captures[start : start + _LOGS_AT_ONCE] for start in range(0, len(self.captures), _LOGS_AT_ONCE)]
         for share in shares:
-            written = [file for capture in share for file in _write_files(files, capture)]
+            written = [file for capture in share for file in self._step(capture, _write_files) or ()]
             if whole_disk is None:
                 for file in written:
                     file.sync()
         if whole_disk is not None:
             whole_disk.sync()
-        directories = [directory for capture in self.captures if (directory := _rename_files(files, capture))]
+        renamed = [capture for capture in self.captures if self._step(capture, _rename_files)]
         if whole_disk is not None:
             whole_disk.sync()
         else:
-            for directory in directories:
-                files.sync_directory(directory)
+            for capture in renamed:
+                self._step(capture, _sync_directory)
         for capture in self.captures:
             self._packed[capture.key] = pack_entry(capture.entry)
         write_checkpoint(files, self._root, self._packed.values())
         self.is_written = True
+
+    def _step(self, capture: LogCapture, step: Callable[[Files, LogCapture], Done]) -> Done | None:
+        """None: its topic was deleted meanwhile, and there is nothing to be saved any more."""
+        try:
+            return step(self._files, capture)
+        except FileNotFoundError:
+            if not capture.log.is_closed:
+                raise
+            self.captures = [other for other in self.captures if other is not capture]
+            self._packed.pop(capture.key, None)
+            return None
 
 
 def _small_files(capture: LogCapture) -> list[tuple[str, bytes, bytes]]:
@@ -226,14 +239,17 @@ def _write_files(files: Files, capture: LogCapture) -> list[File]:
     return written
 
 
-def _rename_files(files: Files, capture: LogCapture) -> str | None:
-    """The directory in which names have changed, if any: index files that are new count too."""
+def _rename_files(files: Files, capture: LogCapture) -> bool:
+    """Whether names have changed in its directory: index files that are new count too."""
     directory = capture.log.home.directory
     small_files = _small_files(capture)
     for name, _, _ in small_files:
         files.rename(f"{directory}/{name}{TEMPORARY_SUFFIX}", f"{directory}/{name}")
-    has_new = bool(small_files) or any(delta.position == 0 for _, delta in capture.deltas)
-    return directory if has_new else None
+    return bool(small_files) or any(delta.position == 0 for _, delta in capture.deltas)
+
+
+def _sync_directory(files: Files, capture: LogCapture) -> None:
+    files.sync_directory(capture.log.home.directory)
 
 
 def settle_capture(capture: LogCapture) -> bool:

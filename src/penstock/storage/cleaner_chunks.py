@@ -10,9 +10,10 @@ import msgspec
 from penstock.codec.compression import Codec
 from penstock.codec.record_batch import HEADER_BYTES, BatchHeader, BatchProblem, check_batch, read_header
 from penstock.codec.records import BASE_MAX, RECORD_BYTES_MIN, read_payload
+from penstock.storage.damage_search import find_damage
 from penstock.storage.file_protocols import File
 from penstock.storage.segment import Segment
-from penstock.storage.storage_errors import Damage, StorageError
+from penstock.storage.storage_errors import LogDamagedError
 
 # Some ten thousand records: enough that calls into native code cost less than what they do.
 CHUNK_BYTES: Final = 4 << 20
@@ -25,14 +26,6 @@ _BATCHES_AT_ONCE: Final = 256
 
 # Header, and all of the batch as it stands on disk.
 CheckedBatch = tuple[BatchHeader, memoryview]
-
-
-class LogDamagedError(StorageError):
-    """The log cannot be cleaned: some of it cannot be read."""
-
-    def __init__(self, damage: Damage) -> None:
-        super().__init__(damage.describe())
-        self.damage = damage
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +55,18 @@ def read_batches(
             continue
         if not found or (problem is not None and not problem.is_truncated):
             reason = problem.reason if problem is not None else "the file ends here"
-            raise LogDamagedError(Damage(next_offset, segment.base_offset, position + place, reason))
+            end = (segment.size, segment.next_offset)
+            raise LogDamagedError(
+                find_damage(
+                    file,
+                    segment,
+                    segment.index,
+                    position=position + place,
+                    offset=next_offset,
+                    end=end,
+                    reason=reason,
+                )
+            )
         position += place
 
 

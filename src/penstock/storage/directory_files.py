@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import shutil
 import stat
@@ -21,6 +22,10 @@ from penstock.storage.read_buffers import ReadBuffers
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL})
 # Before Linux 5.8 syncfs returned 0 although writeback had failed, so it proves nothing there.
 _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
+# What every disk of today takes as the unit of a read past the cache.
+_BLOCK_BYTES = 4096
+# As much as a scan of a log reads at once, and a block at either end.
+_DIRECT_BYTES = (1 << 20) + 2 * _BLOCK_BYTES
 _read_buffers = ReadBuffers()
 # Linux: "begin to write the dirty pages of this range", without waiting for them and without a journal commit.
 _SYNC_FILE_RANGE_WRITE = 2
@@ -98,6 +103,34 @@ class DirectoryFile:
             self.close()
 
 
+class DirectFile(DirectoryFile):
+    """Reads past the page cache (O_DIRECT): what the disk gives out, and no page of anybody is pushed out for it."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        super().__init__(path, descriptor)
+        # Anonymous memory begins with a page, as the system wants it.
+        self._buffer = mmap.mmap(-1, _DIRECT_BYTES)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        start = position - position % _BLOCK_BYTES
+        wanted = position + size - start
+        wanted += -wanted % _BLOCK_BYTES
+        if wanted > len(self._buffer):
+            self._buffer = mmap.mmap(-1, wanted)
+        count = 0
+        with memoryview(self._buffer) as buffer:
+            while count < wanted:
+                with buffer[count:wanted] as rest:
+                    got = os.preadv(self._descriptor, [rest], start + count)
+                count += got
+                # The end of the file, which need not be the end of a block.
+                if got == 0 or got % _BLOCK_BYTES:
+                    break
+            return bytes(buffer[position - start : min(position - start + size, count)])
+
+
 class ReadOnlyFile(DirectoryFile):
     """A file of a file system that takes no writes: what is there is served all the same."""
 
@@ -157,6 +190,17 @@ class DirectoryFiles:
             if error.errno != errno.EROFS or create:
                 raise
         return ReadOnlyFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def open_uncached(self, path: str) -> DirectoryFile:
+        try:
+            file = DirectFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT))
+            file.read_at(0, 1)
+        except OSError as error:
+            # Not every file system can: tmpfs, and some of those that go over a network.
+            if error.errno not in _NOT_NOW:
+                raise
+            return self.open(path)
+        return file
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -17,6 +17,14 @@ from typing import Protocol
 WritableBytes = bytes | bytearray | memoryview
 
 
+class ReadableFile(Protocol):
+    """As much of a file as those need who walk its batches."""
+
+    def read_at(self, position: int, size: int, /) -> bytes: ...
+
+    def size(self) -> int: ...
+
+
 class File(Protocol):
     """An open file. It closes by itself when the last reference to it goes, so a reader that still holds it may
     finish although the file was removed or pushed out of the handle cache."""
@@ -75,6 +83,10 @@ class Files(Protocol):
     def open(self, path: str, /, *, create: bool = False) -> File:
         """For reading and writing, or for reading alone where the file system takes no writes; `FileNotFoundError`
         without `create`."""
+        ...
+
+    def open_uncached(self, path: str, /) -> File:
+        """For reading alone: from the disk itself where the system can, past its memory and without filling it."""
         ...
 
     def exists(self, path: str, /) -> bool: ...

@@ -11,11 +11,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from penstock.base.log_events import get_logger
-from penstock.storage.batch_scan import BatchScan
+from penstock.storage.damage_search import scan_past_damage
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import load_index, note_saved, take_delta
 from penstock.storage.segment import Segment
 from penstock.storage.segment_index import SegmentIndex
+from penstock.storage.storage_errors import Damage
 
 _log = get_logger("storage")
 
@@ -98,13 +99,20 @@ class IndexCache:
 
 
 def complete_index(segment: Segment, index: SegmentIndex, file: File, index_interval_bytes: int) -> None:
-    """Walks on from where the index ends. Damage is not this function's business: it stops there, and whoever reads
-    past it finds it."""
+    """Walks on from where the index ends. Damage is not this function's business: it is stepped over, and whoever reads
+    it finds it."""
     twin = Segment("", segment.base_offset, begun_ms=0)
     twin.index = index
     twin.size = index.covered_bytes
     twin.record_count = index.covered_records
     twin.max_timestamp = index.covered_max_timestamp
-    scan = BatchScan(file, start=index.covered_bytes, end=segment.size, next_offset=None)
-    for _, header in scan:
+    start = (index.covered_bytes, None if index.covered_bytes else segment.base_offset)
+    end = (segment.size, segment.next_offset)
+    for position, header, _ in scan_past_damage(file, segment, None, start=start, end=end, on_damage=_overlook):
+        # Behind damage the next batch stands further on.
+        twin.size = position
         twin.take(header, index_interval_bytes)
+
+
+def _overlook(_damage: Damage) -> None:
+    return None

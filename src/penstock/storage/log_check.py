@@ -16,11 +16,12 @@ from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.codec.records import StoredRecord, read_records
 from penstock.storage.checkpoint_file import pack_entry, read_checkpoint, unpack_entries, write_checkpoint
 from penstock.storage.cleaner_swap import settle_swaps
+from penstock.storage.cut_bytes import CUT_SUFFIX
 from penstock.storage.directory_files import DirectoryFiles
 from penstock.storage.file_protocols import Files
 from penstock.storage.known_end import known_end
 from penstock.storage.log_home import read_topic_facts
-from penstock.storage.log_repair import Repair, repair_log
+from penstock.storage.log_repair import DAMAGED_SUFFIX, Repair, repair_log
 from penstock.storage.log_store import LOCK_FILE, LOGS_DIRECTORY, TOPIC_ID
 from penstock.storage.log_survey import LogProblem, LogSurvey, ProblemKind, segment_path
 from penstock.storage.storage_errors import DataDirectoryError, DirectoryLockedError
@@ -53,6 +54,8 @@ class LogReport(msgspec.Struct, frozen=True):
     aborted_count: int = 0
     # Producer and first offset of each that no marker has ended: readers of committed records stop at the first.
     open_transactions: tuple[tuple[int, int], ...] = ()
+    # What starts after a crash have cut from its end, and repairs have set aside.
+    kept_files: tuple[str, ...] = ()
 
 
 class RepairReport(msgspec.Struct, frozen=True):
@@ -76,7 +79,7 @@ def verify(
 ) -> list[LogReport]:
     """Every checksum of every batch is computed. Raises DirectoryLockedError, DataDirectoryError."""
     with locked_directory(root, files) as seam:
-        return [_report(place, _survey(seam, root, place)) for place in _places(seam, root, topic, partition)]
+        return [_report(seam, place, _survey(seam, root, place)) for place in _places(seam, root, topic, partition)]
 
 
 def dump(
@@ -177,6 +180,7 @@ def _survey(files: Files, root: str, place: LogPlace, drop: int | None = None) -
         place.directory,
         known_start=entry.segments[0].base_offset if entry is not None else 0,
         known_end=max(entry.end_offset if entry is not None else 0, known_end(files, place.directory)),
+        known_last=entry.segments[-1].base_offset if entry is not None else None,
     )
     dropped = [
         _dropped(segment_base_offset, position, header)
@@ -197,7 +201,8 @@ def _dropped(segment_base_offset: int, position: int, header: BatchHeader) -> Lo
     return LogProblem(kind, segment_base_offset, position, end, header.base_offset, header.next_offset, reason)
 
 
-def _report(place: LogPlace, survey: LogSurvey) -> LogReport:
+def _report(files: Files, place: LogPlace, survey: LogSurvey) -> LogReport:
+    names = files.list_directory(place.directory)
     return LogReport(
         place,
         survey.segment_count,
@@ -211,6 +216,7 @@ def _report(place: LogPlace, survey: LogSurvey) -> LogReport:
         survey.marker_count,
         len(survey.producers.transactions.aborted),
         tuple(survey.producers.transactions.ongoing.items()),
+        tuple(name for name in names if name.endswith((CUT_SUFFIX, DAMAGED_SUFFIX))),
     )
 
 

@@ -10,25 +10,22 @@ checkpoint has saved what the cleaning before it has swapped.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.domain.compaction import CleanablePart, CompactionRules, find_cleanable, most_due
-from penstock.storage.cleaner_chunks import LogDamagedError
 from penstock.storage.cleaner_swap import SegmentReplacement, SwapUnknownError
 from penstock.storage.cleaner_throttle import CleaningStopped, Throttle
 from penstock.storage.cleaner_work import CleaningReport, LogCleaning, sealed
 from penstock.storage.log_store import LogStore
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.patient_thread import PatientThread
+from penstock.storage.storage_errors import LogDamagedError
 
 _log = get_logger("cleaner")
-
-Result = TypeVar("Result")
 
 
 class LogCleaner:
@@ -45,7 +42,7 @@ class LogCleaner:
         self._clock = clock
         self._seeds = seeds
         self._throttle = Throttle(clock, sleep, bytes_per_second=store.context.config.cleaner_bytes_per_second)
-        self._threads: ThreadPoolExecutor | None = None
+        self._thread = PatientThread("penstock-cleaner", self._throttle)
 
     # --- for the event loop --------------------------------------------------------------------------------------
 
@@ -54,8 +51,6 @@ class LogCleaner:
         cleaning = self.begin()
         if cleaning is None:
             return None
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(1, thread_name_prefix="penstock-cleaner")
         started_ms = self._clock.monotonic_ms()
         report = await self._clean(cleaning)
         if report is not None:
@@ -79,17 +74,18 @@ class LogCleaner:
     async def _clean(self, cleaning: LogCleaning) -> CleaningReport | None:
         log = cleaning.log
         try:
-            await self._in_thread(cleaning.index)
-            while (swap := await self._in_thread(cleaning.write_next)) is not None:
+            await self._thread.run(cleaning.index)
+            while (swap := await self._thread.run(cleaning.write_next)) is not None:
                 if not swap.apply():
-                    await self._in_thread(swap.abandon)
+                    await self._thread.run(swap.abandon)
                     return None
                 await self._finish_swap(swap)
-            return self._end(cleaning, await self._in_thread(cleaning.finish))
+            return self._end(cleaning, await self._thread.run(cleaning.finish))
         except CleaningStopped:
             return None
         except LogDamagedError as error:
-            log.note_damage(error.damage)
+            # The next cleaning leaves it alone.
+            await self._thread.run(partial(log.note_damage, error.damage))
         except SwapUnknownError as error:
             log.fail(str(error))
         except OSError as error:
@@ -99,21 +95,9 @@ class LogCleaner:
 
     async def _finish_swap(self, swap: SegmentReplacement) -> None:
         try:
-            await self._in_thread(swap.finish)
+            await self._thread.run(swap.finish)
         except OSError as error:
             raise SwapUnknownError(f"{swap.segment.path}: {error}") from error
-
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        assert self._threads is not None
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            # Nothing of ours may touch the disk after the store was closed.
-            self._throttle.stop()
-            await asyncio.wait([future])
-            self._throttle.resume()
-            raise
 
     # --- without a loop, for tests and tools ---------------------------------------------------------------------
 
@@ -137,6 +121,10 @@ class LogCleaner:
             return None
         # Below it is what everybody may read, and every transaction has decided about.
         offset_limit = min(log.last_stable_offset, log.durable_end)
+        if log.damages:
+            # Behind damage nothing is dropped: what cannot be read may be the value that a deletion there has deleted,
+            # and without the deletion it would be back as soon as the place is mended.
+            offset_limit = min(offset_limit, log.damages.places[0].segment_base_offset)
         part = self._find_cleanable(log, rules, offset_limit)
         if part is None or part.end_offset <= log.saved_end:
             return part

@@ -3,10 +3,12 @@
 After a clean shutdown nothing is read but names and sizes. Otherwise everything past the checkpoint is read, batch by
 batch, with checksums:
 
-    segments below the checkpoint    believed: their sizes are compared, their bytes checked when they are first read
+    segments below the checkpoint    believed: their sizes are compared, their bytes checked when they are read
     past it, all batches good        the log
-    a bad place, nothing good after  the torn end of the last write: cut, and said how many bytes
-    a bad place, a good batch after  damage: nothing is cut, nothing past it is served, nothing is appended
+    a bad place, nothing good after  the torn end of the last write: cut, kept in a file beside the log, and said
+    a bad place, a good batch after  damage: nothing is cut, it alone is not served, the log goes on behind it
+    a bad place that is remembered   damage, whatever comes after it
+    known to the checkpoint, gone    damage; if it was the log's end, nothing is appended before `penstock log repair`
 
 A power cut may keep the second page of an unsynced write and lose the first, which looks like damage although nobody
 was promised those bytes. No mark on disk could tell the two apart without a second sync in every turn, so it counts
@@ -33,9 +35,12 @@ from penstock.storage.cleaner_swap import (
     corrected,
     settle_swaps,
 )
+from penstock.storage.cut_bytes import keep_cut
+from penstock.storage.damage_search import find_damage, is_mended, scan_past_damage
 from penstock.storage.file_protocols import File
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.log_damage import is_head_missing, read_places, with_place, write_places
 from penstock.storage.log_files import (
     read_epochs,
     read_log_start,
@@ -46,7 +51,7 @@ from penstock.storage.log_producers import LogProducers
 from penstock.storage.producer_recovery import OnBatch, ProducerRecovery
 from penstock.storage.segment import LOG_SUFFIX, Segment, base_offset_of
 from penstock.storage.segment_index import SegmentIndex
-from penstock.storage.segment_recovery import any_holds_a_batch, holds_a_batch_after, scan_segment
+from penstock.storage.segment_recovery import any_holds_a_batch, begin_scan, judge, scan_on
 from penstock.storage.side_files import SIDE_SUFFIXES, remove_side_files
 from penstock.storage.storage_errors import Damage
 from penstock.storage.store_context import StoreContext
@@ -60,7 +65,9 @@ class RecoveredLog(msgspec.Struct):
     log_end: int
     producers: LogProducers
     epochs: LeaderEpochs
-    damage: Damage | None
+    damages: tuple[Damage, ...]
+    # Where the log ended is not known: it takes nothing.
+    lost_end: Damage | None
     # Where the checkpoint ends, and what was read past it: the next one has to save that.
     saved_end: int
     scanned_bytes: int
@@ -100,7 +107,9 @@ class LogRecovery:
         self._segments: list[Segment] = []
         self._log_start = 0
         self._next_offset = 0
-        self._damage: Damage | None = None
+        self._damages: tuple[Damage, ...] = ()
+        self._lost_end: Damage | None = None
+        self._remembered: tuple[Damage, ...] = ()
         self._producers = ProducerRecovery(
             context.files, home, producers_max=context.config.producers_max, readable_end=readable_end
         )
@@ -116,14 +125,13 @@ class LogRecovery:
         self._read_small_files()
         self._list_segments()
         for base_offset in sorted(self._sizes.keys() | self._facts.keys()):
-            if self._damage is not None and base_offset <= self._log_start:
-                self._begin_anew(base_offset)
-            if self._damage is None:
+            if self._lost_end is None:
                 self._recover_segment(base_offset)
         self._sync_directories()
         self._settle_start()
         self._settle_epochs()
         self._settle_producers()
+        self._settle_damages()
         if self._segments:
             self._segments[-1].is_active = True
         return RecoveredLog(
@@ -132,7 +140,8 @@ class LogRecovery:
             max(self._next_offset, self._log_start),
             self._producers.known,
             self._epochs,
-            self._damage,
+            self._damages,
+            self._lost_end,
             self._saved_end,
             self._scanned_bytes,
             self._scanned_batches,
@@ -165,7 +174,10 @@ class LogRecovery:
         first_offset = bases[0] if bases else 0
         saved_start = read_log_start(self._files, directory)
         known_start = first_offset if saved_start is None else saved_start
-        self._log_start = max(known_start, min(self._facts, default=0))
+        first_known = min(self._facts, default=0)
+        self._log_start = (
+            known_start if is_head_missing(self._remembered, first_known) else max(known_start, first_known)
+        )
         if self._log_start != saved_start and sizes:
             # Known by the checkpoint alone: to save it failed, or did not come to it. What lies below goes only now.
             # Or what was saved is bad, and removed segments may come back: the next start must not go by them.
@@ -198,6 +210,7 @@ class LogRecovery:
         return facts.base_offset in self._sizes or facts.next_offset > self._log_start
 
     def _read_small_files(self) -> None:
+        self._remembered = read_places(self._files, self._home.directory)
         self._epochs = read_epochs(self._files, self._home.directory)
         checkpoint = self._checkpoint
         self._are_epochs_lost = checkpoint is not None and self._epochs.latest < checkpoint.latest_epoch
@@ -220,14 +233,11 @@ class LogRecovery:
             return
         if base_offset != self._next_offset and base_offset <= self._log_start:
             self._begin_anew(base_offset)
-        if base_offset != self._next_offset:
-            self._judge_gap(base_offset)
+        if base_offset != self._next_offset and not self._step_over_gap(base_offset):
             return
         if size is None:
             assert facts is not None
-            if facts.size_bytes == 0:
-                return  # rolled to, never written to, and cut off again
-            self._note_damage(base_offset, 0, f"the file is missing; {facts.size_bytes} bytes were in it")
+            self._miss(base_offset, 0, facts, f"the file is missing; {facts.size_bytes} bytes were in it")
             return
         segment = Segment(self._home.directory, base_offset, begun_ms=self._context.clock.now_ms())
         self._segments.append(segment)
@@ -243,16 +253,28 @@ class LogRecovery:
                 if not self._is_synced:
                     self._files.open(segment.path).sync()
                 return
-        self._scan(segment, size)
-        if is_short and self._damage is None:
+        self._scan(segment)
+        if is_short:
             assert facts is not None
             reason = f"the file ends at byte {size}; {facts.size_bytes} bytes were in it"
-            self._note_damage(base_offset, segment.size, reason)
+            self._miss(base_offset, segment.size, facts, reason)
+
+    def _miss(self, base_offset: int, position: int, facts: SegmentCheckpoint, reason: str) -> None:
+        """The checkpoint knows of more than there is."""
+        offset_end = max(facts.next_offset, self._next_offset)
+        damage = Damage(self._next_offset, base_offset, position, reason, offset_end=offset_end, position_end=position)
+        is_last = not any(base > base_offset for base in self._sizes.keys() | self._facts.keys())
+        if is_last:
+            # What was written after the checkpoint is gone too, and how much that was nobody knows.
+            self._lost_end = msgspec.structs.replace(damage, is_end_lost=True)
+        elif damage.offset_end > damage.offset:
+            self._add_damage(damage)
+            self._next_offset = offset_end
 
     def _begin_anew(self, base_offset: int) -> None:
         """Everything so far lies below the start: its records are deleted, so its damage is nobody's."""
         self._drop_segments(base_offset)
-        self._damage = None
+        self._damages = ()
 
     def _drop_segments(self, next_offset: int) -> None:
         """The log goes on at `next_offset`; what only these segments knew of producers is saved before they go."""
@@ -267,7 +289,7 @@ class LogRecovery:
         self._segments = []
         self._next_offset = next_offset
 
-    def _scan(self, segment: Segment, size: int) -> None:
+    def _scan(self, segment: Segment) -> None:
         file = self._files.open(segment.path)
         # A process that was killed leaves bytes in the system's memory that are not on disk, and after a failed sync
         # bytes that never will be. So they are written out, forgotten, and read from the disk itself.
@@ -275,11 +297,15 @@ class LogRecovery:
             file.sync()
         file.drop_cache()
         size = file.size()
-        scan = scan_segment(self._context, segment, file, file_bytes=size, on_batch=self._take)
-        self._scanned_bytes += scan.scanned_bytes
-        self._next_offset = segment.next_offset
-        if scan.problem is not None:
-            self._judge(segment, file, size, scan.problem)
+        self._scanned_bytes += size - begin_scan(self._context, segment)
+        while True:
+            problem = scan_on(self._context, segment, file, file_bytes=size, on_batch=self._take)
+            self._next_offset = segment.next_offset
+            damage = None if problem is None else self._judge(segment, file, size, problem)
+            if damage is None:
+                break
+            self._add_damage(damage)
+            segment.skip(damage.position_end, damage.offset_end)
         self._has_changed = self._has_changed or not self._is_synced
 
     def _take(self, header: BatchHeader, scan: BatchScan) -> None:
@@ -287,46 +313,73 @@ class LogRecovery:
         self._epochs.assign(header.leader_epoch, header.base_offset)
         self._producers.take(header, scan)
 
-    def _judge(self, segment: Segment, file: File, size: int, problem: BatchProblem) -> None:
+    def _judge(self, segment: Segment, file: File, size: int, problem: BatchProblem) -> Damage | None:
+        """The damage at the segment's new end, if it goes on behind it; if it does not, it ends there."""
         facts = self._facts.get(segment.base_offset)
-        later = self._files_from(segment.base_offset + 1)
-        is_damage = (facts is not None and segment.size < facts.size_bytes) or (
-            not self._is_unpromised()
-            and holds_a_batch_after(self._files, segment, file, file_bytes=size, problem=problem, later=later)
-        )
-        if is_damage:
-            self._note_damage(segment.base_offset, segment.size, problem.reason)
-        else:
-            file.truncate(segment.size)
-            file.sync()
-            self._cut_tail(size - segment.size, segment.base_offset + 1, problem.reason)
+        position, offset = segment.size, segment.next_offset
+        known = next((place for place in self._remembered if place.offset == offset), None)
+        if known is not None and known.position == position < known.position_end <= size:
+            return known
+        if facts is not None and position < facts.size_bytes:
+            end = (facts.size_bytes, facts.next_offset)
+            damage = find_damage(
+                file, segment, segment.index, position=position, offset=offset, end=end, reason=problem.reason
+            )
+            return damage if damage.position_end <= size else None  # None: the file is short, which is told
+        if self._is_unpromised():
+            self._cut(segment, file, size, problem.reason)
+            return None
+        later = [
+            (base, self._path(base), size) for base, size in sorted(self._sizes.items()) if base > segment.base_offset
+        ]
+        verdict = judge(self._files, segment, file, file_bytes=size, problem=problem, later=later)
+        if verdict.is_end_lost:
+            self._lost_end = Damage(offset, segment.base_offset, position, problem.reason, is_end_lost=True)
+        elif verdict.damage is None:
+            self._cut(segment, file, size, problem.reason)
+        return verdict.damage
 
-    def _judge_gap(self, base_offset: int) -> None:
-        """A segment that does not begin where the one before it ends."""
+    def _cut(self, segment: Segment, file: File, size: int, reason: str) -> None:
+        kept = self._keep_cut(file, segment.base_offset, segment.size, size)
+        file.truncate(segment.size)
+        file.sync()
+        self._cut_tail(size - segment.size, segment.base_offset + 1, reason, kept)
+
+    def _step_over_gap(self, base_offset: int) -> bool:
+        """The segment does not begin where the one before it ends; False: it is gone, and so is all behind it."""
         if self._sizes.get(base_offset) == 0 and base_offset not in self._facts:
             self._remove(base_offset)
-            return
+            return False
+        last = self._segments[-1] if self._segments else None
+        before, position = (last.base_offset, last.size) if last is not None else (self._next_offset, 0)
+        if base_offset < self._next_offset:
+            reason = f"segment {base_offset} begins before offset {self._next_offset}, where the one before it ends"
+            self._lost_end = Damage(self._next_offset, before, position, reason, is_end_lost=True)
+            return False
         reason = f"offsets {self._next_offset} to {base_offset - 1} are missing before segment {base_offset}"
         is_known = any(base >= base_offset for base in self._facts)
         if not is_known and (
             self._is_unpromised()
             or not any_holds_a_batch(self._files, self._files_from(base_offset), self._next_offset)
         ):
-            self._cut_tail(0, base_offset, reason)
-        elif self._segments:
-            self._note_damage(self._segments[-1].base_offset, self._segments[-1].size, reason)
-        else:
-            self._note_damage(self._next_offset, 0, reason)
+            self._cut_tail(0, base_offset, reason, None)
+            return False
+        damage = Damage(self._next_offset, before, position, reason, offset_end=base_offset, position_end=position)
+        self._add_damage(damage)
+        self._next_offset = base_offset
+        return True
 
     def _is_unpromised(self) -> bool:
         """What follows was never promised to anybody: known only while the process that wrote it lives."""
         return self._durable_end is not None and self._next_offset >= self._durable_end
 
-    def _cut_tail(self, torn_bytes: int, base_offset: int, reason: str) -> None:
+    def _cut_tail(self, torn_bytes: int, base_offset: int, reason: str, kept: str | None) -> None:
         """Removes all files from `base_offset` on, which hold nothing whole."""
         later = self._files_from(base_offset)
         torn_bytes += sum(size for _, size in later)
         for base in [base for base in self._sizes if base >= base_offset]:
+            if self._sizes[base] > 0:
+                kept = self._keep_cut(self._files.open(self._path(base)), base, 0, self._sizes[base]) or kept
             self._remove(base)
         if torn_bytes == 0:
             return
@@ -337,14 +390,24 @@ class LogRecovery:
             partition=self._home.partition,
             log_end=self._next_offset,
             bytes=torn_bytes,
+            kept_in=f"{self._home.directory}/{kept}" if kept is not None else "nothing: all of it is zeros",
             reason=reason,
         )
+
+    def _keep_cut(self, file: File, base_offset: int, start: int, end: int) -> str | None:
+        try:
+            directory = self._home.directory
+            return keep_cut(self._files, directory, file, base_offset=base_offset, start=start, end=end)
+        except OSError as error:
+            # A full disk must not keep the node from starting.
+            _log.warning("cut bytes not kept", path=file.path, position=start, bytes=end - start, error=str(error))
+            return None
 
     def _files_from(self, base_offset: int) -> list[tuple[str, int]]:
         return [(self._path(base), size) for base, size in sorted(self._sizes.items()) if base >= base_offset]
 
-    def _note_damage(self, segment_base_offset: int, position: int, reason: str) -> None:
-        self._damage = Damage(self._next_offset, segment_base_offset, position, reason)
+    def _add_damage(self, damage: Damage) -> None:
+        self._damages = with_place(self._damages, damage)
 
     # --- afterwards ----------------------------------------------------------------------------------------------
 
@@ -357,7 +420,7 @@ class LogRecovery:
                 self._files.sync_directory(self._home.logs_directory)
 
     def _settle_start(self) -> None:
-        if self._next_offset < self._log_start and self._damage is None:
+        if self._next_offset < self._log_start and self._lost_end is None:
             # Records were deleted up to the log's end, and that end was lost in the crash: the deletion stands.
             self._drop_segments(self._log_start)
             # An empty segment, whose name says where the log ends: one small file alone must not.
@@ -384,14 +447,35 @@ class LogRecovery:
         """Everything that is left; damage below the checkpoint, which nobody has read yet, may show here."""
         for segment in self._segments:
             file = self._files.open(segment.path)
-            scan = BatchScan(file, start=0, end=segment.size, next_offset=segment.base_offset)
-            for _, header in scan:
+            for _, header, scan in scan_past_damage(
+                file,
+                segment,
+                None,
+                start=(0, segment.base_offset),
+                end=(segment.size, segment.next_offset),
+                on_damage=self._add_damage,
+            ):
                 on_batch(header, scan)
-            if scan.problem is not None:
-                assert scan.next_offset is not None
-                reason = scan.problem.reason
-                self._damage = Damage(scan.next_offset, segment.base_offset, scan.position, reason)
-                break
+
+    def _settle_damages(self) -> None:
+        """What is remembered and still true counts, and is remembered together with what was found."""
+        segments = {segment.base_offset: segment for segment in self._segments}
+        for damage in self._remembered:
+            segment = segments.get(damage.segment_base_offset)
+            # A gap is found anew by whoever finds the segments before and after it.
+            if segment is None or not damage.position < damage.position_end <= segment.size:
+                continue
+            if is_mended(self._files.open(segment.path), damage):
+                _log.info("damage mended", topic=self._home.topic, partition=self._home.partition, offset=damage.offset)
+            else:
+                self._add_damage(damage)
+        self._damages = tuple(damage for damage in self._damages if damage.offset_end > self._log_start)
+        if self._damages != self._remembered:
+            try:
+                write_places(self._files, self._home.directory, self._damages)
+            except OSError as error:
+                # On a full disk, or one that takes no writes, the log is served all the same.
+                _log.warning("damage not saved", directory=self._home.directory, error=str(error))
 
     def _remove(self, base_offset: int) -> None:
         prefix = self._path(base_offset).removesuffix(LOG_SUFFIX)

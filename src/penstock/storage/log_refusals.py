@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from penstock.storage.log_home import LogHome
 from penstock.storage.log_sync import UnsyncedFiles
 from penstock.storage.segment import Segment
-from penstock.storage.storage_errors import Damage, DiskFullError, LogFailedError, StorageError
+from penstock.storage.storage_errors import Damage, DiskFullError, LogDamagedError, LogFailedError, StorageError
 from penstock.storage.store_context import StoreContext
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -21,7 +21,7 @@ class RefusingLog(Protocol):
 
     context: StoreContext
     home: LogHome
-    damage: Damage | None
+    lost_end: Damage | None
     failure: str | None
     unsynced: UnsyncedFiles
 
@@ -29,11 +29,12 @@ class RefusingLog(Protocol):
 
 
 def refusal_of(log: RefusingLog) -> StorageError:
-    """Of a log that is offline or damaged, or on a full disk."""
+    """Of a log that is offline, or has lost its end, or is on a full disk."""
     if log.failure is not None:
         return LogFailedError(f"{log.home.topic}-{log.home.partition} is offline: {log.failure}")
-    if log.damage is not None:
-        return LogFailedError(f"{log.home.topic}-{log.home.partition} is damaged: {log.damage.describe()}")
+    if log.lost_end is not None:
+        words = f"{log.home.topic}-{log.home.partition} is damaged: {log.lost_end.describe()}"
+        return LogDamagedError(log.lost_end, f"{words}; `penstock log repair` lets it take records again")
     log.context.metrics.refused_full.inc()
     if log.context.is_read_only:
         return DiskFullError("the file system of the data directory is read-only")

@@ -18,6 +18,7 @@ from penstock.domain.retention import Retirement, SegmentFacts, segments_to_reti
 from penstock.storage.disk_reserve import DiskReserve
 from penstock.storage.file_protocols import Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from penstock.storage.log_damage import DamagedPlaces
 from penstock.storage.log_files import write_log_start
 from penstock.storage.segment import LOG_SUFFIX, Segment
 from penstock.storage.side_files import remove_side_files
@@ -40,8 +41,11 @@ class LogRemoval:
         log_start: int,
         reason: str,
         directories: Sequence[str],
+        damages: DamagedPlaces | None = None,
     ) -> None:
         self._log = log
+        # Some of them were in what goes, and are to be forgotten with it.
+        self._damages = damages
         self._segments = segments
         # Whose names must be durable before anything is saved in them; none: the log has never had a file.
         self._directories = directories
@@ -67,6 +71,8 @@ class LogRemoval:
             raise kind(f"{log.home.directory}: the start of the log could not be saved: {error}") from error
         for segment in self._segments:
             remove_segment_files(context.files, segment.prefix)
+        if self._damages is not None:
+            self._damages.save()
         context.metrics.retired_bytes.inc(self.size_bytes)
         if self._segments:
             _log.info(

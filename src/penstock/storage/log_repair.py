@@ -27,7 +27,8 @@ from penstock.codec.record_batch import (
 )
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from penstock.storage.log_files import EPOCHS_FILE, PRODUCERS_FILE, write_log_start
+from penstock.storage.log_damage import DAMAGE_FILE
+from penstock.storage.log_files import EPOCHS_FILE, PRODUCERS_FILE, read_log_start, write_log_start
 from penstock.storage.log_survey import LogProblem, LogSurvey, ProblemKind, segment_path
 from penstock.storage.segment import LOG_SUFFIX
 from penstock.storage.side_files import remove_side_files
@@ -60,9 +61,10 @@ def repair_log(files: Files, survey: LogSurvey, forget_checkpoint: Callable[[], 
     forget_checkpoint()
     for base_offset, problems in sorted(by_segment.items()):
         _rewrite(files, directory, base_offset, problems)
-    if any(problem.is_before_first_segment for problem in survey.problems):
+    # Also where the checkpoint alone knew it, which is forgotten.
+    if read_log_start(files, directory) != survey.log_start:
         write_log_start(files, directory, survey.log_start)
-    for name in (PRODUCERS_FILE, EPOCHS_FILE):
+    for name in (PRODUCERS_FILE, EPOCHS_FILE, DAMAGE_FILE):
         files.remove(f"{directory}/{name}")
     files.sync_directory(directory)
     return repairs

@@ -45,6 +45,7 @@ from penstock.storage.cleaner_swap import corrected, forget_swaps
 from penstock.storage.disk_reserve import RESERVE_BYTES
 from penstock.storage.file_protocols import Files, Lock
 from penstock.storage.group_commit import GroupCommit
+from penstock.storage.log_damage import write_places
 from penstock.storage.log_home import LogHome
 from penstock.storage.log_recovery import LogRecovery, RecoveredLog
 from penstock.storage.log_truncation import cut_segments, save_forgotten_aborts
@@ -212,6 +213,10 @@ class LogStore:
         self._replace_entry(log.home, entry)
         save_forgotten_aborts(self.context.files, log)
         forget_swaps(self.context.files, log.home.directory, offset)
+        if log.damages:
+            # Of what goes nothing must be remembered: other bytes will stand there.
+            kept = tuple(damage for damage in log.damages.places if damage.offset_end <= offset)
+            write_places(self.context.files, log.home.directory, kept)
         cut_segments(self.context.files, log, offset)
         recovery = LogRecovery(self.context, log.home, entry, is_clean=False, readable_end=readable_end)
         log.adopt(recovery.run(), readable_end=readable_end)
@@ -362,7 +367,7 @@ class LogStore:
         with self._opening:
             self.statistics.scanned_bytes += recovered.scanned_bytes
             self.statistics.torn_bytes += recovered.torn_bytes
-            self.statistics.damaged_count += recovered.damage is not None
+            self.statistics.damaged_count += bool(recovered.damages) or recovered.lost_end is not None
         return recovered
 
     def _replace_entry(self, home: LogHome, entry: LogCheckpoint | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -12,9 +13,14 @@ from penstock.domain.producer_sequence import PRODUCERS_MAX_DEFAULT
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.batch_search import find_next_batch
 from penstock.storage.file_protocols import File, Files
+from penstock.storage.log_damage import is_head_missing, read_places
 from penstock.storage.log_files import read_log_start
 from penstock.storage.log_producers import LogProducers
 from penstock.storage.segment import LOG_SUFFIX, base_offset_of
+
+# What may have been given out since the checkpoint, at most: 64 MiB (checkpoint_sum_bytes) have no room for as many of
+# the smallest records (7 bytes). An offset that is used twice costs a consumer its message.
+OFFSETS_SKIPPED: Final = 1 << 24
 
 
 class ProblemKind(enum.StrEnum):
@@ -50,8 +56,10 @@ class LogProblem(msgspec.Struct, frozen=True):
 class LogSurvey:
     """Iterate `batches` once; then the rest is filled in."""
 
-    def __init__(self, files: Files, directory: str, *, known_start: int = 0, known_end: int = 0) -> None:
-        """`known_start` and `known_end` are what the checkpoint says the log held."""
+    def __init__(
+        self, files: Files, directory: str, *, known_start: int = 0, known_end: int = 0, known_last: int | None = None
+    ) -> None:
+        """`known_start` and `known_end` are what the checkpoint says the log held, `known_last` its last segment."""
         self._files = files
         self.directory = directory
         self.problems: list[LogProblem] = []
@@ -65,6 +73,8 @@ class LogSurvey:
         # As the batches that are left tell it; what retention took is not in it.
         self.producers = LogProducers.empty(PRODUCERS_MAX_DEFAULT)
         self._known_end = known_end
+        self._known_last = known_last
+        self._remembered = read_places(files, directory)
         segments = sorted(
             (base_offset, size)
             for name, size in files.file_sizes(directory).items()
@@ -72,6 +82,8 @@ class LogSurvey:
         )
         first_offset = segments[0][0] if segments else 0
         saved_start = read_log_start(files, directory)
+        if is_head_missing(self._remembered, known_start):
+            known_start = 0
         self.log_start = max(first_offset if saved_start is None else saved_start, known_start)
         # A segment that ends at or below the start was retired, and the crash came before it was removed.
         bases_after = [base_offset for base_offset, _ in segments[1:]]
@@ -119,6 +131,15 @@ class LogSurvey:
     def _skip(self, place: int, file: File, position: int, next_offset: int, problem: BatchProblem) -> tuple[int, int]:
         """Past the bad bytes: where the next whole batch stands, and its offset."""
         base_offset, size = self._segments[place]
+        known = next((damage for damage in self._remembered if damage.offset == next_offset), None)
+        if known is not None and known.position == position < known.position_end <= size:
+            reason = problem.reason
+            self.problems.append(
+                LogProblem(
+                    ProblemKind.DAMAGE, base_offset, position, known.position_end, next_offset, known.offset_end, reason
+                )
+            )
+            return known.position_end, known.offset_end
         found = find_next_batch(file, position=position, end=size, offset_min=next_offset + 1)
         if found is not None and found.base_offset >= 0:
             kind, end, offset_end = ProblemKind.DAMAGE, found.position, found.base_offset
@@ -138,12 +159,19 @@ class LogSurvey:
         return first
 
     def _note_missing_end(self, next_offset: int) -> int:
-        if next_offset >= self._known_end:
+        bases = [base_offset for base_offset, _ in self._segments]
+        is_last_missing = self._known_last is not None and self._known_last > max(bases, default=-1)
+        if next_offset >= self._known_end and not is_last_missing:
             return max(next_offset, self.log_start)
         base_offset, size = self._segments[-1] if self._segments else (next_offset, 0)
-        reason = f"the log ends at offset {next_offset}; it was saved up to offset {self._known_end}"
-        self.problems.append(LogProblem(ProblemKind.GAP, base_offset, size, size, next_offset, self._known_end, reason))
-        return self._known_end
+        known_end = max(self._known_end, next_offset)
+        reason = (
+            f"the log ends at offset {next_offset}; it was saved up to offset {known_end}, and more may have been "
+            f"written: {OFFSETS_SKIPPED} offsets are left out, so that none is given out twice"
+        )
+        offset_end = known_end + OFFSETS_SKIPPED
+        self.problems.append(LogProblem(ProblemKind.GAP, base_offset, size, size, next_offset, offset_end, reason))
+        return offset_end
 
     def _note_gap(self, place: int, last_place: int, next_offset: int) -> None:
         base_offset = self._segments[place][0]

@@ -6,8 +6,8 @@ and never one with a hole.
 
 from __future__ import annotations
 
-from penstock.storage.batch_scan import BatchScan
-from penstock.storage.file_protocols import Files
+from penstock.storage.damage_search import scan_past_damage
+from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.log_files import (
@@ -20,8 +20,10 @@ from penstock.storage.log_files import (
 )
 from penstock.storage.log_removal import remove_segment_files
 from penstock.storage.partition_log import PartitionLog
+from penstock.storage.segment import Segment
 from penstock.storage.side_files import remove_side_files
 from penstock.storage.small_file import write_small_file
+from penstock.storage.storage_errors import Damage
 
 
 def save_forgotten_aborts(files: Files, log: PartitionLog) -> None:
@@ -60,11 +62,22 @@ def cut_segments(files: Files, log: PartitionLog, offset: int) -> None:
         remove_side_files(files, segment.prefix)
         files.sync_directory(log.home.directory)
         file = files.open(segment.path)
-        end = 0
-        scan = BatchScan(file, start=0, end=segment.size, next_offset=None)
-        for position, header in scan:
-            if header.next_offset > offset:
-                break
-            end = position + header.size_bytes
-        file.truncate(end)
+        file.truncate(_end_below(file, segment, offset))
         file.sync()
+
+
+def _end_below(file: File, segment: Segment, offset: int) -> int:
+    """Where the last batch ends that lies wholly below the offset; damage counts as one."""
+    ends = [0]
+
+    def note(damage: Damage) -> None:
+        if damage.offset_end <= offset:
+            ends.append(damage.position_end)
+
+    part = (segment.size, segment.next_offset)
+    start = (0, segment.base_offset)
+    for position, header, _ in scan_past_damage(file, segment, segment.index, start=start, end=part, on_damage=note):
+        if header.next_offset > offset:
+            break
+        ends.append(position + header.size_bytes)
+    return ends[-1]

@@ -101,6 +101,9 @@ class MemoryFiles:
             self._link(path, file)
         return file
 
+    def open_uncached(self, path: str) -> MemoryFile:
+        return self.open(path)
+
     def exists(self, path: str) -> bool:
         return path in self._contents or path in self._directories
 

@@ -9,7 +9,8 @@ belongs in a thread. Nothing here awaits, so nothing comes in between.
 
 - `append` writes at once and changes nothing if it fails; when the bytes are durable is GroupCommit's business.
 - `advance_readable` is the caller's word that everything below is durable (or replicated): reads stop there.
-- `damage`: nothing at or past it is served, and nothing is appended, until it was repaired.
+- `damages`: places that are not served; what lies before and after them is, and appends go on.
+- `lost_end`: the log's last bytes are gone, and where it ended nobody knows: nothing is appended until it was repaired.
 - Offline (`failure`): the disk failed a write or a sync. Nothing is served or taken until recovery has read it again.
 """
 
@@ -27,6 +28,7 @@ from penstock.domain.retention import roll_is_due
 from penstock.storage.cleaner_swap import SegmentSwap
 from penstock.storage.early_writeback import WRITEBACK_BYTES
 from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.log_damage import DamagedPlaces, tell_damage
 from penstock.storage.log_home import LogHome
 from penstock.storage.log_producers import IN_TRANSACTION, LogProducers, ProducerFacts
 from penstock.storage.log_recovery import RecoveredLog
@@ -62,9 +64,11 @@ class PartitionLog:
         # Grows when the log was cut or read again: syncs and reads of the time before say nothing about it.
         self.generation = 0
         self.size_bytes = 0
-        self.damage: Damage | None = None
+        self.damages = DamagedPlaces(context.files, home.directory)
+        self.lost_end: Damage | None = None
         self._unreadable: Damage | None = None
         self.failure: str | None = None
+        self.is_closed = False
         self._use_producers(LogProducers.empty(context.config.producers_max))
         self.epochs = LeaderEpochs()
         # Where the last checkpoint of this log ends. Only what lies below may be removed from the head: the saved
@@ -97,7 +101,7 @@ class PartitionLog:
 
     def append(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
         """Whole, checked and placed batches from `log_end` on. On a StorageError nothing has changed."""
-        if self.failure is not None or self.damage is not None or self.context.is_full:
+        if self.failure is not None or self.lost_end is not None or self.context.is_full:
             raise refusal_of(self)
         assert headers[0].base_offset == self.log_end, (headers[0].base_offset, self.log_end)
         size = len(data)
@@ -168,7 +172,6 @@ class PartitionLog:
         if self.failure is not None:
             self.context.metrics.offline_logs.dec()
         self.failure = None
-        self.damage = None
         self.generation += 1
         self.segments = recovered.segments
         self._active = self.segments[-1] if self.segments else None
@@ -189,8 +192,10 @@ class PartitionLog:
         self._boundaries = {}
         self.clean_end = recovered.clean_end
         self.swaps = list(recovered.swaps)
-        if recovered.damage is not None:
-            self.note_damage(recovered.damage)
+        self.damages = DamagedPlaces(self.context.files, self.home.directory, recovered.damages)
+        self.lost_end = recovered.lost_end
+        for damage in (*recovered.damages, *([recovered.lost_end] if recovered.lost_end is not None else [])):
+            tell_damage(damage, self.home, self.context.metrics)
         if readable_end is not None and readable_end < self.log_end:
             assert self._active is not None
             self.readable_end, self._readable_position = readable_end, known_position
@@ -213,12 +218,19 @@ class PartitionLog:
 
     @property
     def is_healthy(self) -> bool:
-        return self.failure is None and self.damage is None
+        """It takes writes, as far as its disk has room; some of it may be damaged."""
+        return self.failure is None and self.lost_end is None
+
+    @property
+    def damage(self) -> Damage | None:
+        """The first place that is not served; None: all of it is, as far as anybody has looked."""
+        return self.damages.places[0] if self.damages else self.lost_end
 
     def close(self) -> None:
         """Takes and serves nothing from now on; reads that were planned may finish."""
         if self.failure is not None:
             self.context.metrics.offline_logs.dec()
+        self.is_closed = True
         self.failure = "the log is closed"
         for segment in self.segments:
             self.context.handles.forget(segment)
@@ -235,9 +247,10 @@ class PartitionLog:
             return Offline(self.failure)
         if offset < self.log_start or offset > self.log_end:
             return OutOfRange(self.log_start, self.log_end)
-        damage = self.damage
-        if damage is not None and offset >= damage.offset:
-            return Damaged(damage)
+        if self.damages or self.lost_end is not None:
+            damage = self.damage_at(offset)
+            if damage is not None:
+                return Damaged(damage)
         if offset >= self.readable_end or (up_to is not None and offset >= up_to):
             return None
         segment = self.segment_of(offset)
@@ -245,15 +258,13 @@ class PartitionLog:
             end, end_offset = self._readable_position, self.readable_end
         else:
             end, end_offset = segment.size, segment.next_offset
-        if damage is not None and damage.segment_base_offset == segment.base_offset:
-            end, end_offset = min(end, damage.position), min(end_offset, damage.offset)
         boundary = self._boundaries.get(offset)
         segment.was_used = True
         try:
             file = segment.file or self.context.handles.open(segment)
         except OSError as error:
             return Offline(f"{segment.path} cannot be opened: {error.strerror}")
-        return ReadPlan(
+        plan = ReadPlan(
             self,
             segment,
             file,
@@ -264,6 +275,22 @@ class PartitionLog:
             end_offset=end_offset,
             up_to=end_offset if up_to is None else min(up_to, end_offset),
         )
+        if self.damages:
+            plan.keep_off(self.damages)
+        return plan
+
+    def readable_part(self, segment: Segment) -> tuple[int, int]:
+        """Where what may be read of a segment ends: a position, and the offset after it."""
+        if segment is self._readable_segment:
+            return self._readable_position, self.readable_end
+        if segment.base_offset >= self.readable_end:
+            return 0, segment.base_offset
+        return segment.size, segment.next_offset
+
+    def damage_at(self, offset: int) -> Damage | None:
+        """Why the offset is not served, if it is damage that keeps it from being so."""
+        lost = self.lost_end
+        return lost if lost is not None and offset >= lost.offset else self.damages.at(offset)
 
     def segment_of(self, offset: int) -> Segment:
         active = self._active
@@ -281,19 +308,10 @@ class PartitionLog:
         boundaries[offset] = (segment, position)
 
     def note_damage(self, damage: Damage) -> None:
-        """Found by whoever read the bytes, in whatever thread; the lowest place counts, each is told once."""
-        known = self.damage
-        if known is not None and known.offset <= damage.offset:
-            return
-        self.damage = damage
-        self.context.metrics.damage.inc()
-        _log.error(
-            "log damaged",
-            topic=self.home.topic,
-            partition=self.home.partition,
-            offset=damage.offset,
-            problem=damage.describe(),
-        )
+        """Blocking. Found by whoever read the bytes; each place is told once, and remembered beside the log."""
+        assert damage.offset_end > damage.offset, damage
+        if self.failure is None and self.damages.add(damage):
+            tell_damage(damage, self.home, self.context.metrics)
 
     def note_unreadable(self, damage: Damage) -> None:
         """The disk did not give out what is there. It may do so a moment later, so nothing is marked; each place is
@@ -308,11 +326,11 @@ class PartitionLog:
                 problem=damage.describe(),
             )
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | Damaged | Offline | None:
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | Offline | None:
         """Blocking: the first readable record at or after the moment."""
         return ask(self, lambda lookup: lookup.first_at_or_after(timestamp_ms))
 
-    def offset_of_max_timestamp(self) -> TimestampOffset | Damaged | Offline | None:
+    def offset_of_max_timestamp(self) -> TimestampOffset | Offline | None:
         """Blocking: the first of the newest readable records."""
         return ask(self, TimeLookup.newest)
 
@@ -328,7 +346,7 @@ class PartitionLog:
         is an `archived_end`, of what lies below it only.
         """
         active = self._active
-        if active is None or self.failure is not None or self.damage is not None:
+        if active is None or not self.is_healthy:
             return None
         config = self.config
         if roll_is_due(begun_ms=active.begun_ms, size_bytes=active.size, segment_ms=config.segment_ms, now_ms=now_ms):
@@ -367,10 +385,18 @@ class PartitionLog:
             self.unsynced.forget(segment)
         self.log_start = log_start
         self.epochs.truncate_start(log_start)
+        has_less_damage = self.damages.keep_from(log_start)
         self._move_transactions()
         directories = [self.home.directory] if self.segments else []
         directories += [path for path in self.unsynced.directories if path not in directories]
-        return LogRemoval(self, removed, log_start=log_start, reason=reason, directories=directories)
+        return LogRemoval(
+            self,
+            removed,
+            log_start=log_start,
+            reason=reason,
+            directories=directories,
+            damages=self.damages if has_less_damage else None,
+        )
 
     def replace_segments(self, replaced: Sequence[Segment], segment: Segment) -> None:
         """What a cleaning kept of some sealed and readable segments stands in their place from now on."""
@@ -446,6 +472,8 @@ class PartitionLog:
             self._active.is_active = False
         self._active = segment
         self.segments.append(segment)
+        # A start that does not know of the segment would not miss it, and give its offsets out again.
+        self.is_save_wanted = True
         return segment
 
     def _make_home(self) -> None:

@@ -7,8 +7,13 @@ The plan holds its file open, so retention may remove the segment meanwhile.
       |--- skipped ---|=== whole batches ===|....|--- not yet ---|
       index entry     first batch            cut   bytes_max      readable end, a boundary known since the append
 
-Only the last index interval before the cut is walked, and nothing at all if everything up to the end fits. Bytes that
-this process never checked are walked batch by batch with their checksums.
+Only the last index interval before the cut is walked, and nothing at all if everything up to the end fits. Two kinds of
+bytes are walked batch by batch with their checksums: those that this process never checked, and all that a thread
+reads, because they come from the disk, and what was right there yesterday may have rotted since. What the system's
+memory still holds was checked when it came there; the scrubber reads what lies under it.
+
+A bad place ends the read before it, or is what the read finds: see `storage_errors.Damage`. A read that begins behind
+one does not see it.
 """
 
 from __future__ import annotations
@@ -18,7 +23,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.codec.record_batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchProblem, check_batch
+from penstock.storage.damage_search import find_damage
 from penstock.storage.file_protocols import File
+from penstock.storage.log_damage import DamagedPlaces
 from penstock.storage.segment import Segment
 from penstock.storage.segment_index import SegmentIndex
 from penstock.storage.storage_errors import Damage
@@ -56,6 +63,7 @@ class ReadPlan:
         "_end",
         "_end_offset",
         "_file",
+        "_floor",
         "_log",
         "_offset",
         "_segment",
@@ -87,8 +95,20 @@ class ReadPlan:
         self._end = end
         self._end_offset = end_offset
         self._up_to = up_to
+        # The place and offset of a batch behind damage, at or below the offset.
+        self._floor: tuple[int, int] | None = None
         # Set by a caller that has no room for a batch over `bytes_max`: an empty view then, and nothing is read for it.
         self.must_fit = False
+
+    def keep_off(self, damages: DamagedPlaces) -> None:
+        """Of the segment only what lies between two damaged places is read."""
+        base_offset = self._segment.base_offset
+        before, after = damages.last_before(self._offset), damages.next_after(self._offset)
+        if before is not None and before.segment_base_offset == base_offset:
+            self._floor = before.position_end, before.offset_end
+        if after is not None and after.segment_base_offset == base_offset:
+            self._end, self._end_offset = min(self._end, after.position), min(self._end_offset, after.offset)
+            self._up_to = min(self._up_to, self._end_offset)
 
     def load_cached(self) -> memoryview | None:
         """On the loop; None when the disk, or much checking, is needed: then `load` goes to a thread."""
@@ -102,7 +122,8 @@ class ReadPlan:
         except OSError:
             # The thread meets it again and says what it means.
             return None
-        return None if isinstance(result, Damage) else result
+        assert not isinstance(result, Damage), "damage is a thread's business"
+        return result
 
     def load(self) -> memoryview | Damage:
         """Blocking. An empty view when `up_to` falls inside the batch that holds the offset."""
@@ -121,38 +142,51 @@ class ReadPlan:
 
     def _load(self, index: SegmentIndex | None, read: _Read, *, is_inline: bool) -> memoryview | Damage:
         segment = self._segment
-        start = self._start
-        expected = self._offset
-        if start < 0:
-            assert index is not None
-            relative, start, _ = index.floor(expected - segment.base_offset)
-            expected = segment.base_offset + relative
+        start, expected = self._begin(index)
+        interval = self._log.context.config.index_interval_bytes
+        if is_inline and segment.verified.covers(start, start + self._reach(start, interval)):
+            return self._load_known(index, read, start, expected, interval)
+        size = self._reach(start, interval)
+        if is_inline and size > self._log.context.config.inline_check_bytes_max:
+            raise _NotCached
+        if size <= 0:
+            return memoryview(b"")
+        return self._load_checked(index, start, expected, size, read, is_inline=is_inline)
+
+    def _begin(self, index: SegmentIndex | None) -> tuple[int, int]:
+        """A batch's position and offset, at or below the one that is wanted."""
+        if self._start >= 0:
+            return self._start, self._offset
+        assert index is not None
+        relative, start, _ = index.floor(self._offset - self._segment.base_offset)
+        if self._floor is not None and self._floor[0] > start:
+            return self._floor
+        return start, self._segment.base_offset + relative
+
+    def _reach(self, start: int, interval: int) -> int:
+        # The wanted batch begins within one interval of the floor; its header at least must be in the read.
+        return min(self._end - start, max(self._bytes_max, HEADER_BYTES) + interval)
+
+    def _load_known(
+        self, index: SegmentIndex | None, read: _Read, start: int, expected: int, interval: int
+    ) -> memoryview:
+        """Bytes that were checked, and are in memory still."""
         if self._up_to < self._end_offset:
             assert index is not None
-            self._end = self._position_of(self._up_to, index, read)
+            self._end = self._position_of(self._up_to, index, read, start)
             self._end_offset = self._up_to
         if self._end <= start:
             return memoryview(b"")
-        interval = self._log.context.config.index_interval_bytes
-        # The wanted batch begins within one interval of the floor; its header at least must be in the read.
-        size = min(self._end - start, max(self._bytes_max, HEADER_BYTES) + interval)
-        if not segment.verified.covers(start, start + size):
-            if is_inline and size > self._log.context.config.inline_check_bytes_max:
-                raise _NotCached
-            return self._load_checked(start, expected, size, read)
-        buffer = _ask(read, start, size)
-        if len(buffer) < size:
-            return self._file_is_short(start, len(buffer))
+        buffer = _ask(read, start, self._reach(start, interval))
         first, size_first = self._find_first(buffer, expected)
         if first < 0:
             return memoryview(b"")
         if first + size_first > len(buffer):
             if self.must_fit:
                 return memoryview(b"")
-            buffer = _ask(read, start + first, size_first)
-            if len(buffer) < size_first:
-                return self._file_is_short(start + first, len(buffer))
-            return memoryview(buffer)
+            if size_first > self._end - start - first:
+                raise _NotCached  # no batch of this log says so: a thread looks at what happened
+            return memoryview(_ask(read, start + first, size_first))
         cut = self._find_cut(buffer, start, first, size_first, index)
         return memoryview(buffer)[first:cut]
 
@@ -161,11 +195,11 @@ class ReadPlan:
         place = 0
         offset = self._offset
         if expected == offset:
-            return 0, _OFFSET_AND_LENGTH.unpack_from(buffer)[1] + LENGTH_PREFIX_BYTES
+            return 0, _size_of(_OFFSET_AND_LENGTH.unpack_from(buffer)[1])
         while place + _PEEK_BYTES <= len(buffer):
             base, length = _OFFSET_AND_LENGTH.unpack_from(buffer, place)
             (delta,) = _LAST_OFFSET_DELTA.unpack_from(buffer, place + _LAST_OFFSET_DELTA_AT)
-            size = length + LENGTH_PREFIX_BYTES
+            size = _size_of(length)
             if base + delta >= offset:
                 return place, size
             place += size
@@ -187,7 +221,7 @@ class ReadPlan:
         next_offset = -1
         while place + _PEEK_BYTES <= limit:
             base, length = _OFFSET_AND_LENGTH.unpack_from(buffer, place)
-            size = length + LENGTH_PREFIX_BYTES
+            size = _size_of(length)
             if place + size > limit:
                 next_offset = base
                 break
@@ -198,10 +232,11 @@ class ReadPlan:
             self._log.remember_boundary(next_offset, self._segment, start + place)
         return place
 
-    def _position_of(self, offset: int, index: SegmentIndex, read: _Read) -> int:
-        """The end of the last batch that lies wholly below the offset."""
+    def _position_of(self, offset: int, index: SegmentIndex, read: _Read, start: int) -> int:
+        """The end of the last batch that lies wholly below the offset; a batch begins at `start`."""
         segment = self._segment
         _, position, _ = index.floor(offset - segment.base_offset)
+        position = max(position, start)
         while position < self._end:
             peek = _ask(read, position, min(_PEEK_BYTES, self._end - position))
             base, length = _OFFSET_AND_LENGTH.unpack_from(peek)
@@ -211,54 +246,81 @@ class ReadPlan:
             position += length + LENGTH_PREFIX_BYTES
         return position
 
-    def _load_checked(self, start: int, expected: int, size: int, read: _Read) -> memoryview | Damage:
-        """Each batch from the floor on is checked before any of it is served."""
-        buffer = _ask(read, start, size)
-        place = 0
-        first = -1
-        problem: BatchProblem | None = None
-        while start + place < self._end:
-            header = check_batch(buffer, place)
-            if isinstance(header, BatchProblem) and header.is_truncated and first < 0:
-                if self.must_fit:
-                    return memoryview(b"")
-                # The batch that is wanted is larger than the read: once more, for all that may be in it.
-                buffer = self._widen(buffer, start, place, read)
-                header = check_batch(buffer, place)
-            if isinstance(header, BatchProblem):
-                problem = header
-                break
-            if header.base_offset != expected:
-                problem = BatchProblem(f"base offset is {header.base_offset}, expected {expected}")
-                break
-            if first >= 0 and place + header.size_bytes > first + self._bytes_max:
-                break
-            expected = header.next_offset
-            if first < 0 and expected > self._offset:
-                first = place
-            place += header.size_bytes
-        self._segment.verified.add(start, start + place)
-        return self._checked_result(buffer, start, first, place, expected, problem)
-
-    def _checked_result(
-        self,
-        buffer: bytes | memoryview,
-        start: int,
-        first: int,
-        place: int,
-        expected: int,
-        problem: BatchProblem | None,
+    def _load_checked(
+        self, index: SegmentIndex | None, start: int, expected: int, size: int, read: _Read, *, is_inline: bool
     ) -> memoryview | Damage:
-        # A batch cut off by our own `bytes_max` is no damage; one that the file or the log's end cuts off is.
-        if problem is not None and not (problem.is_truncated and start + len(buffer) < self._end and first >= 0):
-            damage = Damage(expected, self._segment.base_offset, start + place, problem.reason)
-            self._log.note_damage(damage)
-            if first < 0 or first == place:
+        """Each batch from the floor on is checked before any of it is served."""
+        walk = _Walk(_ask(read, start, size), start, expected)
+        has_read_again = False
+        while (problem := self._walk_on(walk, read)) is not None:
+            # A batch cut off by our own `bytes_max` is no damage; one that the file or the log's end cuts off is.
+            if problem.is_truncated and start + len(walk.buffer) < self._end and walk.first >= 0:
+                break
+            if is_inline:
+                raise _NotCached  # what is wrong, and how far it reaches, the disk must say
+            if not has_read_again:
+                # What went wrong in memory, or on the way there, need not be wrong on the disk.
+                has_read_again = True
+                self._file.drop_cache()
+                walk.buffer = _ask(read, start, len(walk.buffer))
+                continue
+            damage = self._note(index, walk, problem)
+            if walk.first >= 0:
+                break
+            if damage.offset_end > self._offset:
                 return damage
-        if first < 0:
+            # All of it lies before what is wanted.
+            self._segment.verified.add(start, start + walk.place)
+            start = damage.position_end
+            if start >= self._end:
+                return memoryview(b"")
+            interval = self._log.context.config.index_interval_bytes
+            walk = _Walk(_ask(read, start, self._reach(start, interval)), start, damage.offset_end)
+            has_read_again = False
+        self._segment.verified.add(start, start + walk.place)
+        if walk.first < 0:
             return memoryview(b"")
-        self._log.remember_boundary(expected, self._segment, start + place)
-        return memoryview(buffer)[first:place]
+        self._log.remember_boundary(walk.expected, self._segment, start + walk.place)
+        return memoryview(walk.buffer)[walk.first : walk.place]
+
+    def _walk_on(self, walk: _Walk, read: _Read) -> BatchProblem | None:
+        """Goes on until enough was checked, or something is wrong."""
+        while walk.start + walk.place < self._end:
+            header = check_batch(walk.buffer, walk.place)
+            if isinstance(header, BatchProblem) and header.is_truncated and walk.first < 0:
+                if self.must_fit:
+                    return None
+                # The batch that is wanted is larger than the read: once more, for all that may be in it.
+                walk.buffer = self._widen(walk.buffer, walk.start, walk.place, read)
+                header = check_batch(walk.buffer, walk.place)
+            if isinstance(header, BatchProblem):
+                return header
+            if header.base_offset != walk.expected:
+                return BatchProblem(f"base offset is {header.base_offset}, expected {walk.expected}")
+            if header.next_offset > self._up_to:
+                return None
+            if walk.first >= 0 and walk.place + header.size_bytes > walk.first + self._bytes_max:
+                return None
+            walk.expected = header.next_offset
+            if walk.first < 0 and walk.expected > self._offset:
+                walk.first = walk.place
+            walk.place += header.size_bytes
+        return None
+
+    def _note(self, index: SegmentIndex | None, walk: _Walk, problem: BatchProblem) -> Damage:
+        damage = find_damage(
+            self._file,
+            self._segment,
+            index,
+            position=walk.start + walk.place,
+            offset=walk.expected,
+            end=(self._end, self._end_offset),
+            reason=problem.reason,
+        )
+        # What a cleaning has replaced meanwhile is nobody's any more.
+        if not self._segment.is_replaced:
+            self._log.note_damage(damage)
+        return damage
 
     def _widen(self, buffer: bytes | memoryview, start: int, place: int, read: _Read) -> bytes | memoryview:
         if len(buffer) < place + LENGTH_PREFIX_BYTES:
@@ -268,12 +330,27 @@ class ReadPlan:
             wanted = min(place + length + LENGTH_PREFIX_BYTES, self._end - start)
         return _ask(read, start, wanted) if wanted > len(buffer) else buffer
 
-    def _file_is_short(self, position: int, count: int) -> Damage:
-        offset = max(self._offset, self._segment.base_offset)
-        reason = f"the file ends at byte {position + count}, the log at byte {self._end}"
-        damage = Damage(offset, self._segment.base_offset, position, reason)
-        self._log.note_damage(damage)
-        return damage
+
+class _Walk:
+    """How far the batches of a buffer have been checked."""
+
+    __slots__ = ("buffer", "expected", "first", "place", "start")
+
+    def __init__(self, buffer: bytes | memoryview, start: int, expected: int) -> None:
+        self.buffer = buffer
+        # Where it stands in the file, and what the batch at `place` must begin with.
+        self.start = start
+        self.place = 0
+        self.expected = expected
+        # The place of the batch that holds the wanted offset.
+        self.first = -1
+
+
+def _size_of(length: int) -> int:
+    """Of a batch, by the length in its header; no batch is so short: the thread looks at what happened."""
+    if length < _LENGTH_MIN:
+        raise _NotCached
+    return length + LENGTH_PREFIX_BYTES
 
 
 def _ask(read: _Read, position: int, size: int) -> bytes | memoryview:

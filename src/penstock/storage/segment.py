@@ -85,6 +85,11 @@ class Segment:
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
 
+    def skip(self, position: int, next_offset: int) -> None:
+        """What stands at its end up to the position is damaged, and would have held the offsets up to the next."""
+        self.size = position
+        self.next_offset = next_offset
+
     def __repr__(self) -> str:
         return f"<Segment {self.base_offset} … {self.next_offset}, {self.size} bytes>"
 

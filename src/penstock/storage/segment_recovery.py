@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.storage.batch_scan import BatchScan
-from penstock.storage.batch_search import find_batch_after
+from penstock.storage.batch_search import OFFSET_REACH, find_batch_after, find_next_batch
+from penstock.storage.damage_search import misplaced_batch
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import load_index
 from penstock.storage.segment import Segment
 from penstock.storage.segment_index import ENTRY_MAX, SegmentIndex
+from penstock.storage.storage_errors import Damage
 from penstock.storage.store_context import StoreContext
 
 
-class SegmentScan(msgspec.Struct, frozen=True):
-    """`problem` at the segment's new end; None: good to the end of the file."""
-
-    scanned_bytes: int
-    problem: BatchProblem | None
-
-
-def scan_segment(
-    context: StoreContext,
-    segment: Segment,
-    file: File,
-    *,
-    file_bytes: int,
-    on_batch: Callable[[BatchHeader, BatchScan], None],
-) -> SegmentScan:
-    """Takes every good batch past `segment.size` into the segment, indexed as if it had just been appended."""
+def begin_scan(context: StoreContext, segment: Segment) -> int:
+    """Where it begins: at the segment's end, as far as its index reaches there."""
     index = load_index(context.files, segment.prefix) if segment.size > 0 else SegmentIndex()
     if index.covered_bytes < segment.size:
         # The index ends earlier: begin with its last entry, so that it has no gap.
@@ -40,33 +29,74 @@ def scan_segment(
         segment.max_timestamp = index.times[-1] if index.times else -1
     index.truncate(segment.size)
     segment.index = index
-    start = segment.size
-    segment.verified.forget_below(start)
-    scan = BatchScan(file, start=start, end=file_bytes, next_offset=segment.next_offset)
+    segment.verified.forget_below(segment.size)
+    return segment.size
+
+
+def scan_on(
+    context: StoreContext,
+    segment: Segment,
+    file: File,
+    *,
+    file_bytes: int,
+    on_batch: Callable[[BatchHeader, BatchScan], None],
+) -> BatchProblem | None:
+    """Takes every good batch past `segment.size` into the segment, indexed as if it had just been appended. What is
+    wrong with the next one, if it is not the end of the file."""
+    scan = BatchScan(file, start=segment.size, end=file_bytes, next_offset=segment.next_offset)
     for _, header in scan:
         segment.take(header, context.config.index_interval_bytes)
         on_batch(header, scan)
-    return SegmentScan(file_bytes - start, scan.problem)
+    return scan.problem
 
 
-def holds_a_batch_after(
+class Verdict(msgspec.Struct, frozen=True):
+    """What follows a bad place. Neither damage nor a lost end: nothing whole does, it is the torn end of a write."""
+
+    damage: Damage | None = None
+    is_end_lost: bool = False
+
+
+_TORN: Final = Verdict()
+
+
+def judge(
     files: Files,
     segment: Segment,
     file: File,
     *,
     file_bytes: int,
     problem: BatchProblem,
-    later: Sequence[tuple[str, int]],
-) -> bool:
-    """Whether anything good follows the segment's new end, there or in later segments (path, bytes)."""
-    scan = BatchScan(file, start=segment.size, end=file_bytes, next_offset=None)
+    later: Sequence[tuple[int, str, int]],
+) -> Verdict:
+    """Of the bad place at the segment's new end. `later`: base offset, path and bytes of the segments after it."""
+    position, offset = segment.size, segment.next_offset
+    filled = [(base, path, size) for base, path, size in later if size > 0]
+    offset_limit = filled[0][0] if filled else offset + OFFSET_REACH
+    found = find_next_batch(file, position=position, end=file_bytes, offset_min=offset + 1)
+    if found is not None and found.base_offset < 0 and not filled:
+        return Verdict(is_end_lost=True)
+    if found is not None and 0 <= found.base_offset < offset_limit:
+        return Verdict(_damage(segment, problem, found.position, found.base_offset))
     # A batch whose checksum is right but whose offset is not: no torn write looks like that.
-    if not problem.is_truncated and next(iter(scan), None) is not None:
-        return True
-    offset_min = segment.next_offset
-    if find_batch_after(file, start=segment.size + 1, end=file_bytes, offset_min=offset_min) is not None:
-        return True
-    return any_holds_a_batch(files, later, offset_min)
+    misplaced = None if problem.is_truncated else misplaced_batch(file, position, file_bytes)
+    if misplaced is not None and offset + misplaced.last_offset_delta < offset_limit:
+        end = position + misplaced.size_bytes
+        return Verdict(_damage(segment, problem, end, offset + misplaced.last_offset_delta + 1))
+    if found is not None or any_holds_a_batch(files, [(path, size) for _, path, size in filled], offset):
+        return Verdict(_damage(segment, problem, file_bytes, offset_limit))
+    return _TORN
+
+
+def _damage(segment: Segment, problem: BatchProblem, position_end: int, offset_end: int) -> Damage:
+    return Damage(
+        segment.next_offset,
+        segment.base_offset,
+        segment.size,
+        problem.reason,
+        offset_end=offset_end,
+        position_end=position_end,
+    )
 
 
 def any_holds_a_batch(files: Files, segments: Sequence[tuple[str, int]], offset_min: int) -> bool:

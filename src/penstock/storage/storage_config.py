@@ -71,6 +71,10 @@ class StorageConfig(msgspec.Struct, frozen=True):
     cleaner_map_bytes: int = 128 * MIB
     # How much of the disk's speed compaction may take, reads and writes together.
     cleaner_bytes_per_second: int = 64 * MIB
+    # How fast the scrubber reads all logs to see whether they have rotted, 0: not at all. At 4 MiB/s it reads 340 GB a
+    # day and takes a hundredth of a slow disk. It begins anew no sooner than so long after it began the last time.
+    scrub_bytes_per_second: int = 4 * MIB
+    scrub_interval_ms: int = DAY_MS
 
 
 def handles_max_of(config: StorageConfig) -> int:

@@ -14,7 +14,15 @@ class DiskFullError(StorageError):
 
 
 class LogFailedError(StorageError):
-    """The log takes no writes: its disk failed it, or it is damaged, or it was closed."""
+    """The log takes no writes: its disk failed it, or it was closed."""
+
+
+class LogDamagedError(LogFailedError):
+    """Some of the log cannot be read, and so what was asked cannot be done."""
+
+    def __init__(self, damage: Damage, words: str = "") -> None:
+        super().__init__(words or damage.describe())
+        self.damage = damage
 
 
 class DirectoryLockedError(StorageError):
@@ -26,7 +34,8 @@ class DataDirectoryError(StorageError):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A place in a log where bytes that should be a batch are none. Everything below `offset` is whole."""
+    """A place in a log where bytes that should be batches are none: offsets [offset, offset_end) cannot be read. What
+    lies before it and after it can."""
 
     offset: int
     segment_base_offset: int
@@ -34,9 +43,19 @@ class Damage(msgspec.Struct, frozen=True):
     reason: str
     # False: the disk did not give the bytes out, or nobody could open the file. That may pass, and nothing is marked.
     is_proven: bool = True
+    # Where the next whole batch begins, or the log goes on; -1: nobody has looked.
+    offset_end: int = -1
+    position_end: int = -1
+    # The end of the log is gone, and where it was nobody knows: an append might give out offsets a second time.
+    is_end_lost: bool = False
 
     def describe(self) -> str:
-        return f"segment {self.segment_base_offset:020}.log: batch at byte {self.position}: {self.reason}"
+        where = f"segment {self.segment_base_offset:020}.log: batch at byte {self.position}: {self.reason}"
+        return (
+            where
+            if self.offset_end <= self.offset
+            else f"{where}; offsets {self.offset} to {self.offset_end - 1} are lost"
+        )
 
 
 class OutOfRange(msgspec.Struct, frozen=True):
@@ -47,7 +66,7 @@ class OutOfRange(msgspec.Struct, frozen=True):
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """The offset lies at or past damage: nothing is served there until the log was repaired."""
+    """The offset lies in a damaged place: it is not served, and what comes after it is."""
 
     damage: Damage
 

@@ -10,6 +10,10 @@ _SYNC_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2
 class StorageMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.damage = Counter("penstock_log_damage", "Damaged places found in logs", registry=registry)
+        self.scrubbed_bytes = Counter("penstock_scrub_bytes", "Bytes checked by the scrubber", registry=registry)
+        self.scrub_mended = Counter(
+            "penstock_scrub_mended", "Places that had rotted on disk, written anew from memory", registry=registry
+        )
         self.offline_logs = Gauge(
             "penstock_logs_offline", "Logs offline after a failed sync or write", registry=registry
         )

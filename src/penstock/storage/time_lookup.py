@@ -1,6 +1,7 @@
 """Which record is the first at or after a moment, and which is the newest. Blocking: both read from the disk.
 
 This is one of the few places where records inside a batch are looked at: only of the one batch that holds the answer.
+Damaged batches are stepped over: what is asked for is a record that can be read.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import msgspec
 
 from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch
 from penstock.codec.records import StoredRecord, read_records
-from penstock.storage.batch_scan import BatchScan
+from penstock.storage.damage_search import Boundary, find_damage, scan_past_damage
 from penstock.storage.file_protocols import File
 from penstock.storage.segment import Segment
-from penstock.storage.storage_errors import Damage, Damaged, Offline
+from penstock.storage.storage_errors import Offline
 
 if TYPE_CHECKING:
     from penstock.storage.partition_log import PartitionLog
@@ -27,7 +28,7 @@ class TimestampOffset(msgspec.Struct, frozen=True):
     leader_epoch: int
 
 
-Found = TimestampOffset | Damaged | Offline | None
+Found = TimestampOffset | Offline | None
 
 
 class SegmentReplaced(Exception):  # noqa: N818  not an error: the question is asked again
@@ -50,40 +51,41 @@ class TimeLookup:
         self._log = log
         self._log_start = log.log_start
         self._readable_end = log.readable_end
-        self._segments = [segment for segment in log.segments if segment.base_offset < self._readable_end]
-        self._damage: Damage | None = None
+        # A segment may grow meanwhile; what stands past its end of now is no batch yet.
+        self._segments = [
+            (segment, (segment.size, segment.next_offset))
+            for segment in log.segments
+            if segment.base_offset < self._readable_end
+        ]
 
     def first_at_or_after(self, timestamp_ms: int) -> Found:
         if self._log.failure is not None:
             return Offline(self._log.failure)
-        for segment in self._segments:
+        for segment, end in self._segments:
             if segment.max_timestamp >= timestamp_ms:
-                found = self._search(segment, timestamp_ms)
+                found = self._search(segment, end, timestamp_ms)
                 if found is not None:
                     return found
-                if self._damage is not None:
-                    return Damaged(self._damage)
         return None
 
     def newest(self) -> Found:
         if self._log.failure is not None:
             return Offline(self._log.failure)
         newest_ms = -1
-        for segment in self._segments:
+        for segment, end in self._segments:
             if segment.max_timestamp > newest_ms:
-                found_ms = self._newest_in(segment, segment.max_timestamp)
-                # Its newest may lie past the readable end or below the log's start: then all of it is looked at.
+                found_ms = self._newest_in(segment, end, segment.max_timestamp)
+                # Its newest may be damaged, or lie past the readable end or below the log's start: then all of it is
+                # looked at.
                 if found_ms < segment.max_timestamp:
-                    found_ms = self._newest_in(segment, 0)
+                    found_ms = self._newest_in(segment, end, 0)
                 newest_ms = max(newest_ms, found_ms)
-        if self._damage is not None:
-            return Damaged(self._damage)
         return self.first_at_or_after(newest_ms) if newest_ms >= 0 else None
 
-    def _newest_in(self, segment: Segment, timestamp_ms: int) -> int:
+    def _newest_in(self, segment: Segment, end: Boundary, timestamp_ms: int) -> int:
         newest_ms = -1
         file = self._open(segment)
-        for position, header in self._headers(segment, file, timestamp_ms):
+        for position, header in self._headers(segment, file, end, timestamp_ms):
             if header.base_offset >= self._log_start:
                 newest_ms = max(newest_ms, header.max_timestamp)
             elif header.next_offset > self._log_start:
@@ -92,30 +94,30 @@ class TimeLookup:
                 newest_ms = max(newest_ms, *held, -1)
         return newest_ms
 
-    def _search(self, segment: Segment, timestamp_ms: int) -> TimestampOffset | None:
+    def _search(self, segment: Segment, end: Boundary, timestamp_ms: int) -> TimestampOffset | None:
         file = self._open(segment)
-        for position, header in self._headers(segment, file, timestamp_ms):
+        for position, header in self._headers(segment, file, end, timestamp_ms):
             if header.max_timestamp >= timestamp_ms:
                 found = self._search_batch(segment, file, position, header, timestamp_ms)
-                if found is not None or self._damage is not None:
+                if found is not None:
                     return found
         return None
 
-    def _headers(self, segment: Segment, file: File | None, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
+    def _headers(
+        self, segment: Segment, file: File | None, end: Boundary, timestamp_ms: int
+    ) -> Iterator[tuple[int, BatchHeader]]:
         """Readable batches from the last place before which everything is older."""
         if file is None:
             return
         index = self._log.context.indexes.index_of(segment, file)
-        relative = index.offset_before_time(timestamp_ms)
-        floor, position, _ = index.floor(relative)
-        next_offset = segment.base_offset + floor
-        scan = BatchScan(file, start=position, end=segment.size, next_offset=next_offset)
-        for place, header in scan:
+        floor, position, _ = index.floor(index.offset_before_time(timestamp_ms))
+        start = (position, segment.base_offset + floor)
+        for place, header, _ in scan_past_damage(
+            file, segment, index, start=start, end=end, on_damage=self._log.note_damage
+        ):
             if header.base_offset >= self._readable_end:
                 return
             yield place, header
-        if scan.problem is not None:
-            self._note_damage(segment, scan.next_offset or 0, scan.position, scan.problem)
 
     def _search_batch(
         self, segment: Segment, file: File | None, position: int, header: BatchHeader, timestamp_ms: int
@@ -133,8 +135,14 @@ class TimeLookup:
         data = file.read_at(position, header.size_bytes)
         checked = check_batch(data)
         records = checked if isinstance(checked, BatchProblem) else read_records(data)
+        if isinstance(checked, BatchProblem):
+            end = (position + header.size_bytes, header.next_offset)
+            self._log.note_damage(
+                find_damage(
+                    file, segment, None, position=position, offset=header.base_offset, end=end, reason=checked.reason
+                )
+            )
         if isinstance(records, BatchProblem):
-            self._note_damage(segment, header.base_offset, position, records)
             return ()
         return records
 
@@ -147,7 +155,3 @@ class TimeLookup:
         if segment.is_replaced:
             raise SegmentReplaced
         return file
-
-    def _note_damage(self, segment: Segment, offset: int, position: int, problem: BatchProblem) -> None:
-        self._damage = Damage(offset, segment.base_offset, position, problem.reason)
-        self._log.note_damage(self._damage)

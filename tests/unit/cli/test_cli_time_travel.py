@@ -240,7 +240,7 @@ def test_describe_tells_of_a_damaged_log(tmp_path: Path, capsys: pytest.CaptureF
         capsys.readouterr()
         assert run(app, ["topic", "describe", "broken", "--json", "--bootstrap", node.kafka]) == 0
         first, second = json.loads(capsys.readouterr().out)["partitions"]
-        assert (first["healthy"], first["problems"]) == (False, ["log damaged"])
+        assert (first["healthy"], first["problems"]) == (False, ["offset 0 is damaged"])
         assert second["healthy"]
         assert run(app, ["topic", "describe", "broken", "--bootstrap", node.kafka]) == 0
-        assert "log damaged" in capsys.readouterr().out
+        assert "offset 0 is damaged" in capsys.readouterr().out

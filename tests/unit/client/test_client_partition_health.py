@@ -9,6 +9,7 @@ from fake_broker import FETCH, LIST_OFFSETS, METADATA, FakeBroker
 
 from penstock.cli.topic_describe import cells, health_text
 from penstock.client.cluster_client import ClusterClient
+from penstock.client.offsets import DAMAGED
 from penstock.client.partition_health import OpenTransactions, PartitionHealth, partition_health
 from penstock.client.producer import PartitionBatch, Producer
 from penstock.codec.records import Record, build_batch
@@ -113,3 +114,22 @@ async def test_replicas_that_lag_or_are_away_are_named(broker: FakeBroker, clien
     found = await health(client)
     assert found.problems == ("no leader", "offline on 3", "not in sync on 2")
     assert (found.start, found.end, found.last_stable) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("end", "words"), [(8, ("offset 7 is damaged",)), (10, ("offsets 7 to 9 are damaged",))], ids=["one", "some"]
+)
+async def test_damage_is_told_with_its_offsets(
+    broker: FakeBroker, client: ClusterClient, end: int, words: tuple[str, ...]
+) -> None:
+    serve = broker.replies[LIST_OFFSETS]
+
+    def list_offsets(request: Request) -> Request | ListOffsetsResponse:
+        assert isinstance(request, ListOffsetsRequest)
+        if request.topics[0].partitions[0].timestamp != DAMAGED:
+            return serve(request)  # type: ignore[return-value]
+        answer = ListOffsetsPartitionResponse(0, 0, end, 7, DAMAGED)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[answer])])
+
+    broker.replies[LIST_OFFSETS] = list_offsets  # type: ignore[assignment]
+    assert (await health(client)).problems == words

@@ -5,7 +5,7 @@ import pytest
 from penstock.codec.control_batch import EndMarker
 from penstock.codec.record_batch import walk_headers
 from penstock.storage.log_check import dump, repair, verify
-from penstock.storage.log_survey import ProblemKind
+from penstock.storage.log_survey import OFFSETS_SKIPPED, ProblemKind
 from penstock.storage.storage_config import LogConfig
 from penstock.storage.storage_errors import DataDirectoryError, DirectoryLockedError
 from support.faulty_files import FaultyFiles
@@ -92,10 +92,12 @@ def test_lost_end_is_seen_by_the_checkpoint_and_its_offsets_are_not_used_again()
     desk, batches = stopped(files, b"a", b"b", b"c")
     files.open(desk.log.segments[0].path).truncate(len(batches[0]))
     (report,) = verify(ROOT, files=files)
-    assert [(p.kind, p.offset_start, p.offset_end) for p in report.problems] == [(ProblemKind.GAP, 1, 3)]
+    assert [(p.kind, p.offset_start, p.offset_end) for p in report.problems] == [
+        (ProblemKind.GAP, 1, 3 + OFFSETS_SKIPPED)
+    ]
     repair(ROOT, files=files)
     desk.restart(clean=False)
-    assert desk.log.log_end == 3
+    assert desk.log.log_end == 3 + OFFSETS_SKIPPED
 
 
 def test_dump_shows_batches_and_records_from_an_offset_on() -> None:

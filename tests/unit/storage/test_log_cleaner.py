@@ -183,7 +183,23 @@ async def test_damage_is_told_and_nothing_is_changed(desk: Desk) -> None:
     assert await desk.cleaner.run() is None
     assert desk.log.damage is not None
     assert desk.log.damage.segment_base_offset == desk.log.segments[1].base_offset
-    assert desk.names() == names
+    assert [name for name in desk.names() if name != "damage"] == names
+
+
+async def test_log_is_cleaned_below_its_damage(desk: Desk) -> None:
+    desk.fill(300, keys=3)
+    desk.save()
+    place = len(desk.log.segments) // 2
+    damaged = desk.log.segments[place]
+    file = DirectoryFiles().open(damaged.path)
+    file.write_at(bytes([file.read_at(100, 1)[0] ^ 1]), 100)
+    content = file.read_at(0, file.size())
+    assert await desk.cleaner.run() is None
+    report = await desk.cleaner.run()
+    assert report is not None
+    assert report.end_offset == damaged.base_offset
+    assert damaged in desk.log.segments
+    assert file.read_at(0, file.size()) == content
 
 
 async def test_what_cannot_be_read_is_left_as_it_is(desk: Desk) -> None:

@@ -61,9 +61,10 @@ def test_bad_batch_with_a_good_one_after_it_is_damage_and_not_cut() -> None:
     assert desk.log.damage.offset == 1
     assert desk.read(0) == batches[0]
     assert isinstance(desk.log.plan_read(1, bytes_max=1), Damaged)
+    assert desk.read(2) == batches[2]
     assert len(files.content(path)) == sum(map(len, batches))
-    with pytest.raises(LogFailedError):
-        desk.append(b"d")
+    later = synced(desk, b"d")
+    assert desk.read(2) == batches[2] + later[0]
 
 
 def test_damage_is_found_again_after_a_clean_end() -> None:
@@ -159,7 +160,12 @@ def test_missing_segment_is_damage() -> None:
     files.remove(path)
     desk.restart(clean=False)
     assert desk.log.damage is not None
-    assert (desk.log.damage.offset, desk.log.log_end) == (2, 2)
+    assert (desk.log.damage.offset, desk.log.damage.offset_end, desk.log.log_end) == (2, 3, 5)
+    assert desk.offsets(desk.read(0)) == [0]
+    assert desk.offsets(desk.read(1)) == [1]
+    assert isinstance(desk.log.plan_read(2, bytes_max=1), Damaged)
+    assert desk.offsets(desk.read(3)) == [3]
+    desk.append(b"f")
 
 
 def test_shortened_segment_is_damage() -> None:

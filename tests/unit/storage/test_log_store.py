@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
+from penstock.storage.checkpoint_file import read_checkpoint, unpack_entries
 from penstock.storage.disk_reserve import RESERVE_BYTES, RESERVE_FILE
 from penstock.storage.files import DirectoryFiles, MemoryFiles
 from penstock.storage.log_store import LogStore
@@ -83,6 +84,9 @@ def test_small_changes_wait_until_they_are_many() -> None:
             desk.append(b"x", log=log)
     desk.store.checkpoint_now()
     assert [log.unsaved_batches for log in others] == [0, 0, 0], "together they are over the sum"
+    desk.append(b"x")
+    desk.store.checkpoint_now()
+    assert desk.log.unsaved_batches == 0, "a new segment is made known"
     desk.append(b"x")
     desk.store.checkpoint_now()
     assert desk.log.unsaved_batches == 1
@@ -248,3 +252,25 @@ def test_log_whose_recovery_fails_does_not_keep_the_others_from_starting() -> No
     assert desk.log.failure is not None
     desk.log.adopt(desk.store.recover_log(desk.log))
     assert desk.log.failure is None
+
+
+def test_topic_that_is_deleted_during_a_checkpoint_does_not_spoil_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = LogDesk(DirectoryFiles(), str(tmp_path))
+    other_id = bytes(reversed(range(16)))
+    other = desk.store.open_log("other", other_id, 0, LogConfig())
+    for log in (desk.log, other):
+        desk.append(b"a", log=log)
+    work = desk.store.begin_checkpoint()
+    assert work is not None
+    desk.store.group_commit.sync_now([capture.log for capture in work.captures])
+    removal = desk.store.remove_topic(other_id)
+    desk.store.run_checkpoint(work)
+    desk.store.end_checkpoint(work)
+    removal.run()
+    assert "checkpoint failed" not in capsys.readouterr().out
+    assert desk.log.unsaved_batches == 0
+    payload = read_checkpoint(desk.files, desk.root)
+    assert payload is not None
+    assert list(unpack_entries(payload)) == [(TOPIC_ID, 0)]

@@ -252,10 +252,9 @@ def test_flipped_bit_in_old_bytes_is_reported_once_and_never_served() -> None:
     desk.restart(clean=False)
     assert desk.read(0) == batches[0]
     assert isinstance(desk.log.plan_read(1, bytes_max=1), Damaged)
-    assert isinstance(desk.log.plan_read(2, bytes_max=1), Damaged)
+    assert desk.read(2) == batches[2]
     assert desk.metric("penstock_log_damage_total") == 1
-    with pytest.raises(LogFailedError):
-        desk.append(b"x")
+    desk.append(b"x")
 
 
 def test_flipped_base_offset_is_damage_although_no_checksum_covers_it() -> None:
