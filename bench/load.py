@@ -7,6 +7,7 @@ prints one line of JSON: what it achieved, what its own CPU was.
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from typing import Any, Final, Literal
@@ -19,6 +20,8 @@ MESSAGES_PER_CALL: Final = 1_000
 # Enough to keep the client's sender busy; with more, memory bandwidth is measured.
 QUEUED_MESSAGES_MAX: Final = 200_000
 QUEUED_KILOBYTES_MAX: Final = 256 << 10
+# Lz4 makes a third of text from so many words.
+WORDS: Final = 300
 FIRST_ANSWER_SECONDS_MAX: Final = 20.0
 WAIT_SECONDS_MAX: Final = 60.0
 
@@ -32,6 +35,8 @@ class Load(msgspec.Struct, frozen=True):
     messages: int
     # One message in each request, without waiting for more.
     single: bool = False
+    # Values that differ and shrink as text does are sent then: zeros would measure nothing.
+    codec: str = "none"
 
 
 class Achieved(msgspec.Struct, frozen=True):
@@ -53,8 +58,11 @@ def produce(load: Load) -> Achieved:
     }
     if load.single:
         settings |= {"batch.num.messages": 1, "linger.ms": 0}
+    if load.codec != "none":
+        settings["compression.type"] = load.codec
     producer = Producer(settings)
-    value = bytes(load.value_bytes)
+    values = _values(load)
+    value = values[0]["value"]
     places = [(topic, partition) for topic in load.topics for partition in range(load.partitions)]
     # Metadata, connection and first answer are not what is measured.
     producer.produce(places[0][0], value, partition=places[0][1])
@@ -65,12 +73,22 @@ def produce(load: Load) -> Achieved:
         topic, partition = places[turn % len(places)]
         turn += 1
         count = min(MESSAGES_PER_CALL, load.messages - sent)
-        sent += producer.produce_batch(topic, [{"value": value}] * count, partition)
+        sent += producer.produce_batch(topic, values[:count], partition)
         while len(producer) > QUEUED_MESSAGES_MAX - MESSAGES_PER_CALL:
             producer.poll(0.005)
     left = producer.flush(WAIT_SECONDS_MAX)
     assert left == 0, f"{left} messages have no answer"
     return Achieved(sent, time.perf_counter() - began, time.process_time() - cpu_began)
+
+
+def _values(load: Load) -> list[dict[str, bytes]]:
+    if load.codec == "none":
+        return [{"value": bytes(load.value_bytes)}] * MESSAGES_PER_CALL
+    chance = random.Random(1)
+    words = [chance.randbytes(6).hex() for _ in range(WORDS)]
+    count = load.value_bytes // len(words[0])
+    texts = (" ".join(chance.choices(words, k=count + 1)) for _ in range(MESSAGES_PER_CALL))
+    return [{"value": text.encode()[: load.value_bytes].ljust(load.value_bytes)} for text in texts]
 
 
 def consume(load: Load) -> Achieved:

@@ -41,7 +41,18 @@ def _noise(figures: Figures) -> str:
 def show(all_figures: list[Figures], start: dict[str, float]) -> list[str]:
     """Prints the table. Returns the goals that were missed."""
     table = Table(title="messages per second, and Penstock's share of the ceiling")
-    for heading in ("load", "null broker", "mock cluster", "disk", "durability", "Penstock", "share", "goal", ""):
+    for heading in (
+        "load",
+        "null broker",
+        "mock cluster",
+        "disk",
+        "durability",
+        "Penstock",
+        "share",
+        "goal",
+        "",
+        "CPU",
+    ):
         table.add_column(heading, justify="left" if heading in {"load", "durability"} else "right")
     missed: list[str] = []
     for figures in all_figures:
@@ -51,6 +62,7 @@ def show(all_figures: list[Figures], start: dict[str, float]) -> list[str]:
     # Written into a file or a narrow terminal, the table must still be readable.
     console = Console(width=TABLE_WIDTH)
     console.print(table)
+    console.print("CPU: seconds of the broker's processor time for a million messages")
     console.print(
         f"start {start['start_seconds']:.2f} s (goal {START_SECONDS_MAX}), "
         f"idle {start['idle_megabytes']:.0f} MB (goal {IDLE_MEGABYTES_MAX:.0f})"
@@ -65,6 +77,15 @@ def show(all_figures: list[Figures], start: dict[str, float]) -> list[str]:
 def _row(figures: Figures, name: Any, missed: list[str]) -> list[str]:
     share, goal = figures.share(name), figures.case.goals.get(name)
     verdict = ""
+    cpu, cpu_goal = figures.cpu_median(name), figures.case.cpu_goal
+    cpu_words = f"{cpu:.2f}"
+    if cpu_goal is not None:
+        verdict = "met" if cpu <= cpu_goal else "missed"
+        cpu_words = f"{cpu:.2f} of {cpu_goal}"
+        if cpu > cpu_goal:
+            missed.append(
+                f"{figures.case.name} with {name}: {cpu:.2f} s of CPU for a million messages, at most {cpu_goal}"
+            )
     if goal is not None:
         verdict = "met" if share >= goal else "missed"
         if share < goal:
@@ -80,6 +101,7 @@ def _row(figures: Figures, name: Any, missed: list[str]) -> list[str]:
         f"{share:.2f}",
         "" if goal is None else f"{goal:.2f}",
         verdict,
+        cpu_words,
     ]
 
 
@@ -94,6 +116,7 @@ def save(facts: dict[str, Any], all_figures: list[Figures], start: dict[str, flo
             "other_cores": [round(cores, 2) for cores in figures.other_cores],
             "share": {name: round(figures.share(name), 3) for name in PENSTOCK if name in figures.rounds},
             "goal": figures.case.goals,
+            "cpu_goal": figures.case.cpu_goal,
         }
         for figures in all_figures
     ]

@@ -138,6 +138,7 @@ def _load(case: Case, target: Target, topics: list[str]) -> Load:
         # The last messages of a partition come in small answers; the mock cluster may have dropped its first.
         messages=case.messages if case.kind == "produce" else int(case.messages * 0.9),
         single=case.single,
+        codec=case.codec,
     )
 
 

@@ -257,7 +257,7 @@ class CompactionCheck:
         log = self._world.log
         held = {batch.header.base_offset: batch.header for batch in batches}
         for producer, (_epoch, entries) in log.producers.as_dict().items():
-            first, _last, base_offset, _timestamp = entries[-1]
+            first, _last, base_offset, _timestamp, _checksum = entries[-1]
             if log.log_start <= base_offset < log.readable_end:
                 header = held.get(base_offset)
                 stays = header is not None and (header.producer_id, header.base_sequence) == (producer, first)

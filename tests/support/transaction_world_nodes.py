@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.base.checksum import crc32c
 from penstock.domain.producer_sequence import Accept, Duplicate, ProducerSequences
 from penstock.domain.transaction_commands import (
     AddPartitions,
@@ -203,6 +204,10 @@ class Batch(msgspec.Struct, frozen=True):
     def next_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 
+    @property
+    def checksum_as_sent(self) -> int:
+        return crc32c(self.value.encode()) or 1
+
 
 class Produce(msgspec.Struct, frozen=True):
     transactional_id: str
@@ -265,7 +270,8 @@ class SimPartition:
             reply(verdict)
             return
         if produce.sequence != NO_SEQUENCE:
-            order = self.sequences.check(batch)
+            marker_offset = self.transactions.marker_offset_of(batch.producer_id)
+            order = self.sequences.check(batch, marker_offset=marker_offset)
             if isinstance(order, Duplicate):
                 self.when_durable(order.base_offset, lambda: reply(PRODUCED))
                 return

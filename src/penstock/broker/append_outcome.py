@@ -21,6 +21,7 @@ class Refusal(enum.Enum):
     BAD_TIMESTAMP = "bad timestamp"
     OUT_OF_ORDER_SEQUENCE = "out of order sequence"
     DUPLICATE_SEQUENCE = "duplicate sequence"
+    SEQUENCE_REUSED = "sequence reused"
     PRODUCER_FENCED = "producer fenced"
     DISK_FULL = "disk full"
     OFFLINE = "offline"
@@ -66,7 +67,8 @@ class VerificationNeeded(msgspec.Struct, frozen=True):
 
 
 class DelayPossible(msgspec.Struct, frozen=True):
-    """Nothing was written: some of the records may have to be delivered later (`DelayedBatches` goes on from here)."""
+    """Nothing was written: some of the records may have to be delivered later, or the batch is too much to be looked at
+    on the loop (`DelayedBatches` goes on from here)."""
 
     header: BatchHeader
 

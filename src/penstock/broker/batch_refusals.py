@@ -7,9 +7,9 @@ from typing import Final
 from penstock.broker.append_outcome import AppendRefused, Refusal
 from penstock.codec.columns_keys import null_keys
 from penstock.codec.record_batch import ATTRIBUTE_CODEC_MASK, MAGIC, NO_TIMESTAMP, BatchHeader, BatchProblem
-from penstock.codec.records import read_payload, read_records
+from penstock.codec.records import parse_records
 from penstock.domain.config_definition import LONG_MAX
-from penstock.domain.producer_sequence import InvalidProducerEpoch, OutOfOrderSequence
+from penstock.domain.producer_sequence import InvalidProducerEpoch, OutOfOrderSequence, SequenceReused
 from penstock.domain.topic_config import TopicConfig
 from penstock.domain.transaction_partition import (
     CoordinatorFenced,
@@ -23,13 +23,18 @@ CODEC_LAST: Final = 4
 MAGIC_AT: Final = 16
 
 ProducerVerdict = (
-    OutOfOrderSequence | InvalidProducerEpoch | NotTransactional | NotVerified | TransactionOpen | CoordinatorFenced
+    OutOfOrderSequence
+    | SequenceReused
+    | InvalidProducerEpoch
+    | NotTransactional
+    | NotVerified
+    | TransactionOpen
+    | CoordinatorFenced
 )
 
 
-def refuse_batch(header: BatchHeader, records: memoryview, config: TopicConfig, now_ms: int) -> AppendRefused | None:
-    """Of a batch that is not quite as nearly every one is; None: there is nothing wrong with it."""
-    size_bytes = len(records)
+def refuse_batch(header: BatchHeader, size_bytes: int, config: TopicConfig) -> AppendRefused | None:
+    """Of a batch that is not quite as nearly every one is; None: there is nothing wrong with its header."""
     if header.size_bytes != size_bytes:
         return AppendRefused(Refusal.INVALID, f"one batch is expected, {size_bytes} bytes hold {header.size_bytes}")
     if header.record_count != header.last_offset_delta + 1 or header.record_count == 0:
@@ -48,18 +53,20 @@ def refuse_batch(header: BatchHeader, records: memoryview, config: TopicConfig, 
         return AppendRefused(Refusal.INVALID, "a transactional batch without a producer id")
     if header.attributes & ATTRIBUTE_CODEC_MASK > CODEC_LAST:
         return AppendRefused(Refusal.UNSUPPORTED_CODEC, f"compression codec {header.codec} is not known")
-    return None if config.uses_log_append_time else _refuse_timestamps(header, records, config, now_ms)
+    return None
 
 
-def _refuse_timestamps(
-    header: BatchHeader, records: memoryview, config: TopicConfig, now_ms: int
+def refuse_timestamps(
+    header: BatchHeader, payload: memoryview, config: TopicConfig, now_ms: int
 ) -> AppendRefused | None:
-    """Opens the batch only where its header cannot tell: it knows the youngest record, and not the oldest."""
+    """Of plain records, which are read only where the header cannot tell: it knows the youngest, and not the oldest."""
+    if config.uses_log_append_time:
+        return None
     latest_ms = now_ms + config.message_timestamp_after_max_ms
     earliest_ms = now_ms - config.message_timestamp_before_max_ms
     if header.max_timestamp <= latest_ms and config.message_timestamp_before_max_ms == LONG_MAX:
         return None
-    found = read_records(records)
+    found = parse_records(header, payload)
     if isinstance(found, BatchProblem):
         return AppendRefused(Refusal.INVALID, found.reason)
     outside = [
@@ -82,11 +89,8 @@ def _refuse_timestamps(
     return AppendRefused(Refusal.BAD_TIMESTAMP, reason, tuple(place for place, _ in outside))
 
 
-def refuse_keyless(records: memoryview, header: BatchHeader) -> AppendRefused | None:
+def refuse_keyless(payload: memoryview, header: BatchHeader) -> AppendRefused | None:
     """Without a key nothing says which record replaces which."""
-    payload = read_payload(records, 0, header)
-    if isinstance(payload, BatchProblem):
-        return AppendRefused(Refusal.INVALID, payload.reason)
     keyless = null_keys(header, payload)
     if keyless is None:
         return AppendRefused(Refusal.INVALID, "the records cannot be read")
@@ -115,6 +119,9 @@ def refuse_producer(verdict: ProducerVerdict) -> AppendRefused:
     match verdict:
         case OutOfOrderSequence(expected, actual):
             return AppendRefused(Refusal.OUT_OF_ORDER_SEQUENCE, f"sequence {actual} where {expected} follows")
+        case SequenceReused(expected, actual):
+            reason = f"sequence {actual} where {expected} follows: the log holds another batch with it"
+            return AppendRefused(Refusal.SEQUENCE_REUSED, reason)
         case InvalidProducerEpoch(current, actual):
             reason = f"producer epoch {actual}, a newer producer wrote with epoch {current}"
             return AppendRefused(Refusal.PRODUCER_FENCED, reason)

@@ -52,7 +52,9 @@ class BrokerCollector(Collector):
             unstable.add_metric([topic.name], held_back)
             if topic.config.retention_after_archive:
                 held.add_metric([topic.name], sum(shell.log.held_bytes for shell in topic.partitions))
-            ignored_count = sum(search.ignored_count for shell in topic.partitions if (search := shell.delivery_search))
+            ignored_count = sum(
+                search.ignored_count for shell in topic.partitions if (search := shell.batch_look.search)
+            )
             if ignored_count:
                 ignored.add_metric([topic.name], ignored_count)
             offline += sum(shell.is_offline for shell in topic.partitions)

@@ -24,6 +24,7 @@ import msgspec
 from penstock.base.checksum import crc32c
 from penstock.base.clock import Clock
 from penstock.broker.append_outcome import Appended, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.batch_look import BatchLook
 from penstock.broker.batch_refusals import refuse_producer
 from penstock.broker.partition_shell import PartitionShell
 from penstock.broker.schedule_shell import ScheduleShell
@@ -31,7 +32,7 @@ from penstock.broker.schedule_values import DelayedMessage, NotScheduled
 from penstock.codec.batch_holes import OpenBatch, holds_any, leave_out, open_payload, records_with
 from penstock.codec.batch_rewrite import header_of
 from penstock.codec.record_batch import BatchHeader, BatchProblem
-from penstock.codec.records import StoredRecord, read_payload
+from penstock.codec.records import StoredRecord
 from penstock.domain.delivery import BadRecords, Delayed, find_delayed
 from penstock.domain.schedule_headers import SEARCHED_FOR
 from penstock.domain.schedule_records import ProducerBatch
@@ -90,7 +91,9 @@ class DelayedBatches:
         header = header_of(records)
         # What is compressed may be a thousand times as large as it looks.
         is_small = len(records) <= LOOP_BYTES_MAX and not header.codec
-        found = await self._aside(_look_inside, is_small, records, header)
+        found = await self._aside(_look_inside, is_small, shell.batch_look, records, header, arrived_ms)
+        if isinstance(found, AppendRefused):
+            return found
         if isinstance(found, BatchProblem):
             return AppendRefused(Refusal.INVALID, found.reason)
         named = [] if found is None else [(number, record.headers) for number, record in found.records]
@@ -172,10 +175,15 @@ class DelayedBatches:
                 del self._ending[key]
 
 
-def _look_inside(records: memoryview, header: BatchHeader) -> _Found | BatchProblem | None:
-    """None: there is no delivery header, or nobody can read the batch: it is taken as it would be elsewhere."""
-    payload = read_payload(records, 0, header)
-    if isinstance(payload, BatchProblem) or not holds_any(payload, SEARCHED_FOR):
+def _look_inside(
+    look: BatchLook, records: memoryview, header: BatchHeader, now_ms: int
+) -> _Found | AppendRefused | BatchProblem | None:
+    """None: there is no delivery header that counts, or nobody can read the batch and its topic takes it all the
+    same."""
+    payload = look.open_aside(records, header, now_ms)
+    if payload is None or isinstance(payload, AppendRefused):
+        return payload
+    if look.search is None or not look.search.is_on or not holds_any(payload, SEARCHED_FOR):
         return None
     opened = open_payload(header, payload)
     if isinstance(opened, BatchProblem):

@@ -24,10 +24,10 @@ from penstock.broker.append_outcome import (
     Refusal,
     VerificationNeeded,
 )
+from penstock.broker.batch_look import BatchLook
 from penstock.broker.batch_refusals import (
     CODEC_LAST,
     refuse_batch,
-    refuse_keyless,
     refuse_producer,
     refuse_unreadable,
     refuse_unsequenced,
@@ -49,8 +49,7 @@ from penstock.codec.record_batch import (
     patch,
     patch_log_append_time,
 )
-from penstock.domain.config_definition import LONG_MAX
-from penstock.domain.producer_sequence import Accept, Duplicate
+from penstock.domain.producer_sequence import NO_MARKER, Accept, Duplicate
 from penstock.domain.topic_config import TopicConfig
 from penstock.domain.topic_rules import is_internal
 from penstock.domain.transaction_partition import Admitted, MarkerStored, NotVerified, WriteMarker
@@ -72,19 +71,16 @@ LEADER_EPOCH: Final = 0
 
 class PartitionShell:
     __slots__ = (
-        "_after_ms_max",
-        "_before_ms_max",
         "_clock",
         "_config",
         "_dates_records",
         "_has_transactions",
-        "_is_compacted",
         "_is_synced",
         "_reads",
         "_store",
         "_sync_alarm",
         "_turn",
-        "delivery_search",
+        "batch_look",
         "has_lost",
         "index",
         "is_closed",
@@ -113,8 +109,7 @@ class PartitionShell:
         self.is_closed = False
         # Whether the log may know of any.
         self._has_transactions = len(log.transactions) > 0
-        # None where clients keep what they take back later: a stage of Spark's is no place to wait in.
-        self.delivery_search = None if is_internal(topic) else DeliverySearch(topic, index, clock=clock)
+        self.batch_look = BatchLook(None if is_internal(topic) else DeliverySearch(topic, index, clock=clock))
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -122,13 +117,7 @@ class PartitionShell:
         # Read for every batch.
         self._is_synced = config.durability == "fsync"
         self._dates_records = config.uses_log_append_time
-        self._after_ms_max = config.message_timestamp_after_max_ms
-        # How old its oldest record is a batch does not say: where there is a limit, every batch is looked into.
-        is_unlimited = config.message_timestamp_before_max_ms == LONG_MAX
-        self._before_ms_max = LONG_MAX if is_unlimited else -LONG_MAX
-        self._is_compacted = config.is_compacted
-        if self.delivery_search is not None:
-            self.delivery_search.is_on = config.penstock_delivery_headers
+        self.batch_look.configure(config)
         self.log.config = log_config(config)
 
     @property
@@ -152,36 +141,38 @@ class PartitionShell:
 
     def append(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome:
         """One batch. It is patched in place and written before this returns."""
-        outcome = self._take(records, guard, None)
+        outcome = self._take(records, guard, is_produced=False)
         assert not isinstance(outcome, DelayPossible), "nobody has looked for delays"
         return outcome
 
     def produce(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome | DelayPossible:
-        """The same for a batch of a Kafka producer, whose records may say when they are to be delivered."""
-        return self._take(records, guard, self.delivery_search)
+        """The same for a batch of a Kafka producer, who may have made it of anything, and whose records may say when
+        they are to be delivered."""
+        return self._take(records, guard, is_produced=True)
 
-    def _take(
-        self, records: memoryview | None, guard: int, search: DeliverySearch | None
-    ) -> AppendOutcome | DelayPossible:
+    def _take(self, records: memoryview | None, guard: int, *, is_produced: bool) -> AppendOutcome | DelayPossible:
         if records is None:
             return AppendRefused(Refusal.INVALID, "the request holds no batch")
         header = check_batch(records)
         if isinstance(header, BatchProblem):
             return refuse_unreadable(records, header)
         if not self._is_ordinary(header, len(records)):
-            refused = refuse_batch(header, records, self._config, self._clock.now_ms())
-            if refused is not None:
-                return refused
-        if self._is_compacted:
-            refused = refuse_keyless(records, header)
+            refused = refuse_batch(header, len(records), self._config)
             if refused is not None:
                 return refused
         if header.producer_id >= 0:
             answer = self.check_producer(header, guard=guard)
             if answer is not None:
                 return answer
-        if search is not None and search.may_delay(records, header):
-            return DelayPossible(header)
+        now_ms = self._clock.now_ms()
+        if is_produced:
+            seen = self.batch_look.look(records, header, now_ms)
+            if seen is not False:
+                return seen if isinstance(seen, AppendRefused) else DelayPossible(header)
+        else:
+            refused = self.batch_look.refuse_own(records, header, now_ms)
+            if refused is not None:
+                return refused
         return self._write(records, header)
 
     def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD) -> AppendOutcome | None:
@@ -190,6 +181,7 @@ class PartitionShell:
             return refuse_unsequenced(header)
         log = self.log
         must_verify = False
+        marker_offset = NO_MARKER
         # Where no transaction ever was, an ordinary batch has nothing to ask about them.
         if header.attributes & ATTRIBUTE_TRANSACTIONAL or self._has_transactions:
             self._has_transactions = True
@@ -197,7 +189,8 @@ class PartitionShell:
             must_verify = isinstance(admission, MustVerify)
             if not isinstance(admission, Admitted | MustVerify):
                 return refuse_producer(admission)
-        verdict = log.producers.check(header)
+            marker_offset = log.transactions.marker_offset_of(header.producer_id)
+        verdict = log.producers.check(header, marker_offset=marker_offset)
         if isinstance(verdict, Duplicate):
             return self._repeat(verdict)
         if not isinstance(verdict, Accept):
@@ -243,7 +236,6 @@ class PartitionShell:
             header.length + LENGTH_PREFIX_BYTES == size_bytes <= self._config.max_message_bytes
             and header.record_count == header.last_offset_delta + 1 > 0
             and 0 <= header.attributes <= CODEC_LAST
-            and -self._before_ms_max <= header.max_timestamp - self._clock.now_ms() <= self._after_ms_max
         )
 
     def begin_verification(self, header: BatchHeader, *, version: int) -> int:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader, BatchProblem
+from penstock.codec.record_check import check_records
 from penstock.codec.record_walk import parse_some, record_starts
 from penstock.codec.records import StoredRecord, parse_records, read_payload
 from penstock.domain.aborted_index import AbortedTransaction
@@ -50,6 +51,7 @@ class QueueBatch:
         "header",
         "lanes",
         "next_offset",
+        "problem",
         "raw",
     )
 
@@ -70,6 +72,8 @@ class QueueBatch:
         # The messages that are there, by lane.
         self.lanes: dict[int, tuple[Range, ...]] = {}
         self.expiries: tuple[tuple[int, int], ...] = ()
+        # Why nobody can be given any of its messages.
+        self.problem: str | None = None
         if header.is_control or is_left_out or not header.record_count:
             self._records = []
             return
@@ -78,17 +82,24 @@ class QueueBatch:
             self._pass_over(payload)
             return
         self._payload = data = bytes(payload)
-        if self._is_dense and not _is_special(data):
+        # Before anybody is given some of it: share groups pass batches on as they are, and a consumer would stop there.
+        broken = check_records(header, data, len(data)) if self._is_dense else None
+        if broken is not None:
+            self._pass_over(broken)
+        elif self._is_dense and not _is_special(data):
             self.lanes[DEFAULT_LANE] = ((self.base_offset, self.next_offset - 1),)
         elif not self._sort_special(data):
             self._sort(self.records)
 
     def _pass_over(self, problem: BatchProblem) -> None:
-        """Its checksum holds and its records do not: whoever produced it wrote nonsense. Nobody can be given any of
-        it, and what lies behind it must not wait for ever."""
+        """Its checksum holds and its records do not: whoever produced it wrote nonsense, before such batches were
+        refused. Nobody can be given any of it, and what lies behind it must not wait for ever. One message stands for
+        all of them, to be dead-lettered with the reason: how many there were nobody knows but the header, which may
+        lie."""
         log.error("batch without readable messages", base_offset=self.base_offset, why=problem.reason)
         self._records, self._payload, self._keys = [], None, ()
-        self.lanes, self.expiries = {}, ()
+        self.lanes, self.expiries = {DEFAULT_LANE: ((self.base_offset, self.base_offset),)}, ()
+        self.problem = f"offsets {self.base_offset} to {self.next_offset - 1} cannot be read: {problem.reason}"
 
     def _sort_special(self, data: bytes) -> bool:
         """Decodes only the few that say something special; all others are in the default lane. False: they are many,

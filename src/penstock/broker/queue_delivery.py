@@ -25,6 +25,7 @@ from penstock.broker.queue_messages import (
 )
 from penstock.broker.queue_settling import NoSuchQueue, ReceiptSettlement, settle_by_receipts
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
+from penstock.broker.queue_unreadable import rejections, without_unreadable
 from penstock.broker.schedule_values import NotScheduled
 from penstock.broker.waiting import Waiter
 from penstock.codec.records import StoredRecord
@@ -235,7 +236,8 @@ class QueueDelivery:
         return sight.found
 
     async def _load(self, shell: QueueShell, definition: QueueDefinition, received: Received) -> list[Message]:
-        """What was delivered. What is no longer there, or hidden, is settled at once, and never comes back."""
+        """What was delivered. What is no longer there, or hidden, is settled at once, and never comes back; what nobody
+        can read goes to the dead letters."""
         group, is_committed_only = definition.name.group, definition.options.is_committed_only
         topic_id, partition = shell.partition.log.home.topic_id, shell.partition.index
         source = Source(group, topic_id, partition, received.number, received.until_ms)
@@ -251,7 +253,10 @@ class QueueDelivery:
                     continue
                 found = visible(found, definition, partition)
                 if len(found) <= last - first:
+                    unreadable = await shell.reader.unreadable(first, last, is_committed_only=is_committed_only)
                     gaps += _gaps(delivery, found, received.number)
+                    gaps = [piece for gap in gaps for piece in without_unreadable(gap, unreadable)]
+                    gaps += rejections(unreadable, received.number)
                 if count == 1:
                     messages += [Message(source, record, 1, lane, now_ms) for record in found]
                     continue

@@ -28,7 +28,7 @@ from penstock.codec.record_batch import walk_headers
 from penstock.codec.records import StoredRecord
 from penstock.domain.lanes import DEFAULT_LANE
 from penstock.domain.queue_commands import Found
-from penstock.domain.queue_values import Ordering, Range
+from penstock.domain.queue_values import NO_KEY, Ordering, Range
 from penstock.storage.damage_search import are_whole
 
 READ_BYTES: Final = 1024 * 1024
@@ -163,6 +163,9 @@ class QueueReader:
         for batch in batches:
             await self._decode(batch)
             expiries += [entry for entry in batch.expiries if entry[0] >= cursor]
+            if batch.problem is not None and batch.base_offset >= cursor and len(keys) < KEYED_LOOK_MAX:
+                ranges.append((batch.base_offset, batch.base_offset))
+                keys.append(NO_KEY)
             for record, key in zip(batch.records, batch.keys, strict=True):
                 if record.offset >= cursor and len(keys) < KEYED_LOOK_MAX:
                     ranges.append((record.offset, record.offset))
@@ -187,6 +190,19 @@ class QueueReader:
             if len(batch.raw) > LOOP_BYTES_MAX and not batch.is_prepared(offset, last):
                 await self._in_thread(partial(batch.prepare, offset, last))
             found += batch.between(offset, last)
+            offset = batch.next_offset
+        return found
+
+    async def unreadable(self, first: int, last: int, *, is_committed_only: bool) -> list[tuple[int, str]]:
+        """The batches of a range that nobody can read: the offset that stands for each, and why."""
+        offset = max(first, self._partition.log_start)
+        found: list[tuple[int, str]] = []
+        while offset <= last:
+            batch = await self.batch_at(offset, is_committed_only=is_committed_only)
+            if not isinstance(batch, QueueBatch):
+                break
+            if batch.problem is not None and first <= batch.base_offset <= last:
+                found.append((batch.base_offset, batch.problem))
             offset = batch.next_offset
         return found
 

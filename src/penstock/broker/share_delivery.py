@@ -16,7 +16,9 @@ import msgspec
 from penstock.broker.partition_read import ReadProblem
 from penstock.broker.queue_batch import QueueBatch
 from penstock.broker.queue_shell import QueueShell, QueueUnavailable
+from penstock.broker.queue_unreadable import rejections, without_unreadable
 from penstock.domain.queue_commands import (
+    Act,
     ConsumerGone,
     Delivery,
     Found,
@@ -89,7 +91,10 @@ async def take(
         if not isinstance(reply, Received):
             return reply if isinstance(reply, QueueUnavailable) else NOTHING
         if reply.deliveries:
-            return await _load(shell, reply.deliveries, is_committed_only=options.is_committed_only)
+            readable = await _without_unreadable(shell, group, reply, is_committed_only=options.is_committed_only)
+            if readable:
+                return await _load(shell, readable, is_committed_only=options.is_committed_only)
+            continue
         if reply.limit is not Limit.NONE or queue.wanted(member_id, count_max, 0).cursors == wanted.cursors:
             return NOTHING
     return NOTHING
@@ -116,6 +121,23 @@ async def _fitting(
             count += min(batch.next_offset, last + 1) - offset
             offset = batch.next_offset
     return count, size_bytes
+
+
+async def _without_unreadable(
+    shell: QueueShell, group: str, received: Received, *, is_committed_only: bool
+) -> list[Delivery]:
+    """What a member can read. The rest goes to the dead letters: a consumer that is given such a batch stops there."""
+    readable: list[Delivery] = []
+    for delivery in received.deliveries:
+        unreadable = await shell.reader.unreadable(delivery.first, delivery.last, is_committed_only=is_committed_only)
+        if not unreadable:
+            readable.append(delivery)
+            continue
+        shell.decide(group, Settle(tuple(rejections(unreadable, received.number))))
+        whole = Settlement(delivery.first, delivery.last, Act.GAP)
+        pieces = without_unreadable(whole, unreadable)
+        readable += [msgspec.structs.replace(delivery, first=piece.first, last=piece.last) for piece in pieces]
+    return readable
 
 
 async def _load(shell: QueueShell, deliveries: Iterable[Delivery], *, is_committed_only: bool) -> ShareTaken:

@@ -12,9 +12,10 @@ import msgspec
 
 from penstock.broker.partition_shell import PartitionShell
 from penstock.codec.control_batch import read_marker
-from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
+from penstock.codec.record_batch import BatchBytes, BatchHeader, BatchProblem, walk_headers
+from penstock.codec.record_check import check_records
 from penstock.codec.record_walk import record_at
-from penstock.codec.records import StoredRecord, read_records
+from penstock.codec.records import StoredRecord, read_payload, read_records
 from penstock.domain.trace_events import PlaceState, TransactionState
 from penstock.storage.read_plan import ReadPlan
 from penstock.storage.storage_errors import Damage, OutOfRange
@@ -63,11 +64,22 @@ def _read(plan: ReadPlan, offset: int) -> Found:
             continue
         if header.is_control:
             return Found(PlaceState.CONTROL, header)
-        record = record_at(loaded[position : position + header.size_bytes], header, offset)
+        batch = loaded[position : position + header.size_bytes]
+        if not is_readable(batch, header):
+            return Found(PlaceState.UNREADABLE, header)
+        record = record_at(batch, header, offset)
         if isinstance(record, BatchProblem):
             return Found(PlaceState.UNREADABLE, header)
         return Found(PlaceState.HOLE if record is None else PlaceState.STORED, header, record)
     return Found(PlaceState.HOLE)
+
+
+def is_readable(batch: BatchBytes, header: BatchHeader) -> bool:
+    """All of it: readers take a batch as a whole, so a record that is well is of no use among others that are not."""
+    if header.record_count <= header.last_offset_delta:
+        return not isinstance(read_records(batch), BatchProblem)
+    payload = read_payload(batch, 0, header)
+    return not isinstance(payload, BatchProblem) and check_records(header, bytes(payload), len(payload)) is None
 
 
 async def transaction_of(partition: PartitionShell, header: BatchHeader, readers: Executor) -> Transaction:

@@ -98,6 +98,10 @@ def consume(
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Short for --isolation read_committed.")
     ] = False,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Go on behind batches that cannot be read, and say how many they were."),
+    ] = False,
 ) -> None:
     """Read messages, by default from the earliest to the end as of now."""
     from penstock.cli.consume_request import ConsumeRequest, carry_out
@@ -119,6 +123,7 @@ def consume(
         is_following=follow,
         is_tail=tail,
         is_read_committed=read_committed or isolation is Isolation.READ_COMMITTED,
+        skips_damaged=skip_damaged,
     )
     shape = RowShape(
         key_format=key_format.value,

@@ -40,6 +40,7 @@ class ConsumeRequest(msgspec.Struct, frozen=True):
     is_following: bool = False
     is_tail: bool = False
     is_read_committed: bool = False
+    skips_damaged: bool = False
 
 
 def carry_out(bootstrap: str, request: ConsumeRequest, shape: RowShape) -> None:
@@ -71,6 +72,7 @@ def plan_of(request: ConsumeRequest, *, now_ms: int, zone: tzinfo | None = None)
         is_following=request.is_following or request.is_tail,
         is_merged=request.at is not None or request.between is not None,
         is_read_committed=request.is_read_committed,
+        skips_damaged=request.skips_damaged,
     )
 
 

@@ -22,14 +22,14 @@ import msgspec
 
 from penstock.cli.consume_merge import TimeMerge
 from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, Start
-from penstock.cli.output import run_async, write_bytes
+from penstock.cli.output import run_async, say, write_bytes
 from penstock.cli.record_format import RowFormatter, RowShape, row_formatter
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.consumer import Consumer, ConsumerOptions, Fetched, OffsetOutOfRangeError
 from penstock.client.errors import PartitionMissingError
 from penstock.client.offsets import OffsetRange, list_offsets, offset_ranges
-from penstock.client.rows import NO_END, rows_of
+from penstock.client.rows import NO_END, SkippedBatches, rows_of
 from penstock.codec.records import StoredRecord
 
 __all__ = ["ConsumePlan", "RowShape", "Window", "chosen_partitions", "consume"]
@@ -61,6 +61,7 @@ class ConsumePlan(msgspec.Struct, frozen=True):
     is_following: bool = False
     is_merged: bool = False
     is_read_committed: bool = False
+    skips_damaged: bool = False
 
 
 def consume(bootstrap: str, plan: ConsumePlan, shape: RowShape) -> None:
@@ -77,13 +78,23 @@ async def _consume(bootstrap: str, plan: ConsumePlan, formatter: RowFormatter) -
         is_merged = plan.is_merged and len(positions) > 1 and ends is not None
         consumer = Consumer(client, plan.topic, positions, ends=ends, options=_options(plan, positions, is_merged))
         writer = _Writer(formatter, plan.count)
+        skipped = SkippedBatches() if plan.skips_damaged else None
+        rows = _Rows(plan.window, ends, skipped)
         try:
             if is_merged:
-                await _write_merged(consumer, writer, _Rows(plan.window, ends))
+                await _write_merged(consumer, writer, rows)
             else:
-                await _write_as_it_comes(consumer, writer, _Rows(plan.window, ends))
+                await _write_as_it_comes(consumer, writer, rows)
         finally:
             consumer.close()
+            _tell_skipped(skipped)
+
+
+def _tell_skipped(skipped: SkippedBatches | None) -> None:
+    """Beside the messages, so that whoever pipes them on sees it, too."""
+    if skipped is not None and skipped.batch_count:
+        batches = "1 damaged batch" if skipped.batch_count == 1 else f"{skipped.batch_count:,} damaged batches"
+        say(f"skipped {batches} with {skipped.offset_count:,} offsets")
 
 
 async def chosen_partitions(client: ClusterClient, topic: str, asked: Sequence[int]) -> Sequence[int]:
@@ -144,12 +155,14 @@ async def _ends(client: ClusterClient, plan: ConsumePlan, ranges: dict[int, Offs
 class _Rows:
     """The records of a fetched piece that are wanted."""
 
-    def __init__(self, window: Window | None, ends: dict[int, int] | None) -> None:
+    def __init__(self, window: Window | None, ends: dict[int, int] | None, skipped: SkippedBatches | None) -> None:
         self._window = window
         self._ends = ends
+        self._skipped = skipped
 
     def of(self, fetched: Fetched) -> Iterator[StoredRecord]:
-        rows = rows_of(fetched, end=NO_END if self._ends is None else self._ends[fetched.partition])
+        end = NO_END if self._ends is None else self._ends[fetched.partition]
+        rows = rows_of(fetched, end=end, skipped=self._skipped)
         window = self._window
         if window is None:
             return rows

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.client.consumer import Fetched
 from penstock.client.errors import ClientError
-from penstock.codec.record_batch import BatchProblem, check_batch
+from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch, read_header
 from penstock.codec.records import StoredRecord, read_records
 
 NO_END: Final = 0x7FFF_FFFF_FFFF_FFFF
@@ -21,8 +21,22 @@ class UnreadableBatchError(ClientError):
     """A batch came that is damaged, or that this client cannot open."""
 
 
-def rows_of(fetched: Fetched, *, end: int = NO_END) -> Iterator[StoredRecord]:
-    """Records from the fetched position on, below `end`; every checksum is looked at."""
+class SkippedBatches:
+    """Whoever wants the rest counts what cannot be read."""
+
+    def __init__(self) -> None:
+        self.batch_count = 0
+        # As the headers have it, which may lie.
+        self.offset_count = 0
+
+    def add(self, header: BatchHeader) -> None:
+        self.batch_count += 1
+        self.offset_count += header.last_offset_delta + 1
+
+
+def rows_of(fetched: Fetched, *, end: int = NO_END, skipped: SkippedBatches | None = None) -> Iterator[StoredRecord]:
+    """Records from the fetched position on, below `end`; every checksum is looked at. With `skipped`, batches that
+    cannot be read are passed over and counted there."""
     data, position = fetched.data, 0
     while position < len(data):
         header = check_batch(data, position)
@@ -30,8 +44,12 @@ def rows_of(fetched: Fetched, *, end: int = NO_END) -> Iterator[StoredRecord]:
         if isinstance(header, BatchProblem) or isinstance(records, BatchProblem):
             problem = header if isinstance(header, BatchProblem) else records
             assert isinstance(problem, BatchProblem)
-            where = f"partition {fetched.partition} of topic {fetched.topic!r} after offset {fetched.position}"
-            raise UnreadableBatchError(f"{where}: {problem.reason}")
+            known = read_header(data, position)
+            if skipped is None or isinstance(known, BatchProblem):
+                raise UnreadableBatchError(f"{_where(fetched, known)}: {problem.reason}")
+            skipped.add(known)
+            position += known.size_bytes
+            continue
         position += header.size_bytes
         if header.is_control or header.base_offset in fetched.aborted:
             continue
@@ -39,3 +57,10 @@ def rows_of(fetched: Fetched, *, end: int = NO_END) -> Iterator[StoredRecord]:
             yield from records
         else:
             yield from (record for record in records if fetched.position <= record.offset < end)
+
+
+def _where(fetched: Fetched, header: BatchHeader | BatchProblem) -> str:
+    partition = f"partition {fetched.partition} of topic {fetched.topic!r}"
+    if isinstance(header, BatchProblem):
+        return f"{partition} after offset {fetched.position}"
+    return f"{partition}, offsets {header.base_offset} to {header.last_offset}"

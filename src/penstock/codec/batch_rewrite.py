@@ -19,6 +19,7 @@ import msgspec
 from penstock.base.checksum import crc32c
 from penstock.codec.record_batch import (
     ATTRIBUTE_CODEC_MASK,
+    ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_TRANSACTIONAL,
     CHECKSUM_START,
     HEADER_BYTES,
@@ -36,7 +37,6 @@ from penstock.codec.record_walk import parse_some, record_starts
 from penstock.codec.records import read_payload, seal_batch
 from penstock.codec.varint import encode_varint, read_varint
 
-ATTRIBUTE_DELETE_HORIZON: Final = 0b100_0000
 NO_HORIZON: Final = -1
 # Of one batch: its last offset delta is 32 bits.
 BATCH_OFFSETS_MAX: Final = 2**31 - 1

@@ -13,8 +13,9 @@ about its size is a hint for that first buffer and nothing more.
 
 from __future__ import annotations
 
+import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
@@ -96,23 +97,28 @@ def decompress(codec: Codec, data: Data, *, bytes_max: int) -> bytes:
             return _decompress_stream(cramjam.zstd.decompress_into, data, _zstd_claim(data), bytes_max)
 
 
-def decompress_into(codec: Codec, data: Data, output: bytearray) -> int:
+def decompress_into(codec: Codec, data: Data, output: bytearray | mmap.mmap) -> int:
     """The same into a buffer that is there already, whose size is the most that may come out: how many bytes did. For
     who looks at many and keeps none."""
-    if codec is Codec.NONE or (codec is Codec.SNAPPY and data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC):
-        plain = decompress(codec, data, bytes_max=len(output))
-        output[: len(plain)] = plain
-        return len(plain)
-    if codec is Codec.SNAPPY and not len(data):
-        raise CompressionError("snappy block is empty")
     try:
+        if codec is Codec.SNAPPY and data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC:
+            return _decompress_xerial_into(memoryview(data), memoryview(output))
+        if codec is Codec.NONE:
+            if len(data) > len(output):
+                raise CompressionError(f"{len(data)} bytes, at most {len(output)} are allowed")
+            output[: len(data)] = data
+            return len(data)
+        if codec is Codec.SNAPPY and not len(data):
+            raise CompressionError("snappy block is empty")
         written: int = _INTO[codec](data, output)
     except cramjam.DecompressionError as error:
+        if _TOO_SMALL in str(error):
+            raise CompressionError(f"{len(data)} bytes decompress to more than {len(output)}") from error
         raise CompressionError(f"{len(data)} compressed bytes: {error}") from error
     return written
 
 
-_INTO: Final[dict[Codec, Callable[[Data, bytearray], int]]] = {
+_INTO: Final[dict[Codec, Callable[[Data, bytearray | mmap.mmap], int]]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.SNAPPY: cramjam.snappy.decompress_raw_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
@@ -191,22 +197,36 @@ def _decompress_snappy(data: Data, bytes_max: int) -> bytes:
     # A raw stream cannot begin like this: it would copy from before its own start.
     if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         return _decompress_snappy_block(view, bytes_max)
-    if len(view) < len(XERIAL_HEADER):
-        raise CompressionError(f"snappy header of {len(view)} bytes is cut off")
     parts: list[bytes] = []
     bytes_left = bytes_max
+    for block in _xerial_blocks(view):
+        parts.append(_decompress_snappy_block(block, bytes_left))
+        bytes_left -= len(parts[-1])
+    return b"".join(parts)
+
+
+def _decompress_xerial_into(view: memoryview, output: memoryview) -> int:
+    written = 0
+    for block in _xerial_blocks(view):
+        if cramjam.snappy.decompress_raw_len(block) > len(output) - written:
+            raise CompressionError(f"{len(view)} bytes decompress to more than {len(output)}")
+        written += cramjam.snappy.decompress_raw_into(block, output[written:])
+    return written
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    if len(view) < len(XERIAL_HEADER):
+        raise CompressionError(f"snappy header of {len(view)} bytes is cut off")
     position = len(XERIAL_HEADER)
     while position < len(view):
         if position + 4 > len(view):
             raise CompressionError(f"snappy block length at byte {position} is cut off")
         (size,) = _INT32.unpack_from(view, position)
         position += 4
-        if size < 0 or position + size > len(view):
+        if size <= 0 or position + size > len(view):
             raise CompressionError(f"snappy block of {size} bytes at byte {position}, {len(view) - position} are left")
-        parts.append(_decompress_snappy_block(view[position : position + size], bytes_left))
-        bytes_left -= len(parts[-1])
+        yield view[position : position + size]
         position += size
-    return b"".join(parts)
 
 
 def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:

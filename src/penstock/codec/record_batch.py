@@ -43,6 +43,9 @@ ATTRIBUTE_CODEC_MASK: Final = 0b111
 ATTRIBUTE_LOG_APPEND_TIME: Final = 0b1000
 ATTRIBUTE_TRANSACTIONAL: Final = 0b1_0000
 ATTRIBUTE_CONTROL: Final = 0b10_0000
+ATTRIBUTE_DELETE_HORIZON: Final = 0b100_0000
+# Set by whoever stores a batch, never by who sends it: the checksum is another one then.
+_ATTRIBUTES_OF_STORED: Final = ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_DELETE_HORIZON
 
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
@@ -101,6 +104,12 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
     @property
     def has_log_append_time(self) -> bool:
         return bool(self.attributes & ATTRIBUTE_LOG_APPEND_TIME)
+
+    @property
+    def checksum_as_sent(self) -> int | None:
+        """None: the batch was dated here, or records were left out of it."""
+        is_changed = self.attributes & _ATTRIBUTES_OF_STORED or self.record_count <= self.last_offset_delta
+        return None if is_changed else self.checksum
 
     @property
     def is_idempotent(self) -> bool:

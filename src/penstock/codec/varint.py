@@ -7,6 +7,7 @@ first, the high bit set on every byte but the last. Small numbers of either sign
 from __future__ import annotations
 
 from functools import cache
+from mmap import mmap
 from typing import Final
 
 # Ten bytes hold 64 bits; what goes on longer is not a number of ours.
@@ -40,7 +41,7 @@ def varint_table() -> tuple[bytes, ...]:
     return tuple(encode_varint(number) for number in range(TABLE_COUNT))
 
 
-def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray | memoryview | mmap, position: int) -> tuple[int, int]:
     """The number at `position` and the position after it. IndexError: the data ends first."""
     rest = 0
     shift = 0

@@ -9,6 +9,16 @@ A batch names its producer (id, epoch) and the sequence numbers of its records, 
     same epoch, one of the last 5 batches   duplicate: answered with the offset it was stored at
     same epoch, follows the last batch      accept
     otherwise                               out of order
+
+In a transaction a sequence alone does not make a duplicate. A client that aborts with a batch in flight may take the
+batch back and give its sequence to a message of the next transaction: to answer "stored" would commit that transaction
+without the message. So there
+
+    stored before the producer's last marker    reused: that batch belongs to a transaction that has ended
+    stored with another checksum                reused: a retry sends the same bytes
+    follows what a marker closed, but lower     reused
+
+Elsewhere checksums are not compared: some clients date their records anew when they send them again.
 """
 
 from __future__ import annotations
@@ -26,7 +36,8 @@ SEQUENCE_MAX: Final = 2**31 - 1
 
 _COUNT = struct.Struct("<I")
 _PRODUCER = struct.Struct("<qhqB")
-_BATCH = struct.Struct("<iiqq")
+_BATCH = struct.Struct("<iiqqI")
+_BATCH_WITHOUT = struct.Struct("<iiqq")
 
 
 class SequencedBatch(Protocol):
@@ -44,6 +55,10 @@ class SequencedBatch(Protocol):
     def producer_epoch(self) -> int: ...
     @property
     def base_sequence(self) -> int: ...
+    @property
+    def is_transactional(self) -> bool: ...
+    @property
+    def checksum_as_sent(self) -> int | None: ...
 
 
 class Accept(msgspec.Struct, frozen=True):
@@ -62,6 +77,13 @@ class OutOfOrderSequence(msgspec.Struct, frozen=True):
     actual: int
 
 
+class SequenceReused(msgspec.Struct, frozen=True):
+    """Another batch was stored with these sequences: the producer must begin a new epoch."""
+
+    expected: int
+    actual: int
+
+
 class InvalidProducerEpoch(msgspec.Struct, frozen=True):
     """Fenced: a newer instance of this producer has written."""
 
@@ -69,12 +91,18 @@ class InvalidProducerEpoch(msgspec.Struct, frozen=True):
     actual: int
 
 
-SequenceVerdict = Accept | Duplicate | OutOfOrderSequence | InvalidProducerEpoch
+SequenceVerdict = Accept | Duplicate | OutOfOrderSequence | SequenceReused | InvalidProducerEpoch
 
 ACCEPT: Final = Accept()
 
-# (first sequence, last sequence, base offset, max timestamp)
-BatchEntry = tuple[int, int, int, int]
+# Of a batch that was changed on its way into the log, or that was stored before checksums were kept.
+NO_CHECKSUM: Final = 0
+NO_MARKER: Final = -1
+# Sequences are a ring: of two, the one that is less than half of it behind the other is the earlier one.
+_HALF: Final = 2**30
+
+# (first sequence, last sequence, base offset, max timestamp, checksum)
+BatchEntry = tuple[int, int, int, int, int]
 
 
 # No sweep has seen the producer's last batch yet.
@@ -129,7 +157,8 @@ class ProducerSequences:
     def state_of(self, producer_id: int) -> ProducerState | None:
         return self._producers.get(producer_id)
 
-    def check(self, header: SequencedBatch) -> SequenceVerdict:
+    def check(self, header: SequencedBatch, *, marker_offset: int = NO_MARKER) -> SequenceVerdict:
+        """`marker_offset`: where the producer's last transaction ended."""
         state = self._producers.get(header.producer_id)
         if state is None:
             return ACCEPT
@@ -139,11 +168,17 @@ class ProducerSequences:
         if header.producer_epoch > state.epoch:
             return ACCEPT if first == 0 else OutOfOrderSequence(0, first)
         last = sequence_after(first, header.last_offset_delta)
-        for kept_first, kept_last, base_offset, timestamp in state.batches:
-            if kept_first == first and kept_last == last:
-                return Duplicate(base_offset, timestamp)
         expected = sequence_after(state.batches[-1][1], 1)
-        return ACCEPT if first == expected else OutOfOrderSequence(expected, first)
+        for kept_first, kept_last, base_offset, timestamp, checksum in state.batches:
+            if kept_first == first and kept_last == last:
+                if header.is_transactional and not _is_repeated(header, base_offset, checksum, marker_offset):
+                    return SequenceReused(expected, first)
+                return Duplicate(base_offset, timestamp)
+        if first == expected:
+            return ACCEPT
+        is_closed = header.is_transactional and state.batches[-1][2] < marker_offset
+        is_behind = (expected - first) & SEQUENCE_MAX < _HALF
+        return SequenceReused(expected, first) if is_closed and is_behind else OutOfOrderSequence(expected, first)
 
     def apply(self, header: SequencedBatch) -> None:
         """The batch is in the log at `header.base_offset`. Never refuses."""
@@ -157,7 +192,10 @@ class ProducerSequences:
         first = header.base_sequence
         last = sequence_after(first, header.last_offset_delta)
         batches = state.batches
-        batches.append((first, last, header.base_offset, header.max_timestamp))
+        checksum = header.checksum_as_sent
+        batches.append(
+            (first, last, header.base_offset, header.max_timestamp, NO_CHECKSUM if checksum is None else checksum)
+        )
         if len(batches) > BATCHES_KEPT:
             del batches[0]
         state.seen_ms = _UNSEEN
@@ -192,8 +230,11 @@ class ProducerSequences:
         return b"".join(parts)
 
     @classmethod
-    def from_bytes(cls, data: bytes, producers_max: int = PRODUCERS_MAX_DEFAULT) -> ProducerSequences:
-        """The caller has checked that these are bytes of `to_bytes`."""
+    def from_bytes(
+        cls, data: bytes, producers_max: int = PRODUCERS_MAX_DEFAULT, *, has_checksums: bool = True
+    ) -> ProducerSequences:
+        """The caller has checked that these are bytes of `to_bytes`; older files have no checksums."""
+        batch = _BATCH if has_checksums else _BATCH_WITHOUT
         sequences = cls(producers_max)
         (count,) = _COUNT.unpack_from(data)
         position = _COUNT.size
@@ -203,8 +244,9 @@ class ProducerSequences:
             state = ProducerState(epoch)
             state.seen_ms = seen_ms
             for _ in range(batch_count):
-                state.batches.append(_BATCH.unpack_from(data, position))
-                position += _BATCH.size
+                fields = batch.unpack_from(data, position)
+                state.batches.append(fields if has_checksums else (*fields, NO_CHECKSUM))
+                position += batch.size
             sequences._producers[producer_id] = state
         return sequences
 
@@ -212,3 +254,11 @@ class ProducerSequences:
 def sequence_after(sequence: int, steps: int) -> int:
     """Sequences wrap from 2^31 - 1 to 0."""
     return (sequence + steps) & SEQUENCE_MAX
+
+
+def _is_repeated(header: SequencedBatch, base_offset: int, checksum: int, marker_offset: int) -> bool:
+    """The batch of a transaction is the stored one, sent again."""
+    if base_offset < marker_offset:
+        return False
+    sent = header.checksum_as_sent
+    return sent is None or checksum in (NO_CHECKSUM, sent)

@@ -166,6 +166,12 @@ _DEFINITION_LIST: Final = (
         node_name="penstock.delivery.headers",
     ),
     _define(
+        "penstock.record.check", ConfigType.BOOLEAN, "true",
+        "Whether the records of every batch from a Kafka producer are looked at before it is taken. With false they "
+        "are taken unseen, and a batch whose inside is broken stops its readers.",
+        node_name="penstock.record.check",
+    ),
+    _define(
         "preallocate", ConfigType.BOOLEAN, "false",
         "Whether a segment's file is made at its full size.",
         node_name="log.preallocate", has_effect=_IDLE,
@@ -251,6 +257,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
     min_compaction_lag_ms: int
     min_insync_replicas: int
     penstock_delivery_headers: bool
+    penstock_record_check: bool
     queue_delete_acked: bool
     retention_after_archive: bool
     retention_archive_group: str

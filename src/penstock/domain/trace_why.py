@@ -27,6 +27,7 @@ class Standing(StrEnum):
     BEHIND_TRANSACTION = "behind-transaction"
     ABORTED = "aborted"
     NO_MESSAGE = "no-message"
+    UNREADABLE = "unreadable"
     DELETED = "deleted"
     NOT_DURABLE = "not-durable"
     LEASED = "leased"
@@ -205,6 +206,8 @@ def _finished(situation: QueueSituation) -> Reason:
         return _reason(situation, _OVER[event.kind], f"{sentence_of(event)}{when}", is_over=True)
     if situation.facts.transaction is TransactionState.ABORTED and situation.is_committed_only:
         return _aborted(situation)
+    if situation.facts.state is PlaceState.UNREADABLE:
+        return _not_to_be_read(situation)
     if situation.facts.state is not PlaceState.STORED and situation.facts.state is not PlaceState.DELETED:
         return _no_message(situation)
     if _is_outlived(situation):
@@ -229,6 +232,8 @@ def _unreadable(situation: QueueSituation) -> Reason | None:
         return _reason(situation, Standing.DELETED, sentence, is_over=True)
     if facts.state in (PlaceState.HOLE, PlaceState.CONTROL):
         return _no_message(situation)
+    if facts.state is PlaceState.UNREADABLE:
+        return _not_to_be_read(situation)
     if situation.is_committed_only:
         if facts.transaction is TransactionState.ABORTED:
             return _aborted(situation)
@@ -307,6 +312,14 @@ def _no_message(situation: QueueSituation) -> Reason:
     return _reason(situation, Standing.NO_MESSAGE, sentence, is_over=True)
 
 
+def _not_to_be_read(situation: QueueSituation) -> Reason:
+    sentence = (
+        "its batch cannot be read, so nobody gets it: the log is damaged there, or a producer wrote nonsense; of such "
+        "nonsense one dead letter, with the offset of the first message, stands for all of them"
+    )
+    return _reason(situation, Standing.UNREADABLE, sentence, is_over=True)
+
+
 def _is_outlived(situation: QueueSituation) -> bool:
     facts = situation.facts
     if facts.ttl_ms is None or facts.timestamp_ms is None:
@@ -345,6 +358,12 @@ def group_reason(situation: GroupSituation) -> Reason:
     if offset < situation.log_start:
         sentence = "the log lost it before the group's committed position got there"
         return _of_group(situation, Standing.DELETED, sentence, is_over=True)
+    if facts.state is PlaceState.UNREADABLE:
+        sentence = (
+            "its batch cannot be read: the log is damaged there, or a producer wrote nonsense; consumers stop there "
+            "until the group's position is set behind it"
+        )
+        return _of_group(situation, Standing.UNREADABLE, sentence)
     for producer_id, pending in situation.pending:
         if pending > offset:
             sentence = f"read: position {pending} counts when the transaction of producer {producer_id} is committed"

@@ -401,6 +401,11 @@ class PartitionTransactions:
     def state_of(self, producer_id: int) -> ProducerTransaction | None:
         return self._producers.get(producer_id)
 
+    def marker_offset_of(self, producer_id: int) -> int:
+        """Where its last transaction here ended; -1: none has that is known of."""
+        state = self._producers.get(producer_id)
+        return NO_OFFSET if state is None else state.marker_offset
+
     @property
     def ongoing(self) -> dict[int, int]:
         """First offset by producer id, the lowest first."""

@@ -18,6 +18,9 @@ REFUSAL_CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.BAD_TIMESTAMP: ErrorCode.INVALID_TIMESTAMP,
     Refusal.OUT_OF_ORDER_SEQUENCE: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Refusal.DUPLICATE_SEQUENCE: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    # Clients answer it by aborting the transaction and going on with a new epoch. Out of order would be a fatal error
+    # to librdkafka, and a duplicate would be taken for stored.
+    Refusal.SEQUENCE_REUSED: ErrorCode.UNKNOWN_PRODUCER_ID,
     Refusal.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     Refusal.NOT_TRANSACTIONAL: ErrorCode.INVALID_TXN_STATE,
     Refusal.NOT_VERIFIED: ErrorCode.INVALID_TXN_STATE,

@@ -101,7 +101,13 @@ class ArrowRows:
                 for single in _singles(piece):
                     yield from self._decoded([single])
         else:
-            raise ValueError(f"{self._topic}, partitions [{pieces[0].partition}]: {columns.reason}")
+            raise ValueError(self._words_for(pieces[0], columns))
+
+    def _words_for(self, piece: _Piece, problem: BatchProblem) -> str:
+        """Where whoever reads on has to begin."""
+        _, header = next(walk_headers(piece.data))
+        offsets = f"offsets {header.base_offset} to {header.last_offset}"
+        return f"{self._topic}-{piece.partition}: {offsets} cannot be read: {problem.reason}"
 
     def _batches_of(self, columns: ArrowColumns, pieces: list[_Piece]) -> list[pa.RecordBatch]:
         import pyarrow as pa

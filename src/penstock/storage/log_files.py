@@ -16,7 +16,9 @@ LOG_START_MAGIC: Final = b"psstart1"
 EPOCHS_FILE: Final = "leader_epochs"
 EPOCHS_MAGIC: Final = b"psepoch1"
 PRODUCERS_FILE: Final = "producers"
-PRODUCERS_MAGIC: Final = b"psprodu2"
+PRODUCERS_MAGIC: Final = b"psprodu3"
+# Without the checksums of batches.
+PRODUCERS_MAGIC_BEFORE: Final = b"psprodu2"
 
 _OFFSET = struct.Struct("<q")
 
@@ -47,7 +49,13 @@ def pack_producers(producers: LogProducers, offset: int) -> bytes:
 
 def read_producers(files: Files, directory: str, producers_max: int) -> tuple[int, LogProducers] | None:
     payload = read_small_file(files, directory, PRODUCERS_FILE, PRODUCERS_MAGIC)
+    has_checksums = payload is not None
+    if payload is None:
+        payload = read_small_file(files, directory, PRODUCERS_FILE, PRODUCERS_MAGIC_BEFORE)
     if payload is None:
         return None
     (offset,) = _OFFSET.unpack_from(payload)
-    return offset, LogProducers.from_bytes(payload[_OFFSET.size :], log_end=offset, producers_max=producers_max)
+    producers = LogProducers.from_bytes(
+        payload[_OFFSET.size :], log_end=offset, producers_max=producers_max, has_checksums=has_checksums
+    )
+    return offset, producers

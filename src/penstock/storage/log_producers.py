@@ -127,11 +127,11 @@ class LogProducers:
         return _LENGTH.pack(len(sequences)) + sequences + self.transactions.to_bytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, log_end: int, producers_max: int) -> LogProducers:
+    def from_bytes(cls, data: bytes, *, log_end: int, producers_max: int, has_checksums: bool = True) -> LogProducers:
         """The state after everything below `log_end`. The caller has checked that these are bytes of `to_bytes`."""
         (length,) = _LENGTH.unpack_from(data)
         end = _LENGTH.size + length
         return cls(
-            ProducerSequences.from_bytes(data[_LENGTH.size : end], producers_max),
+            ProducerSequences.from_bytes(data[_LENGTH.size : end], producers_max, has_checksums=has_checksums),
             PartitionTransactions.from_bytes(data[end:], log_end=log_end, producers_max=producers_max),
         )

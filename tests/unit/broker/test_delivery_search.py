@@ -6,16 +6,12 @@ import pytest
 import structlog
 
 from penstock.base.clock import ManualClock
-from penstock.broker.delivery_search import (
-    GZIP_PLAIN_BYTES_MAX,
-    LOOK_EVERY_MS,
-    PLAIN_BYTES_MAX,
-    WARN_EVERY_MS,
-    DeliverySearch,
-)
+from penstock.broker.batch_look import GZIP_PLAIN_BYTES_MAX, PLAIN_BYTES_MAX, BatchLook
+from penstock.broker.delivery_search import LOOK_EVERY_MS, WARN_EVERY_MS, DeliverySearch
 from penstock.codec.batch_rewrite import header_of
 from penstock.codec.compression import Codec
 from penstock.codec.records import Record, build_batch
+from penstock.domain.topic_config import make_topic_config
 
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 DELAYED = Record(b"v", headers=(("penstock-delay-ms", b"5"),))
@@ -26,11 +22,13 @@ class Desk:
     def __init__(self, *, is_on: bool) -> None:
         self.clock = ManualClock()
         self.search = DeliverySearch("orders", 3, clock=self.clock)
-        self.search.is_on = is_on
+        self._look = BatchLook(self.search)
+        names = {"penstock.delivery.headers": str(is_on).lower(), "penstock.record.check": "false"}
+        self._look.configure(make_topic_config(names))
 
     def look(self, *records: Record, codec: Codec = Codec.NONE) -> bool:
         batch = build_batch(records, codec=codec)
-        return self.search.may_delay(memoryview(batch), header_of(batch))
+        return self._look.look(memoryview(batch), header_of(batch), self.clock.now_ms()) is not False
 
 
 @pytest.mark.parametrize("codec", list(Codec))

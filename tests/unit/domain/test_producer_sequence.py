@@ -10,6 +10,7 @@ from penstock.domain.producer_sequence import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
     ProducerSequences,
+    SequenceReused,
 )
 
 
@@ -20,6 +21,8 @@ class Batch(msgspec.Struct, frozen=True):
     producer_id: int = 7
     producer_epoch: int = 0
     max_timestamp: int = 1000
+    is_transactional: bool = False
+    checksum_as_sent: int | None = 0xC0FFEE
 
     @property
     def last_offset_delta(self) -> int:
@@ -141,3 +144,47 @@ def test_crowd_of_spared_producers_may_be_larger_than_the_limit() -> None:
     for producer_id in range(5):
         sequences.apply(Batch(0, producer_id=producer_id))
     assert len(sequences) == 5
+
+
+def in_transaction(sequence: int, *, base_offset: int = 0, checksum: int | None = 0xC0FFEE, count: int = 1) -> Batch:
+    return Batch(sequence, count, base_offset, is_transactional=True, checksum_as_sent=checksum)
+
+
+def test_what_lies_before_the_last_marker_is_no_duplicate() -> None:
+    sequences = with_batches(in_transaction(0, base_offset=10), in_transaction(1, base_offset=11))
+    marker_offset = 12
+    # Taken back by its client, which gives the sequence to the next transaction's message.
+    assert sequences.check(in_transaction(1), marker_offset=marker_offset) == SequenceReused(expected=2, actual=1)
+    assert sequences.check(in_transaction(0, count=2), marker_offset=marker_offset) == SequenceReused(2, 0)
+    assert sequences.check(in_transaction(2), marker_offset=marker_offset) == ACCEPT
+    assert sequences.check(in_transaction(3), marker_offset=marker_offset) == OutOfOrderSequence(2, 3)
+
+
+def test_retry_within_a_transaction_is_a_duplicate_if_it_is_the_same_batch() -> None:
+    sequences = with_batches(in_transaction(0, base_offset=10))
+    assert sequences.check(in_transaction(0), marker_offset=9) == Duplicate(10, 1000)
+    assert sequences.check(in_transaction(0, checksum=0xBAD), marker_offset=9) == SequenceReused(1, 0)
+
+
+@pytest.mark.parametrize(("stored", "sent"), [(None, 0xBAD), (0xC0FFEE, None)])
+def test_checksums_are_compared_only_where_both_are_as_they_were_sent(stored: int | None, sent: int | None) -> None:
+    sequences = with_batches(in_transaction(0, base_offset=10, checksum=stored))
+    assert sequences.check(in_transaction(0, checksum=sent)) == Duplicate(10, 1000)
+
+
+def test_retry_outside_a_transaction_may_be_dated_anew() -> None:
+    sequences = with_batches(Batch(0, base_offset=10))
+    assert sequences.check(Batch(0, checksum_as_sent=0xBAD)) == Duplicate(10, 1000)
+
+
+def test_checksums_are_kept() -> None:
+    sequences = with_batches(in_transaction(0, base_offset=10))
+    kept = ProducerSequences.from_bytes(sequences.to_bytes())
+    assert kept == sequences
+    assert kept.check(in_transaction(0, checksum=0xBAD)) == SequenceReused(1, 0)
+
+
+def test_batches_of_files_without_checksums_are_known_by_their_sequence() -> None:
+    without = bytearray(with_batches(in_transaction(0, base_offset=10)).to_bytes())
+    kept = ProducerSequences.from_bytes(bytes(without[:-4]), has_checksums=False)
+    assert kept.check(in_transaction(0, checksum=0xBAD)) == Duplicate(10, 1000)

@@ -84,6 +84,7 @@ def test_defaults_are_kafkas_apart_from_the_segment_size() -> None:
         min_compaction_lag_ms=0,
         min_insync_replicas=1,
         penstock_delivery_headers=True,
+        penstock_record_check=True,
         queue_delete_acked=False,
         retention_after_archive=False,
         retention_archive_group="penstock-archive",

@@ -83,6 +83,8 @@ CASES: list[tuple[dict[str, Any], Standing, str]] = [
     ({"facts": facts(ttl_ms=500)}, Standing.OUTLIVED, "time to live has ended"),
     ({"log_start": 200}, Standing.DELETED, "before the queue got to it"),
     ({"facts": facts(state=PlaceState.HOLE)}, Standing.NO_MESSAGE, "compacted away"),
+    ({"facts": facts(state=PlaceState.UNREADABLE)}, Standing.UNREADABLE, "cannot be read"),
+    ({"cursor": 200, "facts": facts(state=PlaceState.UNREADABLE)}, Standing.UNREADABLE, "one dead letter"),
     ({"facts": facts(transaction=TransactionState.ABORTED)}, Standing.ABORTED, "aborted"),
     (
         {"facts": facts(transaction=TransactionState.OPEN, producer=Producer(8, 0, 0, True))},
@@ -138,6 +140,7 @@ def test_a_lease_says_when_it_ends_and_a_blocked_message_what_blocks_it() -> Non
         ({"position": None, "member_count": 1}, Standing.NOT_THERE_YET, "not committed any position yet"),
         ({"position": 90, "pending": ((8, 95), (9, 101))}, Standing.IN_TRANSACTION, "of producer 9 is committed"),
         ({"position": 90}, Standing.NO_CONSUMER, "10 before it, and no member is connected"),
+        ({"position": 90, "facts": facts(state=PlaceState.UNREADABLE)}, Standing.UNREADABLE, "consumers stop there"),
         (
             {"position": 100, "member_count": 1, "owner": "member m"},
             Standing.NOT_THERE_YET,

@@ -177,7 +177,7 @@ async def test_topic_without_delivery_headers_delivers_at_once_and_is_counted(
         sent = mixed_batch(Later(b"a"), codec=codec)
         assert outcome(await talk.ask(produce("plain", sent), ProduceResponse, 12))[0] is ErrorCode.NONE
     assert len(await all_records(talk, "plain")) == 2
-    search = node.shell("plain").delivery_search
+    search = node.shell("plain").batch_look.search
     assert search is not None
     assert search.ignored_count == 2
 
@@ -226,10 +226,10 @@ async def test_large_compressed_batch_is_opened_elsewhere(node: TalkingNode, tal
     assert len(await all_records(talk)) == 20
 
 
-async def test_unreadable_compressed_batch_is_taken_as_ever(node: TalkingNode, talk: Conversation) -> None:
+async def test_unreadable_compressed_batch_is_refused(node: TalkingNode, talk: Conversation) -> None:
     broken = bytearray(mixed_batch(b"a" * 100, codec=Codec.ZSTD))
     broken[70:80] = bytes(10)
-    assert await send(talk, altered(bytes(broken))) == (ErrorCode.NONE, 0)
+    assert await send(talk, altered(bytes(broken))) == (ErrorCode.INVALID_RECORD, -1)
     assert pending(node) == 0
 
 

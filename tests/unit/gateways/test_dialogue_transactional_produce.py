@@ -334,3 +334,23 @@ async def test_short_way_ends_where_the_transaction_does(talk: Conversation, tak
     # With version 1 the epoch stays, and so does every byte of the head: but nobody has added the partition again.
     assert await told(talk, said(producer, b"late", 5), ABORTABLE) is ErrorCode.TRANSACTION_ABORTABLE
     assert await committed_values(talk, "orders") == []
+
+
+# Sequences that come twice
+
+
+async def test_sequence_of_an_aborted_batch_is_not_answered_as_stored(node: TalkingNode, talk: Conversation) -> None:
+    """A client that takes a batch back with its transaction gives the sequence to the next one's message. Told that it
+    is stored, it would commit without it."""
+    producer = await producer_on(talk, 1)
+    assert await producer.add("orders", 0) == [NONE]
+    assert await told(talk, said(producer, b"aborted", 0), VERIFIED) is NONE
+    assert await producer.end(is_commit=False) is NONE
+    await until_state(talk, "CompleteAbort")
+    assert await producer.add("orders", 0) == [NONE]
+    # What makes clients abort and go on with a new epoch.
+    assert await told(talk, said(producer, b"committed", 0), VERIFIED) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert await told(talk, said(producer, b"committed", 1), VERIFIED) is NONE
+    # The same bytes once more: that is a retry.
+    assert await told(talk, said(producer, b"committed", 1), VERIFIED) is NONE
+    assert await told(talk, said(producer, b"another", 1), VERIFIED) is ErrorCode.UNKNOWN_PRODUCER_ID
