@@ -24,7 +24,7 @@ from penstock.domain.group_values import GroupConfig
 from penstock.domain.share_group import ShareGroupConfig
 from penstock.domain.transaction_rules import TransactionSettings
 from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.kafka_server import KafkaServerConfig
+from penstock.gateways.kafka_server_config import KafkaServerConfig
 from penstock.gateways.metrics_page import MetricsConfig
 from penstock.storage.storage_config import StorageConfig
 

@@ -34,7 +34,8 @@ from penstock.config import Config, NodeConfig
 from penstock.domain.access import Authorizer
 from penstock.domain.acl import AccessSettings
 from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.kafka_server import KafkaServer, KafkaServerConfig
+from penstock.gateways.kafka_server import KafkaServer
+from penstock.gateways.kafka_server_config import KafkaServerConfig
 from penstock.node import Node
 from penstock.storage.file_protocols import Files
 from penstock.storage.storage_config import StorageConfig

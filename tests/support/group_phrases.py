@@ -25,7 +25,7 @@ from penstock.domain.access import Authorizer
 from penstock.domain.group_subscription import write_assignment, write_subscription
 from penstock.domain.group_values import GroupConfig
 from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.kafka_server import KafkaServerConfig
+from penstock.gateways.kafka_server_config import KafkaServerConfig
 from support.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode
 
 GROUP: Final = "billing"

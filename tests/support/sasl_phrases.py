@@ -8,7 +8,7 @@ from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateReque
 from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.domain import scram_messages
 from penstock.domain.scram import MECHANISMS, salt_password
-from penstock.gateways.kafka_server import KafkaServerConfig
+from penstock.gateways.kafka_server_config import KafkaServerConfig
 from support.conversation import ANY_PORT, Conversation
 
 USER: Final = "alice"

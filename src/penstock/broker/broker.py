@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.base.long_work import Steps
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.broker_config import BrokerConfig
@@ -220,61 +221,63 @@ class Broker:
         """For a client that asked for a topic nobody created."""
         return await self._catalog.create_topic(name, self.config.default_partitions)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> Steps[None]:
         self.generation += 1
         try:
-            self._follow(change)
+            yield from self._follow(change)
         except (OSError, StorageError) as error:
             # The change is made and cannot be taken back, and the watch must live to bring the next one. What could not
             # be opened is not served before its next change or the next start.
             log.error("topic change not followed", change=type(change).__name__, error=str(error))
 
-    def _follow(self, change: Change) -> None:
+    def _follow(self, change: Change) -> Steps[None]:
         match change:
             case TopicAdded(topic) if self._found is not None:
                 self._found.append(topic)
             case TopicAdded(topic):
-                self._add(topic)
+                yield from self._add(topic)
             case TopicRemoved(topic):
-                self._remove(topic)
+                yield from self._remove(topic)
             case PartitionsGrown(_, topic) | TopicConfigChanged(_, topic):
-                self._alter(topic)
+                yield from self._alter(topic)
             case NodeConfigChanged():
-                self._settle_defaults()
+                yield from self._settle_defaults()
             case GroupConfigChanged():
                 pass  # asked for by whoever serves the group
 
-    def _settle_defaults(self) -> None:
+    def _settle_defaults(self) -> Steps[None]:
         """A changed default reaches every topic that does not say otherwise."""
         stored = self._catalog.node_config(None), self._catalog.node_config(self.node_id)
         self.topic_defaults = node_config.topic_defaults(self.config.topic_defaults, *stored)
         # While starting nothing is open yet, and what will be is opened by these.
         for served in self.topics():
-            self._alter(served.description)
+            yield from self._alter(served.description)
+            yield
 
-    def _add(self, topic: Topic) -> None:
+    def _add(self, topic: Topic) -> Steps[None]:
+        """Served when all of it is open."""
         config = self._config_of(topic)
-        # On the loop: a new topic has nothing on disk, so there is nothing to read.
-        shells = [self._open(topic, index, config) for index in range(topic.partition_count)]
-        self._serve(ServedTopic(topic, config, shells))
+        self._serve(ServedTopic(topic, config, (yield from self._open_from(0, topic, config))))
 
-    def _alter(self, topic: Topic) -> None:
+    def _alter(self, topic: Topic) -> Steps[None]:
         served = self._topics_by_id.get(topic.topic_id)
         if served is None:
-            self._add(topic)
+            yield from self._add(topic)
             return
         config = self._config_of(topic)
         for shell in served.partitions:
             shell.configure(config)
-        added = [self._open(topic, index, config) for index in range(len(served.partitions), topic.partition_count)]
+            yield
+        added = yield from self._open_from(len(served.partitions), topic, config)
         self._serve(ServedTopic(topic, config, [*served.partitions, *added]))
 
-    def _remove(self, topic: Topic) -> None:
+    def _remove(self, topic: Topic) -> Steps[None]:
         served = self._topics_by_id.pop(topic.topic_id, None)
         if served is not None and self._topics.get(topic.name) is served:
             del self._topics[topic.name]
         for shell in served.partitions if served is not None else ():
             shell.close()
+            yield
         for kind in CompanionKind:
             self._close_companions(topic.topic_id, kind)
         companions = [companion_id(topic.topic_id, kind) for kind in CompanionKind]
@@ -287,11 +290,17 @@ class Broker:
             self._companions.pop(key).close()
 
     def _serve(self, topic: ServedTopic) -> None:
+        self.generation += 1
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
 
-    def _open(self, topic: Topic, index: int, config: TopicConfig) -> PartitionShell:
-        return self._shell(topic, index, self._open_log(topic, index, config), config)
+    def _open_from(self, first: int, topic: Topic, config: TopicConfig) -> Steps[list[PartitionShell]]:
+        # On the loop: a new partition has nothing on disk, so there is nothing to read.
+        shells = []
+        for index in range(first, topic.partition_count):
+            shells.append(self._shell(topic, index, self._open_log(topic, index, config), config))
+            yield
+        return shells
 
     def _open_log(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog:
         return self._store.open_log(topic.name, topic.topic_id, index, log_config(config))

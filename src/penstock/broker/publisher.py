@@ -1,7 +1,8 @@
 """Messages from doors that speak of single messages: put into batches, placed by key, acknowledged when durable.
 
 `place` writes at once and `settle` waits for the disk, so that a caller can do something between looking and writing
-that nobody comes in between of. Messages that are due later go into their partition's schedule instead of its log.
+that nobody comes in between of. Very many messages are written batch by batch, and others have their turn in between.
+Messages that are due later go into their partition's schedule instead of its log.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.long_work import LongWork, Steps, all_at_once
 from penstock.broker.append_outcome import Appended, AppendRefused, Refusal
 from penstock.broker.node_schedules import Delayed as Waiting
 from penstock.broker.node_schedules import NodeSchedules
@@ -26,6 +28,8 @@ from penstock.storage.group_commit import Turn
 _BATCH_BYTES: Final = 100
 _RECORD_BYTES: Final = 32
 _HEADER_BYTES: Final = 8
+# A batch of so many bytes is built in a few milliseconds, whatever its records are made of.
+_STEP_BYTES: Final = 128 * 1024
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -72,33 +76,40 @@ class Publisher:
         self._schedules = schedules
         # Messages without a key go round, a request at a time.
         self._turn = 0
+        self._work = LongWork()
 
     async def publish(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
         """One outcome for each, durable."""
         delayed = [place for place, message in enumerate(messages) if message.due_ms is not None]
         if not delayed:
-            return await self.settle(self.place(topic, messages))
+            return await self.settle(await self._work.run(self._place_in_steps(topic, messages)))
         prompt = [place for place, message in enumerate(messages) if message.due_ms is None]
-        placed = self.place(topic, [messages[place] for place in prompt])
+        placed = await self._work.run(self._place_in_steps(topic, [messages[place] for place in prompt]))
         later = await self.schedule(topic, [messages[place] for place in delayed])
         by_place = dict(zip(prompt, await self.settle(placed), strict=True))
         by_place.update(zip(delayed, later, strict=True))
         return [by_place[place] for place in range(len(messages))]
 
     def place(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[Placed]:
-        """Of messages that are due now."""
+        """Of messages that are due now, all of them at this moment."""
+        return all_at_once(self._place_in_steps(topic, messages))
+
+    def _place_in_steps(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> Steps[list[Placed]]:
         self._turn += 1
+        turn = self._turn
         by_partition: dict[int, list[int]] = {}
         for place, message in enumerate(messages):
-            by_partition.setdefault(self.partition_of(topic, message.record, message.partition), []).append(place)
+            partition = self._partition_of(topic, message.record, message.partition, turn)
+            by_partition.setdefault(partition, []).append(place)
         records = [message.record for message in messages]
         placed: list[Placed | None] = [None] * len(records)
         for partition, places in by_partition.items():
             shell = topic.partitions[partition]
-            for chunk in _batches(records, places, topic.config.max_message_bytes):
+            for chunk in _batches(records, places, min(topic.config.max_message_bytes, _STEP_BYTES)):
                 outcome = shell.append(memoryview(build_batch([records[place] for place in chunk])))
                 for number, place in enumerate(chunk):
                     placed[place] = _placed(shell, outcome, number)
+                yield
         return [each for each in placed if each is not None]
 
     async def schedule(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
@@ -109,15 +120,20 @@ class Publisher:
         return [_outcome(outcome, message) for outcome, message in zip(outcomes, messages, strict=True)]
 
     def partition_of(self, topic: ServedTopic, record: Record, wanted: int | None) -> int:
+        return self._partition_of(topic, record, wanted, self._turn)
+
+    def _partition_of(self, topic: ServedTopic, record: Record, wanted: int | None, turn: int) -> int:
         if wanted is not None:
             return wanted
         if record.key is not None:
             return partition_for_key(record.key, len(topic.partitions))
-        return self._turn % len(topic.partitions)
+        return turn % len(topic.partitions)
 
     async def settle(self, placed: Sequence[Placed]) -> list[PublishOutcome]:
         outcomes: list[PublishOutcome] = []
+        pace = self._work.pace()
         for each in placed:
+            await pace.rest_if_due()
             is_failed = each.turn is not None and each.shell is not None and each.shell.log in await each.turn.wait()
             failed = NotPublished(Refusal.OFFLINE, "the disk did not take the batch")
             outcomes.append(failed if is_failed else each.outcome)

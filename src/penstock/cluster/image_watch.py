@@ -4,6 +4,9 @@
           ↑_____ history gone, or the store failed: read everything again, the image tells what differs _____|
 
 A failing store does not empty the image: it stays as it was and is brought up when the store is back.
+
+A listener that has much to do with a change gives it back as steps: others have their turn meanwhile, and whoever waits
+for the change waits until they are done.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
 from penstock.base.log_events import get_logger
+from penstock.base.long_work import LongWork, Steps
 from penstock.base.tasks import TaskSupervisor
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.metadata_store import (
@@ -52,11 +56,12 @@ class ImageWatch(Generic[ChangeT]):
         self._image = image
         self._revision = 0
         self._advanced = asyncio.Event()
-        self._listeners: list[Callable[[ChangeT], None]] = []
+        self._listeners: list[Callable[[ChangeT], Steps[None] | None]] = []
+        self._work = LongWork()
         self._log = get_logger("metadata")
         self._tasks = TaskSupervisor(self._log)
 
-    def on_change(self, listener: Callable[[ChangeT], None]) -> None:
+    def on_change(self, listener: Callable[[ChangeT], Steps[None] | None]) -> None:
         self._listeners.append(listener)
 
     async def start(self) -> None:
@@ -98,13 +103,13 @@ class ImageWatch(Generic[ChangeT]):
 
     async def _read_everything(self) -> None:
         current = await self._store.range(self._keys.root)
-        self._tell(self._image.apply(self._image.events_to(current)))
+        await self._tell(self._image.apply(self._image.events_to(current)))
         self._advance(current.revision)
 
     async def _follow(self) -> None:
         """Ends when the store is closed."""
         async for batch in self._store.watch(self._keys.root, self._revision + 1):
-            self._tell(self._image.apply(batch.events))
+            await self._tell(self._image.apply(batch.events))
             self._advance(batch.revision)
 
     def _advance(self, revision: int) -> None:
@@ -112,7 +117,9 @@ class ImageWatch(Generic[ChangeT]):
         self._advanced.set()
         self._advanced = asyncio.Event()
 
-    def _tell(self, changes: list[ChangeT]) -> None:
+    async def _tell(self, changes: list[ChangeT]) -> None:
         for change in changes:
             for listener in self._listeners:
-                listener(change)
+                steps = listener(change)
+                if steps is not None:
+                    await self._work.run(steps)

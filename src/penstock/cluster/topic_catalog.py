@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.base.long_work import LongWork, Steps
 from penstock.cluster.image_watch import ImageWatch
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.metadata_store import (
@@ -115,10 +116,12 @@ class TopicCatalog:
         self._clock = clock
         self._new_topic_id = new_topic_id
         self._image = TopicImage(keys)
+        self._work = LongWork()
         self._watch: ImageWatch[Change] = ImageWatch(store, keys, self._image, what="topic")
 
-    def on_change(self, listener: Callable[[Change], None]) -> None:
-        """Called on the loop when the image has changed. Added before `start`, it hears of every topic.
+    def on_change(self, listener: Callable[[Change], Steps[None] | None]) -> None:
+        """Called on the loop when the image has changed. Added before `start`, it hears of every topic. What takes long
+        is given back as steps, which are done before the next change is told.
 
         It must not raise: the image has changed already, and nobody could take that back.
         """
@@ -168,10 +171,12 @@ class TopicCatalog:
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[CreateResult]:
         """One result for each, in order. Many topics take few transactions."""
         counts = Counter(new.name for new in wanted)
-        checked = [
-            self._check_new(new) if counts[new.name] == 1 else InvalidName(f"{new.name!r} is named twice")
-            for new in wanted
-        ]
+        checked: list[Topic | CreateRefusal] = []
+        pace = self._work.pace()
+        for new in wanted:
+            named_twice = InvalidName(f"{new.name!r} is named twice")
+            checked.append(self._check_new(new) if counts[new.name] == 1 else named_twice)
+            await pace.rest_if_due()
         if validate_only:
             return [Created(each) if isinstance(each, Topic) else each for each in checked]
         to_create = [each for each in checked if isinstance(each, Topic)]

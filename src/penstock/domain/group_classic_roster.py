@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from penstock.domain.group_records import ClassicMemberStored, Protocols
+from penstock.domain.group_sizes import protocols_bytes
 from penstock.domain.group_values import GroupError
 
 
@@ -51,7 +52,7 @@ class ClassicMember:
 class Roster:
     """Changed only by its own methods, which keep the counts of shared protocols and the instance ids right."""
 
-    __slots__ = ("_supporters", "by_instance", "leader", "members")
+    __slots__ = ("_supporters", "assignment_bytes", "by_instance", "leader", "members", "protocol_bytes")
 
     def __init__(self) -> None:
         # In the order in which they came: the first to come leads.
@@ -59,10 +60,13 @@ class Roster:
         self.by_instance: dict[str, str] = {}
         self.leader = ""
         self._supporters: dict[str, int] = {}
+        self.protocol_bytes = 0
+        self.assignment_bytes = 0
 
     def add(self, member: ClassicMember) -> None:
         self.members[member.member_id] = member
         self._count(member.protocols, 1)
+        self.assignment_bytes += len(member.assignment)
         if member.instance_id is not None:
             self.by_instance[member.instance_id] = member.member_id
         if not self.leader:
@@ -73,6 +77,7 @@ class Roster:
         if member is None:
             return None
         self._count(member.protocols, -1)
+        self.assignment_bytes -= len(member.assignment)
         if member.instance_id is not None and self.by_instance.get(member.instance_id) == member_id:
             del self.by_instance[member.instance_id]
         if self.leader == member_id:
@@ -139,6 +144,7 @@ class Roster:
         return others if leader is None else [leader, *others]
 
     def _count(self, protocols: Protocols, step: int) -> None:
+        self.protocol_bytes += step * protocols_bytes(protocols)
         # A name that is given twice counts once, or the group would seem to share what one member does not have.
         for name in dict.fromkeys(name for name, _metadata in protocols):
             self._supporters[name] = self._supporters.get(name, 0) + step

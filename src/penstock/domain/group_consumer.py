@@ -32,6 +32,7 @@ from penstock.domain.group_records import (
     member_key,
     target_key,
 )
+from penstock.domain.group_sizes import stored_bytes
 from penstock.domain.group_values import NO_PARTITIONS, Assignment, Deadlines, GroupConfig, GroupError, Partition
 
 _UNSEEN: Final = -1
@@ -52,6 +53,7 @@ class ConsumerGroup:
         "config",
         "currents",
         "deadlines",
+        "member_bytes",
         "members",
         "owners",
         "seen_revision",
@@ -65,6 +67,7 @@ class ConsumerGroup:
         self.stored_epoch = EpochStored(first_epoch, b"", 0)
         self.target_epoch = first_epoch
         self.members: dict[str, MemberStored] = {}
+        self.member_bytes = 0
         self.targets: dict[str, Assignment] = {}
         self.currents: dict[str, CurrentStored] = {}
         # Both follow from the above.
@@ -84,6 +87,7 @@ class ConsumerGroup:
             case TargetStored(member_id, partitions):
                 self.targets[member_id] = partitions
             case MemberStored():
+                self.member_bytes += stored_bytes(record) - stored_bytes(self.members.get(record.member_id))
                 self.members[record.member_id] = record
                 if record.instance_id is not None:
                     self.by_instance[record.instance_id] = record.member_id
@@ -103,6 +107,7 @@ class ConsumerGroup:
             self.targets.pop(member_id, None)
         elif kind == "member":
             member = self.members.pop(member_id, None)
+            self.member_bytes -= stored_bytes(member)
             if member is not None and self.by_instance.get(member.instance_id or "") == member_id:
                 del self.by_instance[member.instance_id or ""]
 

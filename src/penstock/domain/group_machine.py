@@ -94,6 +94,7 @@ from penstock.domain.group_records import (
     TargetStored,
     pending_producer,
 )
+from penstock.domain.group_sizes import protocols_bytes, stored_bytes
 from penstock.domain.group_values import GroupConfig, GroupError, GroupKind, TopicFacts
 from penstock.domain.offsets_store import OffsetStore
 
@@ -348,3 +349,24 @@ class Group:
     def has_more_than_offsets(self) -> bool:
         """False: there are offsets at the most, and a restart is nothing to it."""
         return self.consumer is not None or (self._classic is not None and not self._classic.is_pristine)
+
+    # ------------------------------------------------------------------ what its members have brought
+
+    @property
+    def member_bytes(self) -> int:
+        consumer_bytes = 0 if self.consumer is None else self.consumer.member_bytes
+        if self._classic is None:
+            return consumer_bytes
+        roster = self._classic.roster
+        return consumer_bytes + roster.protocol_bytes + roster.assignment_bytes
+
+    def replaced_bytes(self, command: GroupCommand) -> int:
+        """Of what is there, how much would go if this were taken."""
+        if isinstance(command, Sync):
+            return 0 if self._classic is None else self._classic.roster.assignment_bytes
+        if not isinstance(command, Join | ConsumerHeartbeat):
+            return 0
+        if self.consumer is not None:
+            return stored_bytes(self.consumer.members.get(command.member_id))
+        known = None if self._classic is None else self._classic.roster.members.get(command.member_id)
+        return 0 if known is None else protocols_bytes(known.protocols)

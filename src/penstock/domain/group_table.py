@@ -16,17 +16,21 @@ from heapq import heappop, heappush
 
 from penstock.domain.group_commands import (
     CommitTransactionOffsets,
+    ConsumerHeartbeat,
     Decision,
     EndTransaction,
     GroupCommand,
+    Join,
     Load,
     Refused,
+    Sync,
     Tick,
     Unload,
 )
 from penstock.domain.group_guards import TransactionGuards
 from penstock.domain.group_machine import Group
 from penstock.domain.group_records import GroupRecord, OffsetStored, Removed, pending_producer
+from penstock.domain.group_sizes import GroupSizes, size_problem
 from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
 
 
@@ -41,6 +45,7 @@ class GroupTable:
         # Where offsets wait for a producer's transaction.
         self._producer_groups: dict[int, dict[str, None]] = {}
         self.guards = TransactionGuards()
+        self.sizes = GroupSizes()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -65,10 +70,22 @@ class GroupTable:
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(self._config, self._topics)
-        decision = group.decide(command, now_ms)
+        refused = self._size_problem(group, command)
+        decision = group.decide(command, now_ms) if refused is None else Decision((), refused)
         if not decision.records:
             self._settle(group_id, group)
         return decision
+
+    def _size_problem(self, group: Group, command: GroupCommand) -> Refused | None:
+        if not isinstance(command, Join | Sync | ConsumerHeartbeat):
+            return None
+        return size_problem(
+            command,
+            self._config,
+            held_bytes=group.replaced_bytes(command),
+            group_bytes=group.member_bytes,
+            all_bytes=self.sizes.bytes,
+        )
 
     def apply(self, group_id: str, record: GroupRecord) -> None:
         group = self._groups.get(group_id)
@@ -125,6 +142,7 @@ class GroupTable:
         return sorted(group_id for group_id, group in self._groups.items() if group.has_more_than_offsets)
 
     def _settle(self, group_id: str, group: Group) -> None:
+        self.sizes.weigh(group_id, group.member_bytes)
         deadline_ms = group.next_deadline_ms()
         if deadline_ms is not None:
             armed_ms = self._armed.get(group_id)

@@ -82,6 +82,12 @@ class GroupConfig(msgspec.Struct, frozen=True):
     # Kafka has no limit (2^31 - 1). A classic leader gets every member in one answer, so there is one.
     classic_members_max: int = 10_000  # group.max.size
     consumer_members_max: int = 10_000  # group.consumer.max.size
+    # Of a member's subscriptions: 10,000 topics by two protocols. Kafka stops at the offsets topic's max.message.bytes.
+    member_bytes_max: int = 1024 * 1024
+    # Of the subscriptions and assignments of a group: 10,000 members with 1.6 KB each. A leader gets all in one answer.
+    group_bytes_max: int = 16 * 1024 * 1024
+    # Of all groups of one partition of __consumer_offsets, of which there are 8.
+    groups_bytes_max: int = 32 * 1024 * 1024
     consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
     # Kafka's is 5 s. Members learn of a change at their next heartbeat, and half a second lets 100 members
     # change hands within a second; beyond `heartbeat_members` the interval grows with the group, so that one

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.log_events import get_logger
+from penstock.base.long_work import LongWork
 from penstock.base.tasks import TaskSupervisor
 from penstock.base.typed_values import convert, read_json
 from penstock.broker.append_outcome import Refusal
@@ -22,6 +23,7 @@ from penstock.broker.queue_delivery import Caller
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.metadata_store import StoreUnavailableError
 from penstock.cluster.topic_catalog import InvalidName
+from penstock.codec.http.long_json import NotJsonError, TooManyError, check_count
 from penstock.domain import access
 from penstock.domain.access import ANONYMOUS, CLUSTER, Authorizer, Operation, Resource
 from penstock.domain.topic_rules import is_internal
@@ -44,6 +46,10 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _DIGITS_MAX: Final = 18
 # What uvicorn holds of any body before it stops reading.
 _SMALL_BYTES_MAX: Final = 64 * 1024
+# Of every body but those that publish: ten thousand receipts have half of it.
+COMMAND_BYTES_MAX: Final = 1024 * 1024
+# Values in one of them, and in one message: decoded in five milliseconds.
+VALUES_MAX: Final = 50_000
 # Nothing is wrong with the message: another time it may be taken.
 _PASSING: Final = frozenset({Refusal.DISK_FULL, Refusal.OFFLINE})
 
@@ -58,9 +64,11 @@ class HttpDoor:
         self._request_bytes_max = config.request_bytes_max
         self._memory = BodyMemory(config.request_bytes_total_max)
         self._tasks = TaskSupervisor(log)
+        self.work = LongWork()
 
     async def read(self, request: Request, kind: type[BodyT]) -> BodyT:
-        data = await self.read_bytes(request)
+        data = await self.read_bytes(request, bytes_max=COMMAND_BYTES_MAX)
+        await self.check_values(data)
         try:
             return read_json(data or b"{}", kind)
         except UNREADABLE as error:
@@ -68,16 +76,29 @@ class HttpDoor:
                 return _read_again(data, kind)
             raise bad_request(f"the body cannot be used: {error}") from error
 
-    async def read_bytes(self, request: Request) -> bytes:
+    async def check_values(self, data: bytes) -> None:
+        """A body with very many values would keep everybody waiting while it is decoded."""
+        if len(data) <= _SMALL_BYTES_MAX:
+            return
+        try:
+            await self.work.run(check_count(data, VALUES_MAX))
+        except TooManyError as error:
+            raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", f"the body: {error}") from error
+        except NotJsonError as error:
+            raise bad_request(f"the body cannot be used: {error}") from error
+
+    async def read_bytes(self, request: Request, *, bytes_max: int | None = None) -> bytes:
+        """At most `bytes_max`, and never more than the door takes at all."""
+        bytes_max = self._request_bytes_max if bytes_max is None else min(bytes_max, self._request_bytes_max)
         text = request.headers.get("content-length", "")
         declared = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
         try:
             if declared is not None and declared <= _SMALL_BYTES_MAX:
-                return await read_body(request.receive, declared_bytes=declared, bytes_max=self._request_bytes_max)
+                return await read_body(request.receive, declared_bytes=declared, bytes_max=bytes_max)
             # One that is too large is refused before it waits for anything.
-            size_bytes = self._request_bytes_max if declared is None else min(declared, self._request_bytes_max)
+            size_bytes = bytes_max if declared is None else min(declared, bytes_max)
             async with self._memory.of(size_bytes):
-                return await read_body(request.receive, declared_bytes=declared, bytes_max=self._request_bytes_max)
+                return await read_body(request.receive, declared_bytes=declared, bytes_max=bytes_max)
         except BodyTooLargeError as error:
             raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", f"the body: {error}") from error
         except BodyCutOffError as error:

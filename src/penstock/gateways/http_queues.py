@@ -51,6 +51,8 @@ from penstock.gateways.http_problem import bad_request, damaged, not_found, unav
 from penstock.gateways.http_queue_settings import QueueSettings
 
 PEEK_COUNT: Final = 10
+# Receipts that a queue decides about at once: a few milliseconds.
+SETTLED_AT_ONCE: Final = 1_000
 _RECEIPT: Final = re.compile(RECEIPT_TEXT)
 _OUTCOMES: Final[dict[Outcome, SettledText]] = {
     Outcome.DONE: "done",
@@ -134,7 +136,9 @@ class QueueRoutes:
         # Of another queue: nobody here holds what they stand for.
         foreign: set[int] = set()
         reader = ReceiptReader(name.group)
+        pace = self._door.work.pace()
         for place, written in enumerate(receipts):
+            await pace.rest_if_due()
             receipt = reader.read(written)
             if receipt is not None:
                 items.append(ReceiptSettlement(receipt, act, delay_ms, text))
@@ -142,9 +146,12 @@ class QueueRoutes:
                 foreign.add(place)
             else:
                 raise bad_request(f"{written[:100]!r} is no receipt")
-        settled = await self._delivery.settle(name, items)
-        if isinstance(settled, NoSuchQueue):
-            raise _refusal(settled)
+        settled: list[Outcome | QueueUnavailable] = []
+        for first in range(0, max(len(items), 1), SETTLED_AT_ONCE):
+            portion = await self._delivery.settle(name, items[first : first + SETTLED_AT_ONCE])
+            if isinstance(portion, NoSuchQueue):
+                raise _refusal(portion)
+            settled += portion
         outcomes = iter(settled)
         results = [
             _settled(written, Outcome.NOT_HELD if place in foreign else next(outcomes))

@@ -1,7 +1,12 @@
-"""Publishing over HTTP: `POST /v1/topics/{topic}/messages`, one message or many, JSON or the bytes themselves."""
+"""Publishing over HTTP: `POST /v1/topics/{topic}/messages`, one message or many, JSON or the bytes themselves.
+
+A large body is taken apart, turned into records, written and answered in slices.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -11,14 +16,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from penstock.base.long_work import Steps
 from penstock.base.typed_values import convert
-from penstock.broker.publisher import Delayed, NotPublished, Publisher, PublishOutcome
+from penstock.broker.publisher import Delayed, NotPublished, Outgoing, Publisher, PublishOutcome
 from penstock.broker.served_topic import ServedTopic
+from penstock.codec.http.fields import COUNT_MAX
+from penstock.codec.http.long_json import NotJsonError, TooManyError, check_count, rough_count, split_array
 from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.queue_receipt import MessageId, write_message_id
 from penstock.domain.trace_context import context_of, with_context
-from penstock.gateways.http_door import JSON, UNREADABLE, HttpDoor, endpoint, json_response, not_taken, whole_numbers
+from penstock.gateways.http_door import (
+    JSON,
+    UNREADABLE,
+    VALUES_MAX,
+    HttpDoor,
+    endpoint,
+    json_response,
+    not_taken,
+    whole_numbers,
+)
 from penstock.gateways.http_messages import (
     NewMessage,
     PublishedMessage,
@@ -26,9 +43,13 @@ from penstock.gateways.http_messages import (
     PublishRequest,
     outgoing_of,
 )
-from penstock.gateways.http_problem import bad_request, not_found
+from penstock.gateways.http_problem import ProblemError, bad_request, not_found
 
 _HEADER_PREFIX: Final = "penstock-header-"
+# A body of so many bytes is decoded at once.
+_WHOLE_BYTES_MAX: Final = 64 * 1024
+_MANY: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
+_END: Final = re.compile(rb"\s*\}\s*")
 
 
 class TopicRoutes:
@@ -48,19 +69,29 @@ class TopicRoutes:
             if message.partition is not None and topic.partition(message.partition) is None:
                 count = len(topic.partitions)
                 raise not_found(f"partition {message.partition} of {name!r}, which has {count} of them")
+        context = context_of(request.headers)
+        outgoing = await self._door.work.run(self._outgoing(topic, messages, context))
+        return await self._door.work.run(self._answer(topic, await self._publisher.publish(topic, outgoing)))
+
+    def _outgoing(
+        self, topic: ServedTopic, messages: list[NewMessage], context: Mapping[str, str]
+    ) -> Steps[list[Outgoing]]:
         now_ms = self._door.broker.clock.now_ms()
         has_headers = topic.config.penstock_delivery_headers
-        context = context_of(request.headers)
-        if context:
-            messages = [structs.replace(each, headers=with_context(each.headers, context)) for each in messages]
-        outgoing = [outgoing_of(message, now_ms, has_delivery_headers=has_headers) for message in messages]
-        return self._answer(topic, await self._publisher.publish(topic, outgoing))
+        outgoing = []
+        for message in messages:
+            told = structs.replace(message, headers=with_context(message.headers, context)) if context else message
+            outgoing.append(outgoing_of(told, now_ms, has_delivery_headers=has_headers))
+            yield
+        return outgoing
 
     async def _messages(self, request: Request) -> list[NewMessage]:
         content_type = request.headers.get("content-type", JSON).partition(";")[0].strip()
         data = await self._door.read_bytes(request)
         if content_type.lower() != JSON:
             return [_from_bytes(request, data)]
+        if len(data) > _WHOLE_BYTES_MAX and (await self._door.work.run(rough_count(data))) > VALUES_MAX:
+            return await self._take_apart(data)
         try:
             fields = msgspec.json.decode(data)
         except UNREADABLE as error:
@@ -74,11 +105,27 @@ class TopicRoutes:
         except UNREADABLE as error:
             raise bad_request(f"the body cannot be used: {error}") from error
 
-    def _answer(self, topic: ServedTopic, outcomes: list[PublishOutcome]) -> Response:
+    async def _take_apart(self, data: bytes) -> list[NewMessage]:
+        many = _MANY.match(data)
+        try:
+            if many is None:
+                # One message, or one whose place is taken by something else: as large as one may be.
+                await self._door.check_values(data)
+                return [_read_one(data, "")]
+            return await self._door.work.run(_read_many(data, many.end()))
+        except TooManyError as error:
+            raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", f"messages: {error}") from error
+        except NotJsonError as error:
+            raise bad_request(f"the body cannot be used: {error}") from error
+
+    def _answer(self, topic: ServedTopic, outcomes: list[PublishOutcome]) -> Steps[Response]:
         refused = [outcome for outcome in outcomes if isinstance(outcome, NotPublished)]
         if len(refused) == len(outcomes):
             raise not_taken(refused[0].refusal, refused[0].reason)
-        answers = [_published(topic, outcome) for outcome in outcomes]
+        answers = []
+        for outcome in outcomes:
+            answers.append(_published(topic, outcome))
+            yield
         status = HTTPStatus.MULTI_STATUS if refused else HTTPStatus.CREATED
         return json_response(PublishReply(answers), status)
 
@@ -90,6 +137,31 @@ def _published(topic: ServedTopic, outcome: PublishOutcome) -> PublishedMessage:
         return PublishedMessage(outcome.message_id, outcome.partition, due_ms=outcome.due_ms)
     name = write_message_id(MessageId(topic.topic_id, outcome.partition, outcome.offset))
     return PublishedMessage(name, outcome.partition, outcome.offset)
+
+
+def _read_many(data: bytes, start: int) -> Steps[list[NewMessage]]:
+    pieces, end = yield from split_array(data, start, count_max=COUNT_MAX)
+    if _END.fullmatch(data, end) is None:
+        raise NotJsonError("something is behind the messages")
+    if not pieces:
+        raise bad_request("the body cannot be used: messages is empty")
+    messages = []
+    for number, piece in enumerate(pieces):
+        if len(piece) > _WHOLE_BYTES_MAX:
+            yield from check_count(piece, VALUES_MAX)
+        messages.append(_read_one(piece, f" - at `$.messages[{number}]`"))
+        yield
+    return messages
+
+
+def _read_one(data: bytes, place: str) -> NewMessage:
+    try:
+        try:
+            return msgspec.json.decode(data, type=NewMessage)
+        except msgspec.ValidationError:
+            return msgspec.convert(whole_numbers(msgspec.json.decode(data)), NewMessage)
+    except UNREADABLE as error:
+        raise bad_request(f"the body cannot be used: {error}{place}") from error
 
 
 def _convert(fields: object) -> list[NewMessage]:

@@ -45,8 +45,13 @@ class AclsHandler:
         if not self._authorizer.authorize(context.principal, Operation.ALTER, CLUSTER):
             refused = AclCreationResult(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _may_not(context, "change"))
             return CreateAclsResponse(results=[refused for _ in request.creations])
-        bindings = [_binding(creation) for creation in request.creations]
-        reasons = [check_binding(binding) for binding in bindings]
+        bindings: list[AclBinding] = []
+        reasons: list[str | None] = []
+        pace = context.pace()
+        for creation in request.creations:
+            bindings.append(_binding(creation))
+            reasons.append(check_binding(bindings[-1]))
+            await pace.rest_if_due()
         sound = [binding for binding, reason in zip(bindings, reasons, strict=True) if reason is None]
         outcome = await ask_store(self._access.create_acls(sound))
         created = AclCreationResult()
@@ -75,7 +80,9 @@ class AclsHandler:
             refused = DeleteAclsFilterResult(error_code=code, error_message=_may_not(context, "change"))
             return DeleteAclsResponse(filter_results=[refused for _ in request.filters])
         results = []
+        pace = context.pace()
         for asked in request.filters:
+            await pace.rest_if_due()
             wanted = _filter(asked)
             reason = check_filter(wanted)
             if reason is not None:

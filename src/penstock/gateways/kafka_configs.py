@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from penstock.base.long_work import Steps
 from penstock.broker.broker import Broker
 from penstock.cluster.topic_catalog import Altered, InvalidConfig, Settled, TopicCatalog, UnknownTopic
 from penstock.codec.wire import ErrorCode
@@ -58,9 +58,8 @@ ALL_NODES: Final = ""
 
 
 # A cluster with more topics asks for their settings in several requests. With fifty settings each, these are told in a
-# second, and so many of them before others have their turn.
+# second, in slices.
 DESCRIBED_MAX: Final = 20_000
-DESCRIBED_AT_ONCE: Final = 100
 
 AlteredResource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
 
@@ -94,14 +93,14 @@ class ConfigsHandler:
         results: list[DescribeConfigsResult] = []
         # Named twice, told once: ten bytes of a request are kilobytes of the reply.
         wanted = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+        pace = context.pace()
         for place, resource in enumerate(wanted.values()):
             if place >= DESCRIBED_MAX:
                 reason = f"{len(wanted)} resources, at most {DESCRIBED_MAX} are described at a time"
                 results.append(_not_described(resource, _Refused(ErrorCode.INVALID_REQUEST, reason)))
             else:
                 results.append(self._describe(resource, request, context))
-            if place % DESCRIBED_AT_ONCE == DESCRIBED_AT_ONCE - 1:
-                await asyncio.sleep(0)
+            await pace.rest_if_due()
         return DescribeConfigsResponse(results=results)
 
     def _describe(
@@ -157,7 +156,9 @@ class ConfigsHandler:
     async def alter_configs(self, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
         responses = []
         counts = _counts(request.resources)
+        pace = context.pace()
         for resource in request.resources:
+            await pace.rest_if_due()
             overrides = {config.name: config.value for config in resource.configs}
             refused = self._refuse_alter(resource.resource_type, resource.resource_name, context)
             refused = refused or _named_twice(counts, resource) or _without_value(overrides)
@@ -180,7 +181,9 @@ class ConfigsHandler:
     ) -> IncrementalAlterConfigsResponse:
         responses = []
         counts = _counts(request.resources)
+        pace = context.pace()
         for resource in request.resources:
+            await pace.rest_if_due()
             refused = self._refuse_alter(resource.resource_type, resource.resource_name, context)
             refused = refused or _named_twice(counts, resource)
             changes = _changes(resource.configs)
@@ -278,7 +281,9 @@ class ConfigsHandler:
 
     # DescribeLogDirs
 
-    def describe_log_dirs(self, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    def describe_log_dirs(
+        self, request: DescribeLogDirsRequest, context: RequestContext
+    ) -> Steps[DescribeLogDirsResponse]:
         if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER):
             return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted: dict[str, set[int] | None]
@@ -288,14 +293,17 @@ class ConfigsHandler:
             wanted = {topic.topic: set(topic.partitions) or None for topic in request.topics}
         topics = []
         for name, indexes in wanted.items():
+            yield
             topic = self._broker.topic(name)
             if topic is None:
                 continue
-            partitions = [
-                DescribeLogDirsPartition(partition_index=shell.index, partition_size=shell.size_bytes)
-                for shell in topic.partitions
-                if indexes is None or shell.index in indexes
-            ]
+            partitions = []
+            for shell in topic.partitions:
+                if indexes is None or shell.index in indexes:
+                    partitions.append(
+                        DescribeLogDirsPartition(partition_index=shell.index, partition_size=shell.size_bytes)
+                    )
+                    yield
             if partitions:
                 topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
         space = self._broker.space()

@@ -15,7 +15,9 @@ Rules:
 - A client that does not read its replies is not read from: above the transport's high-water mark frames stay in the
   receive buffer, the buffer fills, reading pauses, and TCP tells the client.
 - Where clients log in, one that has not is given little: small frames, little time, the APIs of the login.
-- What is malformed closes this connection and disturbs nobody else; nothing behind it is looked at.
+- What is malformed closes this connection and disturbs nobody else; nothing behind it is looked at. A request larger
+  than any of its API is not even read.
+- A request that takes long is worked through in slices. Its frame stays where it is meanwhile (`keep_frame`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from penstock.base.log_events import get_logger
+from penstock.codec.wire import BOUNDS
 from penstock.domain.access import ANONYMOUS, Principal
 from penstock.gateways.kafka_login import Login
 
@@ -38,6 +41,8 @@ log = get_logger("kafka")
 LENGTH_BYTES: Final = 4
 PRODUCE_KEY: Final = 0
 _LENGTH = struct.Struct(">i")
+_API_KEY = struct.Struct(">h")
+_API_KEY_BYTES: Final = 2
 # Small enough that ten thousand idle connections cost 640 MB at the very most, large enough for a burst of some
 # hundred one-message requests in one read.
 RECEIVE_BYTES: Final = 64 * 1024
@@ -93,6 +98,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._held_bytes = 0
         self._is_busy = False
         self._is_handling = False
+        self._is_frame_kept = False
         self._is_writing_paused = False
         self._is_reading_paused = False
         self._is_send_scheduled = False
@@ -231,7 +237,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Leaves room for at least one more byte, or pauses reading where frames may not be handled now."""
         if self._transport is None or self.is_ended:
             return
-        if self._start == self._end:
+        if self._is_frame_kept:
+            pass  # nothing of the buffer may move: what comes is taken while there is room behind the frame
+        elif self._start == self._end:
             self._start = self._end = 0
             if self._memory_held and self._server.memory.is_wanted:
                 self.release_memory()
@@ -255,12 +263,26 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _move_rest_to_front(self) -> None:
         needed = self._frame_end() - self._start
-        if needed > len(self._buffer):
-            self._grow_buffer(needed)
+        held = self._end - self._start
+        is_known = held >= LENGTH_BYTES + _API_KEY_BYTES
+        if needed > len(self._buffer) and is_known:
+            reason = self._over_bound(needed - LENGTH_BYTES)
+            if reason is not None:
+                self.abort(reason)
+            else:
+                self._grow_buffer(needed)
         else:
-            held = self._end - self._start
             self._view[:held] = self._view[self._start : self._end]
             self._start, self._end = 0, held
+
+    def _over_bound(self, size: int) -> str | None:
+        """Why a request of this size is not even read. Only one that needs memory of its own is looked at."""
+        (api_key,) = _API_KEY.unpack_from(self._buffer, self._start + LENGTH_BYTES)
+        bound = BOUNDS.get(api_key)
+        # A login's bare token has no key in front; it never comes to more than the buffer holds.
+        if bound is None or bound.bytes_max is None or size <= bound.bytes_max:
+            return None
+        return f"a request of API {api_key} of {size} bytes, at most {bound.bytes_max} are taken: {bound.reason}"
 
     def _grow_buffer(self, needed: int) -> None:
         # A little more than needed: the next frame's start comes with the same read.
@@ -299,9 +321,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._buffer, self._view = buffer, memoryview(buffer)
         self._start, self._end = 0, len(held)
 
+    def keep_frame(self) -> None:
+        """The frame being handled is still needed when the call returns: until `free_frame`, at the latest until the
+        connection is free."""
+        self._is_frame_kept = True
+
+    def free_frame(self) -> None:
+        if self._is_frame_kept:
+            self._is_frame_kept = False
+            self._make_room()
+
     def release_memory(self) -> None:
         """Gives a large receive buffer back while nothing is in it."""
-        if self._start == self._end and self._memory_held:
+        if self._start == self._end and self._memory_held and not self._is_frame_kept:
             self._replace_buffer(RECEIVE_BYTES)
             self._give_memory_back()
 
@@ -354,7 +386,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_busy = True
 
     def become_free(self) -> None:
-        self._is_busy = False
+        self._is_busy = self._is_frame_kept = False
         self.parked = None
         self._handle_frames()
         self._close_when_drained()

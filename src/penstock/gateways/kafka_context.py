@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from penstock.base.long_work import LongWork, Pace, Steps
 from penstock.codec.wire import Request, Response
 from penstock.domain.access import Principal
 from penstock.gateways.kafka_login import Login
@@ -26,6 +27,10 @@ class ClientConnection(Protocol):
         """How many bytes a reply should have at the most, as things are; what must be told is told all the same."""
         ...
 
+    def keep_frame(self) -> None:
+        """The request being handled is read further after its handler has returned: its bytes must stay."""
+        ...
+
     def admit(self, principal: Principal, *, lifetime_ms: int) -> None:
         """The client has proved who it is, for `lifetime_ms` (0: for good)."""
         ...
@@ -42,6 +47,11 @@ class RequestContext(msgspec.Struct, frozen=True):
     peer: str
     # Where the request came from, for what lasts as long as its connection.
     connection: ClientConnection | None = None
+    # Where long work stands in line with that of others.
+    work: LongWork = msgspec.field(default_factory=LongWork)
+
+    def pace(self) -> Pace:
+        return self.work.pace()
 
 
 class PendingReply(msgspec.Struct, frozen=True):
@@ -60,5 +70,7 @@ NO_REPLY: Final = NoReply()
 # never learn that its topic is gone.
 HANG_UP: Final = NoReply()
 
-HandlerResult = Response | PendingReply | NoReply | Coroutine[object, object, Response | PendingReply | NoReply]
+Answered = Response | PendingReply | NoReply
+# Steps are for work that is long at times: what is done in the first slice is answered at once.
+HandlerResult = Answered | Steps[Response] | Coroutine[object, object, Answered]
 Handler = Callable[[Request, RequestContext], HandlerResult]

@@ -54,7 +54,12 @@ class CoordinatorsHandler:
         self, request: FindCoordinatorRequest, context: RequestContext
     ) -> FindCoordinatorResponse:
         if context.api_version >= MANY_KEYS_FROM:
-            found = [await self._find(key, request.key_type, context) for key in request.coordinator_keys]
+            found = []
+            pace = context.pace()
+            # Named twice, told once.
+            for key in dict.fromkeys(request.coordinator_keys):
+                found.append(await self._find(key, request.key_type, context))
+                await pace.rest_if_due()
             return FindCoordinatorResponse(coordinators=found)
         one = await self._find(request.key, request.key_type, context)
         return FindCoordinatorResponse(

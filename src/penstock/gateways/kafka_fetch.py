@@ -6,8 +6,9 @@
                        park (waiting) or read from disk in a thread ─► read again ─► answer
 
 The first pass runs on the loop and touches only bytes that the kernel holds in memory, so a consumer near the end of
-the log costs neither a task nor a thread. Records are sent as they lie on disk; a reader of committed records is told
-which transactions were aborted, and leaves theirs out itself.
+the log costs neither a task nor a thread; a fetch of very many partitions is read and answered in slices. Records are
+sent as they lie on disk; a reader of committed records is told which transactions were aborted, and leaves theirs out
+itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.base.long_work import Steps, all_at_once
 from penstock.broker.broker import Broker
 from penstock.broker.partition_read import PartitionRead, ReadProblem
 from penstock.broker.partition_shell import PartitionShell
@@ -53,6 +55,9 @@ SHARE_BYTES_MIN: Final = 64 * 1024
 # A session with more partitions that are not there, or not for its client, is none: each of them is looked for and told
 # of at every fetch, so that sixty bytes could ask for seconds of work again and again.
 UNKNOWN_MAX: Final = 1_000
+
+# Partitions that are read at once: two milliseconds.
+AT_ONCE_MAX: Final = 256
 
 SESSION_CODES: Final = {
     FetchSessionProblem.FETCH_SESSION_ID_NOT_FOUND: ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -130,34 +135,41 @@ class FetchHandler:
     def fetch(
         self, request: FetchRequest, context: RequestContext
     ) -> FetchResponse | Coroutine[object, object, FetchResponse]:
-        opened = self._begin(request, context)
+        if sum(len(topic.partitions) for topic in request.topics) > AT_ONCE_MAX:
+            return self._fetch_many(request, context)
+        opened = self._begin(request, context, all_at_once(_wanted(request, context)))
         if isinstance(opened, FetchSessionProblem):
             return FetchResponse(error_code=SESSION_CODES[opened])
-        config = self._broker.config
-        limits = _Limits(
-            bytes_min=request.min_bytes,
-            bytes_max=min(request.max_bytes, config.fetch_bytes_max),
-            wait_ms=min(request.max_wait_ms, config.fetch_wait_ms_max),
-            is_committed_only=request.isolation_level == READ_COMMITTED,
-        )
+        limits = self._limits(request)
+        if len(opened.partitions) > AT_ONCE_MAX:
+            return self._wait(opened, None, limits, context, Waiter())
         done = self._read_all(opened, limits, context)
         if not done.cold and (done.is_enough(limits) or limits.wait_ms <= 0 or not opened.partitions):
-            return self._answer(opened, done, context)
+            return all_at_once(self._answer(opened, done, context))
         # Entered before the task has its first step: what is appended in between must wake it.
         waiter = Waiter()
         self._watch(waiter, done)
         return self._wait(opened, done, limits, context, waiter)
 
-    def _begin(self, request: FetchRequest, context: RequestContext) -> FetchContext | FetchSessionProblem:
+    async def _fetch_many(self, request: FetchRequest, context: RequestContext) -> FetchResponse:
+        opened = self._begin(request, context, await context.work.run(_wanted(request, context)))
+        if isinstance(opened, FetchSessionProblem):
+            return FetchResponse(error_code=SESSION_CODES[opened])
+        return await self._wait(opened, None, self._limits(request), context, Waiter())
+
+    def _limits(self, request: FetchRequest) -> _Limits:
+        config = self._broker.config
+        return _Limits(
+            bytes_min=request.min_bytes,
+            bytes_max=min(request.max_bytes, config.fetch_bytes_max),
+            wait_ms=min(request.max_wait_ms, config.fetch_wait_ms_max),
+            is_committed_only=request.isolation_level == READ_COMMITTED,
+        )
+
+    def _begin(
+        self, request: FetchRequest, context: RequestContext, partitions: Sequence[FetchPartition]
+    ) -> FetchContext | FetchSessionProblem:
         by_id = context.api_version >= TOPIC_IDS_FROM
-        partitions = [
-            FetchPartition(
-                topic.topic, topic.topic_id, partition.partition, partition.fetch_offset,
-                partition.partition_max_bytes, partition.current_leader_epoch, partition.last_fetched_epoch,
-            )
-            for topic in request.topics
-            for partition in topic.partitions
-        ]  # fmt: skip
         forgotten: list[PartitionKey] = [
             (topic.topic_id if by_id else topic.topic, partition)
             for topic in request.forgotten_topics_data
@@ -178,20 +190,37 @@ class FetchHandler:
         done = _Pass(limits, _room(context, limits))
         for partition in opened.partitions:
             shell, read = self._find(partition, context)
-            share = max(0, min(partition.bytes_max, done.bytes_left))
-            # At least one batch even if it is larger than what was asked for, or a large message would stop its
-            # consumer for ever; but only for the first partition that has something.
-            if shell is not None and (share >= min(SHARE_BYTES_MIN, partition.bytes_max) or done.is_empty):
-                read = shell.read(
-                    partition.fetch_offset,
-                    bytes_max=share,
-                    must_fit=not done.is_empty,
-                    leader_epoch=partition.leader_epoch,
-                    is_committed_only=limits.is_committed_only,
-                )
-            # Of a cold read only its bound is known: the others must not count on what it may bring.
-            done.add(partition, shell, read, 0 if shell is None else min(share, shell.size_bytes))
+            self._read(done, partition, shell, read)
         return done
+
+    def _read_in_steps(
+        self, opened: FetchContext, limits: _Limits, context: RequestContext, waiter: Waiter
+    ) -> Steps[_Pass]:
+        """The same for very many. Each is watched before it is read: what comes while the others are read must wake."""
+        done = _Pass(limits, _room(context, limits))
+        waiter.watch((self._broker.stopping,))
+        for partition in opened.partitions:
+            shell, read = self._find(partition, context)
+            if shell is not None:
+                waiter.watch((shell.readers,))
+            self._read(done, partition, shell, read)
+            yield
+        return done
+
+    def _read(self, done: _Pass, partition: FetchPartition, shell: PartitionShell | None, read: PartitionRead) -> None:
+        share = max(0, min(partition.bytes_max, done.bytes_left))
+        # At least one batch even if it is larger than what was asked for, or a large message would stop its
+        # consumer for ever; but only for the first partition that has something.
+        if shell is not None and (share >= min(SHARE_BYTES_MIN, partition.bytes_max) or done.is_empty):
+            read = shell.read(
+                partition.fetch_offset,
+                bytes_max=share,
+                must_fit=not done.is_empty,
+                leader_epoch=partition.leader_epoch,
+                is_committed_only=done.is_committed_only,
+            )
+        # Of a cold read only its bound is known: the others must not count on what it may bring.
+        done.add(partition, shell, read, 0 if shell is None else min(share, shell.size_bytes))
 
     def _find(self, partition: FetchPartition, context: RequestContext) -> tuple[PartitionShell | None, PartitionRead]:
         if context.api_version >= TOPIC_IDS_FROM:
@@ -208,19 +237,21 @@ class FetchHandler:
         return (None, _UNKNOWN) if shell is None else (shell, _NOTHING)
 
     async def _wait(
-        self, opened: FetchContext, done: _Pass, limits: _Limits, context: RequestContext, waiter: Waiter
+        self, opened: FetchContext, done: _Pass | None, limits: _Limits, context: RequestContext, waiter: Waiter
     ) -> FetchResponse:
+        """With what was read so far, or from the beginning."""
         deadline_ms = self._clock.monotonic_ms() + limits.wait_ms
         try:
             while True:
+                if done is None:
+                    done = await context.work.run(self._read_in_steps(opened, limits, context, waiter))
                 await self._load_cold(done)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if done.is_enough(limits) or left_ms <= 0 or self._broker.is_stopping:
-                    return self._answer(opened, done, context)
+                    return await context.work.run(self._answer(opened, done, context))
                 await waiter.wait(left_ms)
                 waiter.leave()
-                done = self._read_all(opened, limits, context)
-                self._watch(waiter, done)
+                done = None
         finally:
             waiter.leave()
 
@@ -248,7 +279,7 @@ class FetchHandler:
 
     # Answering
 
-    def _answer(self, opened: FetchContext, done: _Pass, context: RequestContext) -> FetchResponse:
+    def _answer(self, opened: FetchContext, done: _Pass, context: RequestContext) -> Steps[FetchResponse]:
         topics: dict[str | bytes, list[PartitionData]] = {}
         by_id = context.api_version >= TOPIC_IDS_FROM
         for partition, shell, read in done.reads:
@@ -258,11 +289,27 @@ class FetchHandler:
                 key = partition.topic_id if by_id else partition.topic
                 data = _partition_data(partition, shell, read, is_committed_only=done.is_committed_only)
                 topics.setdefault(key, []).append(data)
+            yield
         if len(done.reads) > UNKNOWN_MAX and sum(shell is None for _, shell, _ in done.reads) > UNKNOWN_MAX:
             session_id = self._sessions.refuse(opened)
         else:
             session_id = self._sessions.finish(opened, self._clock.monotonic_ms())
         return FetchResponse(session_id=session_id, responses=_by_topic(topics, by_id=by_id))
+
+
+def _wanted(request: FetchRequest, context: RequestContext) -> Steps[list[FetchPartition]]:
+    """What is named twice is fetched once, as it was named last: Kafka's way."""
+    by_id = context.api_version >= TOPIC_IDS_FROM
+    partitions: dict[PartitionKey, FetchPartition] = {}
+    for topic in request.topics:
+        key = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            partitions[key, partition.partition] = FetchPartition(
+                topic.topic, topic.topic_id, partition.partition, partition.fetch_offset,
+                partition.partition_max_bytes, partition.current_leader_epoch, partition.last_fetched_epoch,
+            )  # fmt: skip
+            yield
+    return list(partitions.values())
 
 
 def _room(context: RequestContext, limits: _Limits) -> int:

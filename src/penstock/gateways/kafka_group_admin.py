@@ -62,10 +62,11 @@ class GroupAdminHandler:
 
     async def describe_groups(self, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
         with_operations = request.include_authorized_operations
-        groups = [
-            await self._describe_classic(group_id, context, with_operations=with_operations)
-            for group_id in dict.fromkeys(request.groups)
-        ]
+        groups = []
+        pace = context.pace()
+        for group_id in dict.fromkeys(request.groups):
+            groups.append(await self._describe_classic(group_id, context, with_operations=with_operations))
+            await pace.rest_if_due()
         return DescribeGroupsResponse(groups=groups)
 
     async def _describe_classic(
@@ -125,10 +126,11 @@ class GroupAdminHandler:
         self, request: ConsumerGroupDescribeRequest, context: RequestContext
     ) -> ConsumerGroupDescribeResponse:
         with_operations = request.include_authorized_operations
-        groups = [
-            await self._describe_consumer(group_id, context, with_operations=with_operations)
-            for group_id in dict.fromkeys(request.group_ids)
-        ]
+        groups = []
+        pace = context.pace()
+        for group_id in dict.fromkeys(request.group_ids):
+            groups.append(await self._describe_consumer(group_id, context, with_operations=with_operations))
+            await pace.rest_if_due()
         return ConsumerGroupDescribeResponse(groups=groups)
 
     async def _describe_consumer(
@@ -208,19 +210,25 @@ class GroupAdminHandler:
         found = [ListedGroup(group_id, group.protocol_type, group.state, group.kind) for group_id, group in listed] + [
             ListedGroup(group_id, SHARE, group.state, SHARE) for group_id, group in self._shares.all()
         ]
-        return ListGroupsResponse(
-            groups=[
-                group
-                for group in sorted(found, key=attrgetter("group_id"))
-                if (not states or group.group_state.lower() in states)
+        groups = []
+        pace = context.pace()
+        for group in sorted(found, key=attrgetter("group_id")):
+            if (
+                (not states or group.group_state.lower() in states)
                 and (not types or group.group_type in types)
                 and (sees_all or self._may(Operation.DESCRIBE, group.group_id, context))
-            ]
-        )
+            ):
+                groups.append(group)
+            await pace.rest_if_due()
+        return ListGroupsResponse(groups=groups)
 
     async def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-        names = dict.fromkeys(request.groups_names)
-        return DeleteGroupsResponse(results=[await self._delete(group_id, context) for group_id in names])
+        results = []
+        pace = context.pace()
+        for group_id in dict.fromkeys(request.groups_names):
+            results.append(await self._delete(group_id, context))
+            await pace.rest_if_due()
+        return DeleteGroupsResponse(results=results)
 
     async def _delete(self, group_id: str, context: RequestContext) -> DeletableGroupResult:
         if not self._may(Operation.DELETE, group_id, context):

@@ -3,6 +3,9 @@
 A partition may be refused by itself (not allowed, no such topic) while the rest of the request goes on to the group.
 Topics are named by id from version 10 on; whoever names one by name means the topic that has it now, so offsets are
 kept with its id either way, and a topic created again under an old name inherits none.
+
+Very many positions go to the group a portion at a time, and others have their turn in between. A group that changes
+meanwhile refuses the rest, partition by partition.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from penstock.base.long_work import Steps
 from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.served_topic import ServedTopic
@@ -64,6 +68,8 @@ EPOCHS_FROM: Final = 9
 MANY_GROUPS_FROM: Final = 8
 GROUP_ERROR_FROM: Final = 2
 NO_OFFSET: Final = -1
+# Positions that a group decides about at once: two milliseconds.
+AT_ONCE_MAX: Final = 500
 
 
 class GroupOffsetsHandler:
@@ -79,43 +85,48 @@ class GroupOffsetsHandler:
             return _commit_refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         offsets: list[OffsetToCommit] = []
         # By topic and partition as they were asked for: an error, or None for what the group is to decide.
-        problems = [self._sort_out(topic, offsets, context) for topic in request.topics]
-        outcomes: Iterator[ErrorCode] = iter(())
-        if offsets:
+        problems = await context.work.run(self._sort_out(request, offsets, context))
+        outcomes = iter(await self._commit(request, offsets, context))
+        return await context.work.run(_committed(request, problems, outcomes))
+
+    async def _commit(
+        self, request: OffsetCommitRequest, offsets: Sequence[OffsetToCommit], context: RequestContext
+    ) -> list[ErrorCode]:
+        """One for each, in order."""
+        outcomes: list[ErrorCode] = []
+        pace = context.pace()
+        for first in range(0, len(offsets), AT_ONCE_MAX):
+            portion = tuple(offsets[first : first + AT_ONCE_MAX])
             command = CommitOffsets(
-                offsets=tuple(offsets),
+                offsets=portion,
                 member_id=request.member_id,
                 generation=request.generation_id_or_member_epoch,
                 instance_id=request.group_instance_id,
                 retention_ms=request.retention_time_ms,
                 knows_epochs=context.api_version >= EPOCHS_FROM,
             )
-            reply = await self._groups.submit(request.group_id, command)
-            outcomes = _outcomes(reply, len(offsets))
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        OffsetCommitResponsePartition(
-                            given.partition_index, next(outcomes) if problem is None else problem
-                        )
-                        for given, problem in zip(topic.partitions, codes, strict=True)
-                    ],
-                )
-                for topic, codes in zip(request.topics, problems, strict=True)
-            ]
-        )
+            outcomes += _outcomes(await self._groups.submit(request.group_id, command), len(portion))
+            await pace.rest_if_due()
+        return outcomes
 
     def _sort_out(
+        self, request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
+    ) -> Steps[list[list[ErrorCode | None]]]:
+        problems = []
+        for topic in request.topics:
+            problems.append((yield from self._sort_out_topic(topic, offsets, context)))
+            yield
+        return problems
+
+    def _sort_out_topic(
         self, topic: OffsetCommitRequestTopic, offsets: list[OffsetToCommit], context: RequestContext
-    ) -> list[ErrorCode | None]:
+    ) -> Steps[list[ErrorCode | None]]:
         found = self._find(topic.name, topic.topic_id, Operation.READ, context)
         if isinstance(found, ErrorCode):
             return [found] * len(topic.partitions)
         problems: list[ErrorCode | None] = []
         for given in topic.partitions:
+            yield
             if found.partition(given.partition_index) is None:
                 problems.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
@@ -161,26 +172,34 @@ class GroupOffsetsHandler:
             return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         places: list[PartitionName] = []
         refused: list[OffsetFetchResponseTopics] = []
+        pace = context.pace()
         for topic in wanted.topics or ():
+            await pace.rest_if_due()
             found = self._name_of(topic, context)
             if isinstance(found, ErrorCode):
                 refused.append(_topic_refused(topic, found))
             else:
                 name, topic_id = found
-                places += [PartitionName(name, index, topic_id) for index in topic.partition_indexes]
-        reply = await self._groups.submit(
-            group_id,
-            FetchOffsets(
-                partitions=None if wanted.topics is None else tuple(places),
-                member_id=wanted.member_id,
-                member_epoch=wanted.member_epoch,
-                requires_stable=requires_stable,
-            ),
-        )
-        if isinstance(reply, Refused):
-            return OffsetFetchResponseGroup(group_id=group_id, error_code=GROUP_CODES[reply.error])
-        assert isinstance(reply, OffsetsFetched), reply
-        topics = self._fetched(reply.partitions, context, is_everything=wanted.topics is None)
+                # Named twice, told once.
+                places += [PartitionName(name, index, topic_id) for index in dict.fromkeys(topic.partition_indexes)]
+        portions = [None] if wanted.topics is None else _portions(places)
+        topics: list[OffsetFetchResponseTopics] = []
+        for portion in portions:
+            reply = await self._groups.submit(
+                group_id,
+                FetchOffsets(
+                    partitions=portion,
+                    member_id=wanted.member_id,
+                    member_epoch=wanted.member_epoch,
+                    requires_stable=requires_stable,
+                ),
+            )
+            if isinstance(reply, Refused):
+                return OffsetFetchResponseGroup(group_id=group_id, error_code=GROUP_CODES[reply.error])
+            assert isinstance(reply, OffsetsFetched), reply
+            steps = self._fetched(reply.partitions, context, is_everything=wanted.topics is None)
+            topics += await context.work.run(steps)
+            await pace.rest_if_due()
         return OffsetFetchResponseGroup(group_id=group_id, topics=[*topics, *refused])
 
     def _name_of(self, topic: OffsetFetchRequestTopics, context: RequestContext) -> tuple[str, bytes] | ErrorCode:
@@ -195,10 +214,11 @@ class GroupOffsetsHandler:
 
     def _fetched(
         self, offsets: Sequence[FetchedOffset], context: RequestContext, *, is_everything: bool
-    ) -> list[OffsetFetchResponseTopics]:
+    ) -> Steps[list[OffsetFetchResponseTopics]]:
         by_id = context.api_version >= TOPIC_IDS_FROM
         topics = []
         for name, found in groupby(offsets, key=lambda offset: offset.topic):
+            yield
             # Who asked for everything is not told of what it may not see, nor of what has no id any more.
             if is_everything and not self._may_use_topic(Operation.DESCRIBE, name, context):
                 continue
@@ -231,11 +251,26 @@ class GroupOffsetsHandler:
         if not request.group_id:
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         places: list[PartitionName] = []
+        problems = await context.work.run(self._sort_out_deleted(request, places, context))
+        outcomes: list[ErrorCode] = []
+        pace = context.pace()
+        for portion in _portions(places):
+            reply = await self._groups.submit(request.group_id, DeleteOffsets(portion))
+            if isinstance(reply, Refused):
+                return OffsetDeleteResponse(error_code=GROUP_CODES[reply.error])
+            outcomes += _outcomes(reply, len(portion))
+            await pace.rest_if_due()
+        return await context.work.run(_deleted(request, problems, iter(outcomes)))
+
+    def _sort_out_deleted(
+        self, request: OffsetDeleteRequest, places: list[PartitionName], context: RequestContext
+    ) -> Steps[list[list[ErrorCode | None]]]:
         problems: list[list[ErrorCode | None]] = []
         for topic in request.topics:
             found = self._find(topic.name, NO_TOPIC_ID, Operation.READ, context)
             codes: list[ErrorCode | None] = []
             for given in topic.partitions:
+                yield
                 if isinstance(found, ErrorCode):
                     codes.append(found)
                 elif found.partition(given.partition_index) is None:
@@ -244,24 +279,7 @@ class GroupOffsetsHandler:
                     codes.append(None)
                     places.append(PartitionName(found.name, given.partition_index, found.topic_id))
             problems.append(codes)
-        reply = await self._groups.submit(request.group_id, DeleteOffsets(tuple(places)))
-        if isinstance(reply, Refused):
-            return OffsetDeleteResponse(error_code=GROUP_CODES[reply.error])
-        outcomes = _outcomes(reply, len(places))
-        return OffsetDeleteResponse(
-            topics=[
-                OffsetDeleteResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        OffsetDeleteResponsePartition(
-                            given.partition_index, next(outcomes) if problem is None else problem
-                        )
-                        for given, problem in zip(topic.partitions, codes, strict=True)
-                    ],
-                )
-                for topic, codes in zip(request.topics, problems, strict=True)
-            ]
-        )
+        return problems
 
     # Looking up
 
@@ -286,12 +304,46 @@ class GroupOffsetsHandler:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic
 
 
-def _outcomes(reply: GroupReply, count: int) -> Iterator[ErrorCode]:
+def _portions(places: Sequence[PartitionName]) -> list[tuple[PartitionName, ...]]:
+    """One at least, so that the group is asked whether it may be."""
+    starts = range(0, max(len(places), 1), AT_ONCE_MAX)
+    return [tuple(places[first : first + AT_ONCE_MAX]) for first in starts]
+
+
+def _outcomes(reply: GroupReply, count: int) -> list[ErrorCode]:
     """One for each partition that went to the group, in the order they went."""
     if isinstance(reply, Refused):
-        return iter([GROUP_CODES[reply.error]] * count)
+        return [GROUP_CODES[reply.error]] * count
     assert isinstance(reply, OffsetsWritten), reply
-    return iter([group_code(outcome.error) for outcome in reply.partitions])
+    return [group_code(outcome.error) for outcome in reply.partitions]
+
+
+def _committed(
+    request: OffsetCommitRequest, problems: Sequence[Sequence[ErrorCode | None]], outcomes: Iterator[ErrorCode]
+) -> Steps[OffsetCommitResponse]:
+    topics = []
+    for topic, codes in zip(request.topics, problems, strict=True):
+        partitions = []
+        for given, problem in zip(topic.partitions, codes, strict=True):
+            code = next(outcomes) if problem is None else problem
+            partitions.append(OffsetCommitResponsePartition(given.partition_index, code))
+            yield
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    return OffsetCommitResponse(topics=topics)
+
+
+def _deleted(
+    request: OffsetDeleteRequest, problems: Sequence[Sequence[ErrorCode | None]], outcomes: Iterator[ErrorCode]
+) -> Steps[OffsetDeleteResponse]:
+    topics = []
+    for topic, codes in zip(request.topics, problems, strict=True):
+        partitions = []
+        for given, problem in zip(topic.partitions, codes, strict=True):
+            code = next(outcomes) if problem is None else problem
+            partitions.append(OffsetDeleteResponsePartition(given.partition_index, code))
+            yield
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+    return OffsetDeleteResponse(topics=topics)
 
 
 def _commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:

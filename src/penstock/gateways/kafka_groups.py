@@ -154,7 +154,7 @@ class GroupsHandler:
     async def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
     ) -> ConsumerGroupHeartbeatResponse:
-        problem = self._heartbeat_problem(request, context)
+        problem = await self._heartbeat_problem(request, context)
         if problem is not None:
             code, message = problem
             return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
@@ -188,13 +188,15 @@ class GroupsHandler:
             assignment=None if reply.assignment is None else _assignment(reply.assignment),
         )
 
-    def _heartbeat_problem(
+    async def _heartbeat_problem(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
     ) -> tuple[ErrorCode, str] | None:
         authorize = self._authorizer.authorize
         if not authorize(context.principal, Operation.READ, access.group(request.group_id)):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed to read with this group"
+        pace = context.pace()
         for name in request.subscribed_topic_names or ():
+            await pace.rest_if_due()
             if not authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
                 return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to see the topic {name}"
         if not request.group_id:

@@ -1,7 +1,8 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions: which topics there are, and who leads what.
 
 Asking for a topic that does not exist creates it where the client allows it and the node is set so: this is the only
-request that creates topics by itself.
+request that creates topics by itself. It creates a few at a time: of the others a client hears that they have no leader
+yet, and asks again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.long_work import Steps, all_at_once
 from penstock.broker.broker import Broker
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.topic_catalog import InvalidName
@@ -45,6 +47,15 @@ ENDPOINT_BROKERS: Final = 1
 ENDPOINT_CONTROLLERS: Final = 2
 # As Kafka's max.request.partition.size.limit.
 PARTITIONS_PER_REPLY_MAX: Final = 2_000
+# Names that are looked up at once: half a millisecond.
+AT_ONCE_MAX: Final = 500
+# Partitions of one topic that are described at once: half a millisecond.
+PARTITIONS_AT_ONCE: Final = 500
+# Topics that one request creates because it named them. Clients that wait for a leader ask again after 100 ms, so a
+# thousand new topics are there after seconds; and one of a misled client leaves a hundred behind, not all of them.
+CREATED_MAX: Final = 100
+# Topics that all clients together are having created in this way at a time.
+CREATING_MAX: Final = 500
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
@@ -62,6 +73,8 @@ class MetadataHandler:
         self._authorizer = authorizer
         # Asked for at every reply: with port 0 it is known only once the door listens.
         self._address_now = address
+        # Topics being created because somebody named them.
+        self._creating = 0
 
     @property
     def _address(self) -> NodeAddress:
@@ -69,27 +82,27 @@ class MetadataHandler:
 
     def metadata(
         self, request: MetadataRequest, context: RequestContext
-    ) -> MetadataResponse | Coroutine[object, object, MetadataResponse]:
-        missing = self._to_create(request, context)
-        refused = {
-            name: ErrorCode.TOPIC_AUTHORIZATION_FAILED for name in missing if not self._may_create(name, context)
-        }
-        allowed = [name for name in missing if name not in refused]
-        if allowed:
-            return self._create_and_answer(request, allowed, refused, context)
-        return self._answer(request, context, refused)
-
-    def _to_create(self, request: MetadataRequest, context: RequestContext) -> list[str]:
+    ) -> Steps[MetadataResponse] | Coroutine[object, object, MetadataResponse]:
         if not request.allow_auto_topic_creation or not self._broker.config.auto_create_topics:
-            return []
-        names = {topic.name for topic in request.topics or () if topic.name}
-        return [
-            name
-            for name in sorted(names)
-            if self._broker.topic(name) is None
-            and not topic_rules.is_internal(name)
-            and self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name))
-        ]
+            return self._answer(request, context, {})
+        if len(request.topics or ()) > AT_ONCE_MAX:
+            return self._create_some_and_answer(request, context)
+        missing = all_at_once(self._to_create(request, context))
+        if missing:
+            return self._create_and_answer(request, missing, context)
+        return self._answer(request, context, {})
+
+    def _to_create(self, request: MetadataRequest, context: RequestContext) -> Steps[list[str]]:
+        missing = []
+        for name in sorted({topic.name for topic in request.topics or () if topic.name}):
+            if (
+                self._broker.topic(name) is None
+                and not topic_rules.is_internal(name)
+                and self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name))
+            ):
+                missing.append(name)
+            yield
+        return missing
 
     def _may_create(self, name: str, context: RequestContext) -> bool:
         authorize = self._authorizer.authorize
@@ -97,35 +110,56 @@ class MetadataHandler:
             context.principal, Operation.CREATE, access.topic(name)
         )
 
+    async def _create_some_and_answer(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+        missing = await context.work.run(self._to_create(request, context))
+        return await self._create_and_answer(request, missing, context)
+
     async def _create_and_answer(
-        self, request: MetadataRequest, names: list[str], refused: dict[str, ErrorCode], context: RequestContext
+        self, request: MetadataRequest, missing: list[str], context: RequestContext
     ) -> MetadataResponse:
-        for name in names:
-            outcome = await ask_store(self._broker.create_topic_by_default(name))
-            if isinstance(outcome, StoreFailed):
+        refused: dict[str, ErrorCode] = {}
+        allowed: list[str] = []
+        pace = context.pace()
+        for name in missing:
+            if self._may_create(name, context):
+                allowed.append(name)
                 refused[name] = ErrorCode.LEADER_NOT_AVAILABLE
-            elif isinstance(outcome, InvalidName):
-                refused[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
-        return self._answer(request, context, refused)
+            else:
+                refused[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            await pace.rest_if_due()
+        await self._create(allowed[: min(CREATED_MAX, CREATING_MAX - self._creating)], refused)
+        return await context.work.run(self._answer(request, context, refused))
+
+    async def _create(self, names: Sequence[str], refused: dict[str, ErrorCode]) -> None:
+        """Notes what is refused for good; what another time may bring stays as it is noted."""
+        self._creating += len(names)
+        try:
+            for name in names:
+                outcome = await ask_store(self._broker.create_topic_by_default(name))
+                if isinstance(outcome, InvalidName):
+                    refused[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+                elif not isinstance(outcome, StoreFailed):
+                    del refused[name]
+        finally:
+            self._creating -= len(names)
 
     def _answer(
         self, request: MetadataRequest, context: RequestContext, refused: dict[str, ErrorCode]
-    ) -> MetadataResponse:
+    ) -> Steps[MetadataResponse]:
         # In version 0 an empty list asks for all topics; later null does.
         wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
         with_operations = request.include_topic_authorized_operations
+        topics: list[MetadataResponseTopic] = []
         if wants_all:
-            topics = [
-                self._describe(topic, context, with_operations=with_operations)
-                for topic in self._broker.topics()
-                if self._authorizer.authorize(context.principal, Operation.DESCRIBE, topic.resource)
-            ]
+            for topic in self._broker.topics():
+                if self._authorizer.authorize(context.principal, Operation.DESCRIBE, topic.resource):
+                    topics.append((yield from self._describe(topic, context, with_operations=with_operations)))
+                yield
         else:
-            topics = [
-                self._find(wanted, context, refused, with_operations=with_operations)
-                # Named twice, told once.
-                for wanted in dict.fromkeys(request.topics or ())
-            ]
+            # Named twice, told once.
+            for wanted in dict.fromkeys(request.topics or ()):
+                topics.append((yield from self._find(wanted, context, refused, with_operations=with_operations)))
+                yield
         cluster_operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             cluster_operations = authorized_operations(self._authorizer, context.principal, CLUSTER)
@@ -145,14 +179,14 @@ class MetadataHandler:
         refused: dict[str, ErrorCode],
         *,
         with_operations: bool,
-    ) -> MetadataResponseTopic:
+    ) -> Steps[MetadataResponseTopic]:
         by_id = wanted.topic_id != NO_UUID
         name = wanted.name or ""
         topic = self._broker.topic_by_id(wanted.topic_id) if by_id else self._broker.topic(name)
         resource = access.topic(name) if topic is None else topic.resource
         is_hidden = not self._authorizer.authorize(context.principal, Operation.DESCRIBE, resource)
         if topic is not None and not is_hidden:
-            return self._describe(topic, context, with_operations=with_operations)
+            return (yield from self._describe(topic, context, with_operations=with_operations))
         if by_id:
             # Whoever knows an id may learn that it is one, as with Kafka; not what it stands for.
             return MetadataResponseTopic(
@@ -167,22 +201,30 @@ class MetadataHandler:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         return MetadataResponseTopic(error_code=code, name=name)
 
-    def _describe(self, topic: ServedTopic, context: RequestContext, *, with_operations: bool) -> MetadataResponseTopic:
-        node = (self._address.node_id,)
-        return MetadataResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=topic.description.is_internal,
-            partitions=[
+    def _describe(
+        self, topic: ServedTopic, context: RequestContext, *, with_operations: bool
+    ) -> Steps[MetadataResponseTopic]:
+        node_id = self._address.node_id
+        node = (node_id,)
+        partitions: list[MetadataResponsePartition] = []
+        for first in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
+            if first:
+                yield
+            partitions += [
                 MetadataResponsePartition(
                     partition_index=shell.index,
-                    leader_id=self._address.node_id,
+                    leader_id=node_id,
                     leader_epoch=shell.leader_epoch,
                     replica_nodes=node,
                     isr_nodes=node,
                 )
-                for shell in topic.partitions
-            ],
+                for shell in topic.partitions[first : first + PARTITIONS_AT_ONCE]
+            ]
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.description.is_internal,
+            partitions=partitions,
             topic_authorized_operations=(
                 authorized_operations(self._authorizer, context.principal, topic.resource)
                 if with_operations
@@ -212,7 +254,7 @@ class MetadataHandler:
 
     def describe_topic_partitions(
         self, request: DescribeTopicPartitionsRequest, context: RequestContext
-    ) -> DescribeTopicPartitionsResponse:
+    ) -> Steps[DescribeTopicPartitionsResponse]:
         if _is_cursor_wrong(request):
             refused = [
                 DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, each.name) for each in request.topics
@@ -228,6 +270,7 @@ class MetadataHandler:
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, first))
             entry, count = self._page(name, context, first=first, room=room)
             topics.append(entry)
+            yield
             room -= len(entry.partitions)
             if first + len(entry.partitions) < count:
                 cursor = Cursor(name, first + len(entry.partitions))

@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import Executor
 from typing import Final
 
+from penstock.base.long_work import Steps
 from penstock.broker.broker import Broker
 from penstock.broker.partition_read import ReadProblem
 from penstock.broker.partition_shell import PartitionShell
@@ -54,6 +55,7 @@ class OffsetsHandler:
     async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
         is_committed_only = request.isolation_level == READ_COMMITTED
         topics = []
+        pace = context.pace()
         for topic in request.topics:
             partitions = []
             counts = Counter(wanted.partition_index for wanted in topic.partitions)
@@ -68,6 +70,7 @@ class OffsetsHandler:
                 else:
                     end = shell.last_stable_offset if is_committed_only else shell.readable_end
                     partitions.append(await self._locate(shell, wanted, end))
+                await pace.rest_if_due()
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
@@ -122,10 +125,13 @@ class OffsetsHandler:
 
     def offset_for_leader_epoch(
         self, request: OffsetForLeaderEpochRequest, context: RequestContext
-    ) -> OffsetForLeaderEpochResponse:
+    ) -> Steps[OffsetForLeaderEpochResponse]:
         topics = []
         for topic in request.topics:
-            partitions = [self._epoch_end(topic.topic, wanted, context) for wanted in topic.partitions]
+            partitions = []
+            for wanted in topic.partitions:
+                partitions.append(self._epoch_end(topic.topic, wanted, context))
+                yield
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         return OffsetForLeaderEpochResponse(topics=topics)
 

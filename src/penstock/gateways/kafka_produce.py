@@ -4,7 +4,8 @@ The batches stay views into the receive buffer; each partition's shell checks an
 Only the reply waits, for one turn of the disk: a turn covers everything written before it. The exception are batches
 that begin a transaction in their partition, which wait for its coordinator, and those with records to be delivered
 later, which wait for the schedule; the connection's other requests wait behind them, so that a producer's batches stay
-in order.
+in order. A request for very many partitions is written in slices: each batch at one moment, as ever, but others have
+their turn between two of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final, cast
 
 import msgspec
 
+from penstock.base.long_work import Steps
 from penstock.broker.append_outcome import Appended, AppendRefused, DelayPossible, VerificationNeeded
 from penstock.broker.broker import Broker
 from penstock.broker.delayed_batches import DelayedBatches
@@ -23,6 +25,7 @@ from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -41,16 +44,19 @@ TOPIC_IDS_FROM: Final = 13
 ACKS_NONE: Final = 0
 ACKS_ALL: Final = -1
 ACKS_LEGAL: Final = frozenset({-1, 0, 1})
+# Partitions that are written to at once: two milliseconds.
+AT_ONCE_MAX: Final = 64
 # With the others a producer may compare it with what it has written, to see whether its state has been lost.
 LOG_START_UNTOLD: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
 )
 
 
-# Why a request with a transactional batch is refused as a whole.
+# Why a request is refused as a whole.
 _REASONS: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "a transactional batch without a transactional id for its sender",
     ErrorCode.INVALID_REQUIRED_ACKS: "a transactional batch that does not ask to be kept (acks=all)",
+    ErrorCode.INVALID_REQUEST: "a partition is named more than once",
 }
 
 ProduceResult = ProduceResponse | PendingReply
@@ -97,17 +103,49 @@ class ProduceHandler:
 
     def produce(
         self, request: ProduceRequest, context: RequestContext
-    ) -> ProduceResult | NoReply | Coroutine[object, object, ProduceResult | NoReply]:
-        if holds_transactional(request):
-            refusal = self._refuse_transaction(request, context)
-            if refusal is not None:
-                return HANG_UP if request.acks == ACKS_NONE else _refuse_all(request, refusal)
+    ) -> ProduceResult | NoReply | Steps[ProduceResponse] | Coroutine[object, object, ProduceResult | NoReply]:
+        count = sum(len(topic.partition_data) for topic in request.topic_data)
+        refusal = self._refuse(request, context, count)
+        if refusal is not None:
+            return HANG_UP if request.acks == ACKS_NONE else _refuse_all(request, refusal)
         appends = _Appends()
+        if count > AT_ONCE_MAX:
+            if context.connection is not None:
+                context.connection.keep_frame()
+            return self._append_many(request, context, appends)
         topics = [self._append_topic(topic, request.acks, context, appends) for topic in request.topic_data]
         response = ProduceResponse(responses=topics)
         if appends.held:
             return self._append_held(request, response, appends, context.api_version)
         return _silence(response) if request.acks == ACKS_NONE else appends.reply(response)
+
+    async def _append_many(
+        self, request: ProduceRequest, context: RequestContext, appends: _Appends
+    ) -> ProduceResult | NoReply:
+        response = await context.work.run(self._append_in_steps(request, context, appends))
+        if appends.held:
+            return await self._append_held(request, response, appends, context.api_version)
+        return _silence(response) if request.acks == ACKS_NONE else appends.reply(response)
+
+    def _append_in_steps(
+        self, request: ProduceRequest, context: RequestContext, appends: _Appends
+    ) -> Steps[ProduceResponse]:
+        topics = []
+        for data in request.topic_data:
+            topic, refusal = self._find_topic(data, request.acks, context)
+            partitions: list[PartitionProduceResponse] = []
+            for partition in data.partition_data:
+                self._append(topic, refusal, partition, context, appends, partitions)
+                yield
+            topics.append(TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=partitions))
+            yield
+        return ProduceResponse(responses=topics)
+
+    def _refuse(self, request: ProduceRequest, context: RequestContext, count: int) -> ErrorCode | None:
+        # Which of two batches would be kept is nobody's guess.
+        if count > 1 and count != len(_places(request)):
+            return ErrorCode.INVALID_REQUEST
+        return self._refuse_transaction(request, context) if holds_transactional(request) else None
 
     def _refuse_transaction(self, request: ProduceRequest, context: RequestContext) -> ErrorCode | None:
         transactional_id = request.transactional_id
@@ -123,20 +161,31 @@ class ProduceHandler:
         topic, refusal = self._find_topic(data, acks, context)
         partitions: list[PartitionProduceResponse] = []
         for partition in data.partition_data:
-            shell = None if topic is None else topic.partition(partition.index)
-            if shell is None:
-                appends.waiting.append(None)
-                partitions.append(PartitionProduceResponse(index=partition.index, error_code=refusal, base_offset=-1))
-                continue
-            records = cast("memoryview | None", partition.records)
-            outcome = shell.produce(records)
-            if isinstance(outcome, VerificationNeeded | DelayPossible):
-                assert records is not None
-                appends.hold(hold_back(shell, records, outcome, context.api_version), partitions)
-            else:
-                appends.add(shell, outcome.turn if isinstance(outcome, Appended) else None)
-                partitions.append(partition_response(shell, outcome, context.api_version))
+            self._append(topic, refusal, partition, context, appends, partitions)
         return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=partitions)
+
+    def _append(
+        self,
+        topic: ServedTopic | None,
+        refusal: ErrorCode,
+        partition: PartitionProduceData,
+        context: RequestContext,
+        appends: _Appends,
+        partitions: list[PartitionProduceResponse],
+    ) -> None:
+        shell = None if topic is None else topic.partition(partition.index)
+        if shell is None:
+            appends.waiting.append(None)
+            partitions.append(PartitionProduceResponse(index=partition.index, error_code=refusal, base_offset=-1))
+            return
+        records = cast("memoryview | None", partition.records)
+        outcome = shell.produce(records)
+        if isinstance(outcome, VerificationNeeded | DelayPossible):
+            assert records is not None
+            appends.hold(hold_back(shell, records, outcome, context.api_version), partitions)
+        else:
+            appends.add(shell, outcome.turn if isinstance(outcome, Appended) else None)
+            partitions.append(partition_response(shell, outcome, context.api_version))
 
     async def _append_held(
         self, request: ProduceRequest, response: ProduceResponse, appends: _Appends, api_version: int
@@ -220,20 +269,26 @@ def single_response(request: ProduceRequest, partition: PartitionProduceResponse
     return ProduceResponse(responses=(answer,))
 
 
-def _refuse_all(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
-    topics = [
-        TopicProduceResponse(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partition_responses=[
+def _places(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
+    return {
+        (topic.name, topic.topic_id, partition.index)
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    }
+
+
+def _refuse_all(request: ProduceRequest, code: ErrorCode) -> Steps[ProduceResponse]:
+    topics = []
+    for topic in request.topic_data:
+        partitions = []
+        for partition in topic.partition_data:
+            partitions.append(
                 PartitionProduceResponse(
                     index=partition.index, error_code=code, base_offset=-1, error_message=_REASONS[code]
                 )
-                for partition in topic.partition_data
-            ],
-        )
-        for topic in request.topic_data
-    ]
+            )
+            yield
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     return ProduceResponse(responses=topics)
 
 

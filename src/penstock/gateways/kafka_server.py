@@ -1,14 +1,18 @@
 """The Kafka door: listens, frames, dispatches, answers in order.
 
 `start → serve → drain → close`. A request is decoded and handed to the handler of its API (kafka_apis); what comes
-back is one of five things, and this file is the only place that tells them apart:
+back is one of six things, and this file is the only place that tells them apart:
 
     a message         the reply, known at once
+    steps             the reply, after work that is long at times
     a PendingReply    a Produce that waits for the disk; more requests of the connection are taken meanwhile
     a coroutine       anything else that has to wait; the connection's other requests wait behind it, until it has
                       returned its reply, or a PendingReply
     NO_REPLY          acks=0
     HANG_UP           acks=0 and refused
+
+No request has the loop for long: what is large is decoded in slices, worked on in slices and its reply encoded in
+slices (base/long_work). What is done within the first slice, which is nearly everything, needs no task for it.
 """
 
 from __future__ import annotations
@@ -17,23 +21,28 @@ import asyncio
 import struct
 from collections.abc import Callable, Coroutine
 from functools import partial
+from types import GeneratorType
 from typing import Final, cast
 
-import msgspec
-
 from penstock.base.log_events import get_logger
+from penstock.base.long_work import UNFINISHED, LongWork, Steps
 from penstock.base.tasks import TaskSupervisor
 from penstock.codec.wire import (
     APIS,
+    ErrorCode,
     Malformed,
+    OverBound,
+    Request,
     RequestHeader,
     Response,
     decode,
+    decode_in_steps,
     decode_request_header,
+    encode_response_in_steps,
     encode_response_parts,
+    refusal_of,
 )
 from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
-from penstock.domain.sasl import OAUTHBEARER
 from penstock.gateways.connection_room import connections_room
 from penstock.gateways.kafka_connection import (
     LENGTH_BYTES,
@@ -47,6 +56,7 @@ from penstock.gateways.kafka_connection import (
 from penstock.gateways.kafka_context import (
     HANG_UP,
     NO_REPLY,
+    Answered,
     Handler,
     HandlerResult,
     NoReply,
@@ -54,7 +64,8 @@ from penstock.gateways.kafka_context import (
     RequestContext,
 )
 from penstock.gateways.kafka_login import SASL_HANDSHAKE_KEY, Login
-from penstock.gateways.kafka_sasl import KNOWN_MECHANISMS, SaslHandler
+from penstock.gateways.kafka_sasl import SaslHandler
+from penstock.gateways.kafka_server_config import KafkaServerConfig
 from penstock.gateways.kafka_versions import ApiVersionsHandler
 from penstock.gateways.request_memory import RequestMemory
 from penstock.storage.group_commit import Turn
@@ -64,7 +75,13 @@ log = get_logger("kafka")
 # Requests that wait for messages, and end with their client. A ShareFetch has taken nothing while it waits; what it
 # was told to settle before is settled.
 PARKED_KEYS: Final = (1, 78)
+# Those, and what waits for other members of a group.
+WAITING_KEYS: Final = (*PARKED_KEYS, 11, 14)
 API_VERSIONS_KEY: Final = 18
+# A frame of so many bytes is decoded at once: it has less than 3,000 elements, which take a millisecond.
+WHOLE_BYTES_MAX: Final = 8 * 1024
+# Requests that are worked through in slices at a time: each may hold 30 MB of objects. More wait for their turn.
+LONG_REQUESTS_MAX: Final = 4
 SWEEP_MS: Final = 5_000
 # How often it is counted what clients have not taken: ten thousand of them are looked at in milliseconds.
 UNREAD_SECONDS: Final = 0.1
@@ -74,53 +91,6 @@ REPLY_SHARE: Final = 8
 # for large requests away from everybody else. Kafka takes 512 KiB, which no token needs.
 LOGIN_FRAME_BYTES_MAX: Final = RECEIVE_BYTES - LENGTH_BYTES
 _LENGTH = struct.Struct(">i")
-
-
-class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    listen: str = "127.0.0.1:9092"
-    # What clients are told to connect to; empty: the address that is listened on.
-    advertised: str = ""
-    # As Kafka's socket.request.max.bytes.
-    frame_bytes_max: int = 100 * 1024 * 1024
-    # As Kafka's connections.max.idle.ms.
-    idle_ms_max: int = 600_000
-    connections_max: int = 10_000
-    # Bytes of requests too large for a connection's own buffer, held by all connections together.
-    request_bytes_max: int = 512 * 1024 * 1024
-    # Replies that may wait in one connection's transport before its requests are left unread.
-    write_buffer_bytes_max: int = 1024 * 1024
-    # Replies that clients have not taken yet, of all connections together: the more there is, the less a Fetch brings.
-    reply_bytes_max: int = 512 * 1024 * 1024
-    # How long a stopping node waits for what is in flight.
-    drain_ms_max: int = 5_000
-    # How clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Empty: nobody has to.
-    sasl_mechanisms: tuple[str, ...] = ()
-    # Passwords of users that are there from the first start on, by name. All others are kept in the metadata.
-    users: dict[str, str] = {}
-    # As Kafka's connections.max.reauth.ms: after this a client has to log in again. 0: never.
-    reauthentication_ms_max: int = 0
-    # As Kafka's connection.failed.authentication.delay.ms.
-    failed_login_delay_ms: int = 100
-    # For a login to be done; connections that are not through by then are closed.
-    login_ms_max: int = 30_000
-    # OAUTHBEARER believes tokens that nobody has signed. For development, never where strangers can connect.
-    unsecured_tokens: bool = False
-
-    def check(self) -> str | None:
-        """Why nobody could log in by these settings, or everybody; None if all is well."""
-        unknown = [name for name in self.sasl_mechanisms if name not in KNOWN_MECHANISMS]
-        if unknown:
-            return f"sasl_mechanisms: {unknown[0]!r} is not one of {', '.join(KNOWN_MECHANISMS)}"
-        if OAUTHBEARER in self.sasl_mechanisms and not self.unsecured_tokens:
-            return (
-                "sasl_mechanisms: OAUTHBEARER takes tokens without looking at signatures, which are not checked yet; "
-                "unsecured_tokens = true says that this is meant"
-            )
-        if self.users and not self.sasl_mechanisms:
-            return "users have passwords, but sasl_mechanisms is empty: nobody would be asked for one"
-        if not all(name and password for name, password in self.users.items()):
-            return "users: a name or a password is empty"
-        return None
 
 
 LearnRoute = Callable[[ProduceRequest, RequestHeader, memoryview], Route | None]
@@ -158,6 +128,8 @@ class KafkaServer:
         self.host = ""
         self.port = 0
         self._loop = asyncio.get_running_loop()
+        self.work = LongWork()
+        self._long_requests = asyncio.Semaphore(LONG_REQUESTS_MAX)
 
     @property
     def connection_count(self) -> int:
@@ -251,45 +223,130 @@ class KafkaServer:
             connection.abort(f"API key {header.api_key} is not served here")
             return
         api = APIS[header.api_key]
-        context = RequestContext(
-            connection.principal, header.client_id, header.api_version, connection.peer, connection
-        )
         if not api.version_min <= header.api_version <= api.version_max:
             self._refuse_version(connection, header)
             return
+        context = RequestContext(
+            connection.principal, header.client_id, header.api_version, connection.peer, connection, self.work
+        )
         if header.api_key == SASL_HANDSHAKE_KEY:
             # What a login has learnt is not taken while the next one is under way, and never if that fails.
             connection.route = connection.last_destination = None
         self.request_counts[header.api_key] += 1
-        request = decode(api.request, header.api_version, frame, header.body_position)
+        if len(frame) <= WHOLE_BYTES_MAX:
+            request = decode(api.request, header.api_version, frame, header.body_position)
+        else:
+            steps = decode_in_steps(api.request, header.api_version, frame, header.body_position)
+            begun = self.work.begin(steps)
+            if begun is UNFINISHED:
+                connection.keep_frame()
+                self._finish_later(connection, header, self._work_through(connection, header, steps, handler, context))
+                return
+            request = begun
         if isinstance(request, Malformed):
-            connection.abort(f"{api.name} v{header.api_version}: {request.reason}")
+            self._refuse(connection, header, request)
             return
         result = handler(request, context)
         self._deliver(connection, header, result)
         if isinstance(request, ProduceRequest):
-            destination = _only_destination(request) if _is_taken(result) else None
-            # Learnt when seen a second time: a producer that goes round its partitions would learn at every request,
-            # for more than a request costs, and never use what it learnt.
-            is_repeated = destination is not None and destination == connection.last_destination
-            connection.route = self._learn_route(request, header, frame) if is_repeated else None
-            connection.last_destination = destination
+            self._learn(connection, header, frame, request, result)
+
+    def _learn(
+        self,
+        connection: KafkaConnection,
+        header: RequestHeader,
+        frame: memoryview,
+        request: ProduceRequest,
+        result: HandlerResult,
+    ) -> None:
+        destination = _only_destination(request) if _is_taken(result) else None
+        # Learnt when seen a second time: a producer that goes round its partitions would learn at every request,
+        # for more than a request costs, and never use what it learnt.
+        is_repeated = destination is not None and destination == connection.last_destination
+        connection.route = self._learn_route(request, header, frame) if is_repeated else None
+        connection.last_destination = destination
+
+    async def _work_through(
+        self,
+        connection: KafkaConnection,
+        header: RequestHeader,
+        steps: Steps[Request | Malformed],
+        handler: Handler,
+        context: RequestContext,
+    ) -> Answered:
+        """A large request from the rest of its decoding on, a few of them at a time."""
+        # It would be forgotten by a request that is handled at once; what it has learnt of this one is nothing.
+        connection.route = connection.last_destination = None
+        async with self._long_requests:
+            request = await self.work.finish(steps)
+            if isinstance(request, Malformed):
+                refusal = self._refusal(connection, header, request)
+                return NO_REPLY if refusal is None else refusal
+            if not isinstance(request, ProduceRequest):
+                connection.free_frame()
+            result = handler(request, context)
+            if header.api_key not in WAITING_KEYS:
+                return await self._answered(result)
+        return await self._answered(result)
+
+    async def _answered(self, result: HandlerResult) -> Answered:
+        if isinstance(result, Answered):
+            return result
+        if isinstance(result, GeneratorType):
+            return cast(Response, await self.work.run(result))
+        return await cast("Coroutine[object, object, Answered]", result)
+
+    def _refuse(self, connection: KafkaConnection, header: RequestHeader, malformed: Malformed) -> None:
+        refusal = self._refusal(connection, header, malformed)
+        if refusal is not None:
+            self._reply(connection, header, refusal)
+
+    def _refusal(self, connection: KafkaConnection, header: RequestHeader, malformed: Malformed) -> Response | None:
+        """A request that names too much is told so, where its API has a place to say it. All else is no conversation
+        any more: the connection ends."""
+        refusal = None
+        if isinstance(malformed, OverBound):
+            refusal = refusal_of(header.api_key, header.api_version, ErrorCode.INVALID_REQUEST, malformed.reason)
+        if refusal is None:
+            connection.abort(malformed.reason)
+        else:
+            log.warning("request refused", peer=connection.peer, reason=malformed.reason)
+        return refusal
 
     def _deliver(self, connection: KafkaConnection, header: RequestHeader, result: HandlerResult) -> None:
+        if isinstance(result, GeneratorType):
+            begun = self.work.begin(result)
+            if begun is UNFINISHED:
+                self._finish_later(connection, header, self.work.finish(result))
+                return
+            result = cast(Response, begun)
         if isinstance(result, Response):
-            connection.reply(self._encode(result, header))
-            if connection.login is not None and connection.login.is_failed:
-                connection.drain()
+            self._reply(connection, header, result)
         elif isinstance(result, PendingReply):
             self._fill_later(connection, connection.reserve(), header, result)
         elif result is HANG_UP:
             connection.abort("a request that asked for no reply was refused")
         elif result is not NO_REPLY:
+            self._finish_later(connection, header, cast("Coroutine[object, object, Answered]", result))
+
+    def _reply(self, connection: KafkaConnection, header: RequestHeader, message: Response) -> None:
+        steps = self._encode(message, header)
+        parts = self.work.begin(steps)
+        if parts is UNFINISHED:
             connection.become_busy()
-            work = cast("Coroutine[object, object, Response | PendingReply | NoReply]", result)
-            task = self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
-            if header.api_key in PARKED_KEYS:
-                connection.parked = task
+            self._tasks.start("kafka reply", self._finish_reply(connection, connection.reserve(), steps))
+            return
+        connection.reply(parts)
+        if connection.login is not None and connection.login.is_failed:
+            connection.drain()
+
+    def _finish_later(
+        self, connection: KafkaConnection, header: RequestHeader, work: Coroutine[object, object, Answered]
+    ) -> None:
+        connection.become_busy()
+        task = self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
+        if header.api_key in PARKED_KEYS:
+            connection.parked = task
 
     def _fill_later(
         self, connection: KafkaConnection, slot: ReplySlot, header: RequestHeader, pending: PendingReply
@@ -305,16 +362,34 @@ class KafkaServer:
         _turn: Turn,
     ) -> None:
         try:
-            slot.fill(self._encode(finish(), header))
+            steps = self._encode(finish(), header)
+            parts = self.work.begin(steps)
+            if parts is UNFINISHED:
+                # Those behind it are not held up: this has its place among the replies.
+                self._tasks.start("kafka reply", self._fill_in_steps(connection, slot, steps))
+            else:
+                slot.fill(parts)
         except Exception as error:  # noqa: BLE001  edge of a connection: the turn has other connections to tell
             self.on_fault(connection, error)
+
+    async def _fill_in_steps(self, connection: KafkaConnection, slot: ReplySlot, steps: Steps[ReplyParts]) -> None:
+        try:
+            slot.fill(await self.work.finish(steps))
+        except Exception as error:  # noqa: BLE001  edge of a connection
+            self.on_fault(connection, error)
+
+    async def _finish_reply(self, connection: KafkaConnection, slot: ReplySlot, steps: Steps[ReplyParts]) -> None:
+        try:
+            await self._fill_in_steps(connection, slot, steps)
+        finally:
+            connection.become_free()
 
     async def _finish(
         self,
         connection: KafkaConnection,
         slot: ReplySlot,
         header: RequestHeader,
-        work: Coroutine[object, object, Response | PendingReply | NoReply],
+        work: Coroutine[object, object, Answered],
     ) -> None:
         try:
             result = await work
@@ -325,7 +400,7 @@ class KafkaServer:
                 if result is HANG_UP:
                     connection.abort("a request that asked for no reply was refused")
             else:
-                slot.fill(self._encode(result, header))
+                slot.fill(await self.work.run(self._encode(result, header)))
             if connection.login is not None and connection.login.is_failed:
                 connection.drain()
         except asyncio.CancelledError:
@@ -352,8 +427,8 @@ class KafkaServer:
         finally:
             connection.become_free()
 
-    def _encode(self, message: Response, header: RequestHeader) -> ReplyParts:
-        return encode_response_parts(message, header.api_version, header.correlation_id)
+    def _encode(self, message: Response, header: RequestHeader) -> Steps[ReplyParts]:
+        return encode_response_in_steps(message, header.api_version, header.correlation_id)
 
     def _refuse_version(self, connection: KafkaConnection, header: RequestHeader) -> None:
         """A too new ApiVersions is answered in its oldest form, so that the client can ask again; others close."""

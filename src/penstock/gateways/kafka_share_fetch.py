@@ -160,7 +160,9 @@ class ShareFetchHandler:
         """Whether there is anything to answer with."""
         count_left, bytes_left = limits.count_max, limits.bytes_max
         has_taken, has_places = False, False
+        pace = context.pace()
         for key in session.in_turn():
+            await pace.rest_if_due()
             if count_left <= 0 or bytes_left <= 0:
                 break
             answer = answers.setdefault(key, _Answer())
@@ -240,7 +242,9 @@ class ShareFetchHandler:
         is_renewing: bool,
     ) -> list[QueueShell]:
         touched: list[QueueShell] = []
+        pace = context.pace()
         for key, batches in given:
+            await pace.rest_if_due()
             if not batches:
                 continue
             answer = answers.setdefault(key, _Answer())

@@ -27,7 +27,8 @@ from penstock.codec.wire.messages.share_group_heartbeat import (
 )
 from penstock.domain import access
 from penstock.domain.access import Authorizer, Operation, authorized_operations
-from penstock.domain.group_values import Assignment
+from penstock.domain.group_sizes import names_bytes
+from penstock.domain.group_values import Assignment, GroupConfig
 from penstock.domain.share_group import ShareGroup, ShareHeartbeat, ShareMemberStored, ShareRefused
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_errors import GROUP_CODES
@@ -38,6 +39,8 @@ from penstock.gateways.kafka_metadata import NOT_ASKED
 ASSIGNOR: Final = "simple"
 
 Problem = tuple[ErrorCode, str]
+# Of the names that one member subscribes to, as for other groups.
+NAMES_BYTES_MAX: Final = GroupConfig().member_bytes_max
 
 
 class ShareGroupsHandler:
@@ -49,7 +52,7 @@ class ShareGroupsHandler:
     async def share_group_heartbeat(
         self, request: ShareGroupHeartbeatRequest, context: RequestContext
     ) -> ShareGroupHeartbeatResponse:
-        problem = self._problem(request, context)
+        problem = await self._problem(request, context)
         if problem is not None:
             return ShareGroupHeartbeatResponse(error_code=problem[0], error_message=problem[1])
         names = request.subscribed_topic_names
@@ -71,16 +74,20 @@ class ShareGroupsHandler:
             assignment=None if reply.assignment is None else _assigned(reply.assignment),
         )
 
-    def _problem(self, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Problem | None:
+    async def _problem(self, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Problem | None:
         if not self._may(Operation.READ, request.group_id, context):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed to read with this group"
         if not request.group_id.strip():
             return ErrorCode.INVALID_REQUEST, "the group id is empty"
-        hidden = [
-            name
-            for name in request.subscribed_topic_names or ()
-            if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name))
-        ]
+        names = request.subscribed_topic_names or ()
+        if names_bytes(names) > NAMES_BYTES_MAX:
+            return ErrorCode.INVALID_REQUEST, f"names of {names_bytes(names)} bytes, at most {NAMES_BYTES_MAX} are kept"
+        hidden = []
+        pace = context.pace()
+        for name in names:
+            if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
+                hidden.append(name)
+            await pace.rest_if_due()
         if hidden:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to see {', '.join(sorted(hidden))[:1000]}"
         return None

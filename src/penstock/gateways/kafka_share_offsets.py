@@ -59,8 +59,12 @@ class ShareOffsetsHandler:
         self, request: DescribeShareGroupOffsetsRequest, context: RequestContext
     ) -> DescribeShareGroupOffsetsResponse:
         # Named twice, told once.
-        groups = dict.fromkeys(request.groups)
-        return DescribeShareGroupOffsetsResponse(groups=[await self._group(group, context) for group in groups])
+        groups = []
+        pace = context.pace()
+        for group in dict.fromkeys(request.groups):
+            groups.append(await self._group(group, context))
+            await pace.rest_if_due()
+        return DescribeShareGroupOffsetsResponse(groups=groups)
 
     async def _group(
         self, asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
@@ -93,7 +97,9 @@ class ShareOffsetsHandler:
         topic = self._broker.topic(name)
         found = await self._shares.where(QueueName(name, group_id)) or {}
         told = []
+        pace = context.pace()
         for number in sorted(found) if partitions is None else partitions:
+            await pace.rest_if_due()
             where = found.get(number)
             start, lag = (NO_START, NO_LAG) if where is None else (where.start_offset, where.lag)
             told.append(DescribeShareGroupOffsetsResponsePartition(number, start, lag=lag))
@@ -121,7 +127,9 @@ class ShareOffsetsHandler:
         topic = self._broker.topic(asked.topic_name)
         is_allowed = self._may_topic(Operation.READ, asked.topic_name, context)
         results = []
+        pace = context.pace()
         for partition in asked.partitions:
+            await pace.rest_if_due()
             code, message = ErrorCode.NONE, None
             if not is_allowed:
                 code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALLOWED

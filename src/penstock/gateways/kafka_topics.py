@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from penstock.base.long_work import Steps
 from penstock.broker.broker import Broker
 from penstock.broker.partition_read import ReadProblem
 from penstock.cluster.topic_catalog import (
@@ -57,6 +58,8 @@ from penstock.gateways.kafka_store import STORE_FAILED_CODE, StoreFailed, ask_st
 
 BY_DEFAULT: Final = -1
 REPLICATION_FACTOR: Final = 1
+# As Kafka's controller: what one request makes is looked at, stored and opened as a whole. More take more requests.
+NEW_PARTITIONS_MAX: Final = 10_000
 
 
 class TopicsHandler:
@@ -69,6 +72,25 @@ class TopicsHandler:
     # CreateTopics
 
     async def create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+        steps = self._sort_out(request, context)
+        results, wanted = await context.work.run(steps)
+        outcomes: Sequence[CreateResult | StoreFailed] | StoreFailed = await ask_store(
+            self._catalog.create_topics(wanted, validate_only=request.validate_only)
+        )
+        if isinstance(outcomes, StoreFailed):
+            outcomes = [outcomes] * len(wanted)
+        answers = iter(zip(wanted, outcomes, strict=True))
+        topics = []
+        pace = context.pace()
+        for result in results:
+            topics.append(self._created(*next(answers), context) if result is None else result)
+            await pace.rest_if_due()
+        return CreateTopicsResponse(topics=topics)
+
+    def _sort_out(
+        self, request: CreateTopicsRequest, context: RequestContext
+    ) -> Steps[tuple[list[CreatableTopicResult | None], list[NewTopic]]]:
+        """What is refused at once, and a topic to create for each that is not."""
         results: list[CreatableTopicResult | None] = []
         wanted: list[NewTopic] = []
         counts = Counter(topic.name for topic in request.topics)
@@ -78,15 +100,17 @@ class TopicsHandler:
             results.append(refusal)
             if refusal is None:
                 wanted.append(self._new_topic(topic))
-        outcomes: Sequence[CreateResult | StoreFailed] | StoreFailed = await ask_store(
-            self._catalog.create_topics(wanted, validate_only=request.validate_only)
-        )
-        if isinstance(outcomes, StoreFailed):
-            outcomes = [outcomes] * len(wanted)
-        answers = iter(zip(wanted, outcomes, strict=True))
-        return CreateTopicsResponse(
-            topics=[self._created(*next(answers), context) if result is None else result for result in results]
-        )
+            yield
+        count = sum(new.partition_count for new in wanted)
+        if count > NEW_PARTITIONS_MAX:
+            reason = f"{count} partitions in one request, at most {NEW_PARTITIONS_MAX} are made at a time"
+            refused = [
+                CreatableTopicResult(name=new.name, error_code=ErrorCode.POLICY_VIOLATION, error_message=reason)
+                for new in wanted
+            ]
+            left = iter(refused)
+            return [next(left) if result is None else result for result in results], []
+        return results, wanted
 
     def _refuse_create(
         self, topic: CreatableTopic, counts: Mapping[str, int], context: RequestContext
@@ -190,11 +214,12 @@ class TopicsHandler:
         counts = Counter((state.name, state.topic_id) for state in wanted)
         # What is named twice is refused once, and nothing of it deleted.
         unique = {(state.name, state.topic_id): state for state in wanted}
-        return DeleteTopicsResponse(
-            responses=[
-                _named_badly(state, counts[key]) or await self._delete(state, context) for key, state in unique.items()
-            ]
-        )
+        responses = []
+        pace = context.pace()
+        for key, state in unique.items():
+            responses.append(_named_badly(state, counts[key]) or await self._delete(state, context))
+            await pace.rest_if_due()
+        return DeleteTopicsResponse(responses=responses)
 
     async def _delete(self, state: DeleteTopicState, context: RequestContext) -> DeletableTopicResult:
         by_id = state.topic_id != NO_UUID
@@ -234,7 +259,9 @@ class TopicsHandler:
     ) -> CreatePartitionsResponse:
         counts = Counter(topic.name for topic in request.topics)
         results = []
+        pace = context.pace()
         for topic in {topic.name: topic for topic in request.topics}.values():
+            await pace.rest_if_due()
             if counts[topic.name] > 1:
                 reason = f"topic {topic.name!r} is named more than once"
                 results.append(CreatePartitionsTopicResult(topic.name, ErrorCode.INVALID_REQUEST, reason))
@@ -259,11 +286,13 @@ class TopicsHandler:
                 reason = f"assigned to {list(assignment.broker_ids)}, there is only node {self._node_id}"
                 return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
         existing = self._catalog.by_name(topic.name)
-        if topic.assignments and existing is not None and existing.partition_count < topic.count:
-            added = topic.count - existing.partition_count
-            if len(topic.assignments) != added:
-                reason = f"{len(topic.assignments)} assignments for {added} new partitions"
-                return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        added = 0 if existing is None else topic.count - existing.partition_count
+        if topic.assignments and added > 0 and len(topic.assignments) != added:
+            reason = f"{len(topic.assignments)} assignments for {added} new partitions"
+            return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        if added > NEW_PARTITIONS_MAX and topic.count <= topic_rules.PARTITIONS_MAX:
+            reason = f"{added} new partitions in one request, at most {NEW_PARTITIONS_MAX} are made at a time"
+            return refused(ErrorCode.POLICY_VIOLATION, reason)
         outcome = await ask_store(self._catalog.create_partitions(topic.name, topic.count, validate_only=validate_only))
         if isinstance(outcome, Grown):
             return CreatePartitionsTopicResult(name=topic.name)
@@ -276,11 +305,18 @@ class TopicsHandler:
 
     async def delete_records(self, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
         topics = []
+        pace = context.pace()
         for topic in request.topics:
-            results = [
-                await self._delete_before(topic.name, partition.partition_index, partition.offset, context)
-                for partition in topic.partitions
-            ]
+            counts = Counter(partition.partition_index for partition in topic.partitions)
+            results = []
+            for partition in {partition.partition_index: partition for partition in topic.partitions}.values():
+                index = partition.partition_index
+                if counts[index] > 1:
+                    # Which of two offsets is meant is nobody's guess, and what is deleted does not come back.
+                    results.append(DeleteRecordsPartitionResult(index, -1, ErrorCode.INVALID_REQUEST))
+                else:
+                    results.append(await self._delete_before(topic.name, index, partition.offset, context))
+                await pace.rest_if_due()
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
         return DeleteRecordsResponse(topics=topics)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from penstock.base.long_work import Steps
 from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.transaction_coordinators import TransactionCoordinators
@@ -79,21 +80,28 @@ class TransactionsHandler:
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result.topic_results)
         if not self._authorizer.authorize(context.principal, Operation.CLUSTER_ACTION, CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        results = [await self._add_or_verify(asked, VERSION_TWO, context) for asked in request.transactions]
+        results = []
+        pace = context.pace()
+        for asked in request.transactions:
+            results.append(await self._add_or_verify(asked, VERSION_TWO, context))
+            await pace.rest_if_due()
         return AddPartitionsToTxnResponse(results_by_transaction=results)
 
     async def _add_for_client(
         self, asked: AddPartitionsToTxnTransaction, context: RequestContext
     ) -> AddPartitionsToTxnResult:
         if not self._may_write(asked.transactional_id, context):
-            return _result(asked, _all(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        forbidden = {
-            topic.name
-            for topic in asked.topics
+            problems = _all(asked, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return await context.work.run(_result(asked, problems))
+        forbidden = set()
+        pace = context.pace()
+        for topic in asked.topics:
             # What is the node's own is written on behalf of clients, never by them.
-            if is_internal(topic.name)
-            or not self._authorizer.authorize(context.principal, Operation.WRITE, access.topic(topic.name))
-        }
+            if is_internal(topic.name) or not self._authorizer.authorize(
+                context.principal, Operation.WRITE, access.topic(topic.name)
+            ):
+                forbidden.add(topic.name)
+            await pace.rest_if_due()
         return await self._add_or_verify(asked, VERSION_ONE, context, forbidden)
 
     async def _add_or_verify(
@@ -103,21 +111,23 @@ class TransactionsHandler:
         context: RequestContext,
         forbidden: Iterable[str] = (),
     ) -> AddPartitionsToTxnResult:
-        problems = self._problems(asked, frozenset(forbidden))
+        problems = await context.work.run(self._problems(asked, frozenset(forbidden)))
         if problems:
             # Whole or not at all: what is right with the others is not looked at.
-            return _result(asked, _all(asked, ErrorCode.OPERATION_NOT_ATTEMPTED) | problems)
+            problems = _all(asked, ErrorCode.OPERATION_NOT_ATTEMPTED) | problems
+            return await context.work.run(_result(asked, problems))
         names = tuple(dict.fromkeys(_partitions(asked.topics)))
         whose = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
         if asked.verify_only:
             reply = await self._transactions.submit(VerifyPartitions(*whose, names))
         else:
             reply = await submit_patiently(self._transactions, AddPartitions(*whose, names, version))
-        return _result(asked, self._outcomes(asked, reply, context))
+        return await context.work.run(_result(asked, self._outcomes(asked, reply, context)))
 
-    def _problems(self, asked: AddPartitionsToTxnTransaction, forbidden: frozenset[str]) -> Problems:
+    def _problems(self, asked: AddPartitionsToTxnTransaction, forbidden: frozenset[str]) -> Steps[Problems]:
         problems: Problems = {}
         for place in _partitions(asked.topics):
+            yield
             if place.topic in forbidden:
                 problems[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
@@ -199,19 +209,13 @@ def _all(asked: AddPartitionsToTxnTransaction, code: ErrorCode) -> Problems:
     return dict.fromkeys(_partitions(asked.topics), code)
 
 
-def _result(asked: AddPartitionsToTxnTransaction, problems: Problems) -> AddPartitionsToTxnResult:
-    return AddPartitionsToTxnResult(
-        transactional_id=asked.transactional_id,
-        topic_results=[
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(
-                        index, problems.get(TopicPartition(topic.name, index), ErrorCode.NONE)
-                    )
-                    for index in topic.partitions
-                ],
-            )
-            for topic in asked.topics
-        ],
-    )
+def _result(asked: AddPartitionsToTxnTransaction, problems: Problems) -> Steps[AddPartitionsToTxnResult]:
+    topics = []
+    for topic in asked.topics:
+        results = []
+        for index in topic.partitions:
+            code = problems.get(TopicPartition(topic.name, index), ErrorCode.NONE)
+            results.append(AddPartitionsToTxnPartitionResult(index, code))
+            yield
+        topics.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=results))
+    return AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=topics)

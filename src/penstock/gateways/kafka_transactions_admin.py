@@ -7,10 +7,11 @@ readers of committed records for ever, and WriteTxnMarkers is how it is ended by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Final
 
+from penstock.base.long_work import Pace, Steps
 from penstock.base.patterns import compile_pattern
 from penstock.broker.broker import Broker
 from penstock.broker.marker_writer import MarkerWriter
@@ -24,7 +25,6 @@ from penstock.codec.wire.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
-    TopicRequest,
     TopicResponse,
 )
 from penstock.codec.wire.messages.describe_transactions import (
@@ -79,7 +79,7 @@ class TransactionsAdminHandler:
         found = await self._transactions.list_transactions(
             # Asked for by names that nobody knows is not the same as not asked for.
             states=states if request.state_filters else None,
-            producer_ids=request.producer_id_filters or None,
+            producer_ids=frozenset(request.producer_id_filters) or None,
             longer_than_ms=request.duration_filter,
             id_matches=id_matches,
         )
@@ -87,20 +87,26 @@ class TransactionsAdminHandler:
             is_damaged = found.problem is TransactionProblem.UNKNOWN_SERVER_ERROR
             code = ErrorCode.UNKNOWN_SERVER_ERROR if is_damaged else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return ListTransactionsResponse(error_code=code)
+        visible = []
+        pace = context.pace()
+        for listing in found:
+            if self._may_see(listing.transactional_id, context):
+                told = list_wire.TransactionState(listing.transactional_id, listing.producer_id, listing.state.label)
+                visible.append(told)
+            await pace.rest_if_due()
         return ListTransactionsResponse(
             unknown_state_filters=[label for label in request.state_filters if label not in STATES_BY_LABEL],
-            transaction_states=[
-                list_wire.TransactionState(listing.transactional_id, listing.producer_id, listing.state.label)
-                for listing in found
-                if self._may_see(listing.transactional_id, context)
-            ],
+            transaction_states=visible,
         )
 
     async def describe_transactions(
         self, request: DescribeTransactionsRequest, context: RequestContext
     ) -> DescribeTransactionsResponse:
-        names = dict.fromkeys(request.transactional_ids)
-        found = [await self._describe(transactional_id, context) for transactional_id in names]
+        found = []
+        pace = context.pace()
+        for transactional_id in dict.fromkeys(request.transactional_ids):
+            found.append(await self._describe(transactional_id, context))
+            await pace.rest_if_due()
         return DescribeTransactionsResponse(transaction_states=found)
 
     async def _describe(self, transactional_id: str, context: RequestContext) -> TransactionState:
@@ -138,23 +144,29 @@ class TransactionsAdminHandler:
 
     def describe_producers(
         self, request: DescribeProducersRequest, context: RequestContext
-    ) -> DescribeProducersResponse:
+    ) -> Steps[DescribeProducersResponse]:
         # Named twice, told once: what a partition remembers of producers may be long.
         wanted: dict[str, dict[int, None]] = {}
         for asked in request.topics:
             wanted.setdefault(asked.name, {}).update(dict.fromkeys(asked.partition_indexes))
-        topics = [
-            TopicResponse(name, self._producers_of_topic(TopicRequest(name, tuple(indexes)), context))
-            for name, indexes in wanted.items()
-        ]
+        topics = []
+        for name, indexes in wanted.items():
+            topics.append(TopicResponse(name, (yield from self._producers_of_topic(name, tuple(indexes), context))))
+            yield
         return DescribeProducersResponse(topics=topics)
 
-    def _producers_of_topic(self, asked: TopicRequest, context: RequestContext) -> list[PartitionResponse]:
-        if not self._authorizer.authorize(context.principal, Operation.READ, access.topic(asked.name)):
+    def _producers_of_topic(
+        self, name: str, indexes: Sequence[int], context: RequestContext
+    ) -> Steps[list[PartitionResponse]]:
+        if not self._authorizer.authorize(context.principal, Operation.READ, access.topic(name)):
             code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to read this topic"
-            return [PartitionResponse(index, code, message) for index in asked.partition_indexes]
-        topic = self._broker.topic(asked.name)
-        return [_producers_of(topic, asked.name, index) for index in asked.partition_indexes]
+            return [PartitionResponse(index, code, message) for index in indexes]
+        topic = self._broker.topic(name)
+        found = []
+        for index in indexes:
+            found.append(_producers_of(topic, name, index))
+            yield
+        return found
 
     # Ended by hand
 
@@ -166,12 +178,13 @@ class TransactionsAdminHandler:
             self._authorizer.authorize(context.principal, operation, CLUSTER)
             for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
         )
-        return WriteTxnMarkersResponse(
-            markers=[await self._write(marker, is_allowed=is_allowed) for marker in request.markers]
-        )
+        pace = context.pace()
+        markers = [await self._write(marker, pace, is_allowed=is_allowed) for marker in request.markers]
+        return WriteTxnMarkersResponse(markers=markers)
 
-    async def _write(self, marker: WritableTxnMarker, *, is_allowed: bool) -> WritableTxnMarkerResult:
+    async def _write(self, marker: WritableTxnMarker, pace: Pace, *, is_allowed: bool) -> WritableTxnMarkerResult:
         topics = []
+        await pace.rest_if_due()
         for topic in marker.topics:
             results = []
             for index in topic.partition_indexes:
@@ -179,6 +192,7 @@ class TransactionsAdminHandler:
                 if is_allowed:
                     code = await self._write_one(marker, topic.name, index)
                 results.append(WritableTxnMarkerPartitionResult(index, code))
+                await pace.rest_if_due()
             topics.append(WritableTxnMarkerTopicResult(topic.name, results))
         return WritableTxnMarkerResult(marker.producer_id, topics)
 

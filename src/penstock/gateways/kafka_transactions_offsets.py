@@ -7,10 +7,11 @@ from version 5 on it is added here (KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from penstock.base.long_work import Steps
 from penstock.broker.broker import Broker
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.transaction_coordinators import TransactionCoordinators
@@ -34,6 +35,7 @@ from penstock.domain.transaction_commands import AddPartitions, PartitionsVerifi
 from penstock.domain.transaction_state import VERSION_TWO, TopicPartition
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_errors import GROUP_CODES, group_code
+from penstock.gateways.kafka_group_offsets import AT_ONCE_MAX
 from penstock.gateways.kafka_transactions_errors import refusal_code
 
 LOADING_FROM: Final = 2
@@ -58,22 +60,13 @@ class TransactionOffsetsHandler:
             return _refused(request, problem)
         offsets: list[OffsetToCommit] = []
         # By topic and partition as they were asked for: an error, or None for what the group is to decide.
-        problems = [self._sort_out(topic, offsets, context) for topic in request.topics]
-        outcomes = iter(await self._commit(request, offsets, context) if offsets else ())
-        return TxnOffsetCommitResponse(
-            topics=[
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=[
-                        TxnOffsetCommitResponsePartition(
-                            given.partition_index, next(outcomes) if problem is None else problem
-                        )
-                        for given, problem in zip(topic.partitions, codes, strict=True)
-                    ],
-                )
-                for topic, codes in zip(request.topics, problems, strict=True)
-            ]
-        )
+        problems = await context.work.run(self._sort_out(request, offsets, context))
+        outcomes: list[ErrorCode] = []
+        pace = context.pace()
+        for first in range(0, len(offsets), AT_ONCE_MAX):
+            outcomes += await self._commit(request, offsets[first : first + AT_ONCE_MAX], context)
+            await pace.rest_if_due()
+        return await context.work.run(_answer(request, problems, iter(outcomes)))
 
     def _problem(self, request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode | None:
         authorize = self._authorizer.authorize
@@ -84,13 +77,23 @@ class TransactionOffsetsHandler:
         return None if request.group_id else ErrorCode.INVALID_GROUP_ID
 
     def _sort_out(
+        self, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
+    ) -> Steps[list[list[ErrorCode | None]]]:
+        problems = []
+        for topic in request.topics:
+            problems.append((yield from self._sort_out_topic(topic, offsets, context)))
+            yield
+        return problems
+
+    def _sort_out_topic(
         self, topic: TxnOffsetCommitRequestTopic, offsets: list[OffsetToCommit], context: RequestContext
-    ) -> list[ErrorCode | None]:
+    ) -> Steps[list[ErrorCode | None]]:
         if not self._authorizer.authorize(context.principal, Operation.READ, access.topic(topic.name)):
             return [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(topic.partitions)
         served = self._broker.topic(topic.name)
         problems: list[ErrorCode | None] = []
         for given in topic.partitions:
+            yield
             if served is None or served.partition(given.partition_index) is None:
                 problems.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
@@ -109,7 +112,7 @@ class TransactionOffsetsHandler:
 
     async def _commit(
         self, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
-    ) -> Iterator[ErrorCode]:
+    ) -> list[ErrorCode]:
         """One for each offset, in order."""
         command = CommitTransactionOffsets(
             producer_id=request.producer_id,
@@ -123,9 +126,9 @@ class TransactionOffsetsHandler:
         reply = await self._groups.commit_in_transaction(request.group_id, command, verify)
         if isinstance(reply, ErrorCode | GroupRefused):
             code = reply if isinstance(reply, ErrorCode) else GROUP_CODES[reply.error]
-            return iter([_as_known(code, context.api_version)] * len(offsets))
+            return [_as_known(code, context.api_version)] * len(offsets)
         assert isinstance(reply, OffsetsWritten), reply
-        return iter([group_code(outcome.error) for outcome in reply.partitions])
+        return [group_code(outcome.error) for outcome in reply.partitions]
 
     async def _verify(self, request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode | None:
         """None: the group's partition is in the transaction."""
@@ -141,6 +144,20 @@ class TransactionOffsetsHandler:
         if isinstance(reply, PartitionsVerified) and reply.missing:
             return ErrorCode.TRANSACTION_ABORTABLE
         return None
+
+
+def _answer(
+    request: TxnOffsetCommitRequest, problems: Sequence[Sequence[ErrorCode | None]], outcomes: Iterator[ErrorCode]
+) -> Steps[TxnOffsetCommitResponse]:
+    topics = []
+    for topic, codes in zip(request.topics, problems, strict=True):
+        partitions = []
+        for given, problem in zip(topic.partitions, codes, strict=True):
+            code = next(outcomes) if problem is None else problem
+            partitions.append(TxnOffsetCommitResponsePartition(given.partition_index, code))
+            yield
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def _as_known(code: ErrorCode, version: int) -> ErrorCode:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.base.long_work import Steps
 from penstock.cluster.access_catalog import AccessCatalog
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.alter_user_scram_credentials import (
@@ -51,15 +52,16 @@ class UsersHandler:
 
     def describe_user_scram_credentials(
         self, request: DescribeUserScramCredentialsRequest, context: RequestContext
-    ) -> DescribeUserScramCredentialsResponse:
+    ) -> Steps[DescribeUserScramCredentialsResponse]:
         if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER):
             code, reason = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not see users"
             return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason)
         # None and nobody named: all of them.
         counts = Counter(user.name for user in request.users or ())
-        results = [self._describe(name, count) for name, count in counts.items()]
-        if not counts:
-            results = [self._describe(name, 1) for name in self._access.users()]
+        results = []
+        for name, count in (counts or dict.fromkeys(self._access.users(), 1)).items():
+            results.append(self._describe(name, count))
+            yield
         return DescribeUserScramCredentialsResponse(results=results)
 
     def _describe(self, name: str, count: int) -> DescribeUserScramCredentialsResult:
@@ -88,7 +90,9 @@ class UsersHandler:
         deletions, upsertions = _by_name(request.deletions), _by_name(request.upsertions)
         twice = {name for (name, _), count in Counter(named).items() if count > 1}
         results = []
+        pace = context.pace()
         for name in names:
+            await pace.rest_if_due()
             changed: list[ScramCredential] | _Refused = _Refused(
                 ErrorCode.DUPLICATE_RESOURCE, f"a credential of user {name[:80]!r} is changed more than once"
             )

@@ -43,6 +43,8 @@ JSON_TYPE: Final = "application/x-amz-json-1.0"
 XML_TYPE: Final = "text/xml"
 # A form of a batch of ten messages with ten attributes each has some 400 fields.
 FIELDS_MAX: Final = 2_000
+# AWS takes 1 MiB of messages at a time; escaped as JSON or in a form each letter of them may take six.
+BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class _AccountConvertor(Convertor[str]):
@@ -107,8 +109,10 @@ class SqsDoor:
         is_json = target.startswith(TARGET_PREFIX)
         action = target.removeprefix(TARGET_PREFIX)
         try:
-            body = await self._door.read_bytes(request)
-            if not is_json:
+            body = await self._door.read_bytes(request, bytes_max=BODY_BYTES_MAX)
+            if is_json:
+                await self._door.check_values(body)
+            else:
                 form = _form_of(request, body)
                 action = form.get("Action", "")
             kind = ACTIONS.get(action)

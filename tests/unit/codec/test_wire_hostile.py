@@ -16,6 +16,7 @@ from penstock.codec.wire import (
     ListOffsetsRequest,
     Malformed,
     MetadataRequest,
+    OverBound,
     ProduceRequest,
     RequestHeader,
     decode,
@@ -24,7 +25,7 @@ from penstock.codec.wire import (
     encode,
     encode_request,
 )
-from penstock.codec.wire.compiler_decode import REQUEST_ELEMENTS_MAX
+from penstock.codec.wire.bounds import BOUNDS
 from penstock.codec.wire.messages.metadata import MetadataRequestTopic
 from penstock.codec.wire.primitives import TAGS_MAX, write_varint
 from support.wire_messages import every_body, random_message
@@ -61,9 +62,12 @@ def test_count_is_bounded_by_what_an_element_takes_at_least() -> None:
 
 def test_elements_of_a_request_are_bounded_however_large_its_frame() -> None:
     # Two bytes a topic, some fifty for each in memory: a frame of 100 MB would become gigabytes of objects.
-    topics = REQUEST_ELEMENTS_MAX + 1
+    elements_max = BOUNDS[MetadataRequest.api_key].elements_max
+    topics = elements_max + 1
     frame = write_varint(topics + 1) + b"\1\0" * topics + b"\0\0\0"
-    assert f"more than {REQUEST_ELEMENTS_MAX} elements" in reason(decode(MetadataRequest, 9, frame))
+    refused = decode(MetadataRequest, 9, frame)
+    assert f"more than {elements_max} elements" in reason(refused)
+    assert isinstance(refused, OverBound)
 
 
 @pytest.mark.parametrize("length", [-1, -2, -0x8000])
@@ -144,7 +148,7 @@ def test_unknown_tags_inside_a_nested_part_are_skipped() -> None:
         (b"\1\5\x09abc", "tag 5 of 9 bytes, but 3 remain"),
         (b"\3\5\0", "ends inside a field"),
         (write_varint(TAGS_MAX + 1) + b"\0\0", "1001 tagged fields"),
-        (write_varint(0xFFFFFFFF), "more than 500000 elements"),
+        (write_varint(0xFFFFFFFF), "elements in all arrays together"),
     ],
 )
 def test_broken_tagged_section_is_refused(section: bytes, expected: str) -> None:

@@ -32,7 +32,8 @@ from penstock.domain.login_queue import LoginQueue
 from penstock.domain.sasl import REFUSAL, derived_salt
 from penstock.domain.scram import Mechanism, salt_password
 from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.kafka_server import LOGIN_FRAME_BYTES_MAX, KafkaServerConfig
+from penstock.gateways.kafka_server import LOGIN_FRAME_BYTES_MAX
+from penstock.gateways.kafka_server_config import KafkaServerConfig
 from penstock.node import HASHER_THREADS, Node
 from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, produce

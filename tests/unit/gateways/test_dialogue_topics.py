@@ -163,9 +163,26 @@ async def test_assignment_to_this_node_is_taken(node: TalkingNode, talk: Convers
 @pytest.mark.timeout(20)
 async def test_request_with_very_many_names_costs_little_each(talk: Conversation) -> None:
     """Each name against each other would keep the loop for minutes."""
-    wanted = [new_topic(f"no {number}") for number in range(40_000)]
+    wanted = [new_topic(f"no {number}") for number in range(10_000)]
     found = await create(talk, *wanted)
     assert {result.error_code for result in found} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+
+
+async def test_more_partitions_than_one_request_may_make_are_refused(node: TalkingNode, talk: Conversation) -> None:
+    """As Kafka's controller does it: none of them is made."""
+    found = await create(talk, new_topic("small"), new_topic("large", 10_000))
+    assert {result.error_code for result in found} == {ErrorCode.POLICY_VIOLATION}
+    assert "10001 partitions" in (found[0].error_message or "")
+    assert node.broker.topics() == []
+
+
+async def test_a_topic_grows_by_no_more_partitions_than_one_request_may_make(
+    node: TalkingNode, talk: Conversation
+) -> None:
+    await node.create_topic("orders")
+    request = CreatePartitionsRequest(topics=(CreatePartitionsTopic("orders", 10_002),), timeout_ms=1000)
+    reply = await talk.ask(request, CreatePartitionsResponse)
+    assert reply.results[0].error_code == ErrorCode.POLICY_VIOLATION
 
 
 # DeleteTopics

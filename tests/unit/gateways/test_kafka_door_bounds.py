@@ -30,7 +30,7 @@ from penstock.codec.wire.messages.share_fetch import (
     ShareFetchResponse,
 )
 from penstock.gateways import kafka_configs, kafka_share_desk
-from penstock.gateways.kafka_server import KafkaServerConfig
+from penstock.gateways.kafka_server_config import KafkaServerConfig
 from support.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, fetch, only_partition, outcome, produce
 

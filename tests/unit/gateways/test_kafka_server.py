@@ -15,7 +15,7 @@ from penstock.codec.wire.messages.fetch import FetchRequest, FetchResponse
 from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from penstock.codec.wire.messages.metadata import MetadataResponse
 from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
-from penstock.gateways.kafka_server import KafkaServerConfig
+from penstock.gateways.kafka_server_config import KafkaServerConfig
 from support.conversation import ANY_PORT, Conversation, TalkingNode, running_node
 from support.gated_disk import GatedDisk
 from support.kafka_phrases import (

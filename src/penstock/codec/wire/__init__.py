@@ -15,31 +15,40 @@ from penstock.codec.wire.api import (
     decode_request_header,
     decode_response,
     encode_request,
+    encode_response_in_steps,
     encode_response_parts,
+    refusal_of,
 )
+from penstock.codec.wire.bounds import BOUNDS, RequestBound
 from penstock.codec.wire.error_codes import ErrorCode
-from penstock.codec.wire.message_codec import decode, encode, encode_parts
+from penstock.codec.wire.message_codec import decode, decode_in_steps, encode, encode_parts
 from penstock.codec.wire.messages import *  # noqa: F403  every request and response, by its name
-from penstock.codec.wire.primitives import Malformed
+from penstock.codec.wire.primitives import Malformed, OverBound
 from penstock.codec.wire.schema import NO_UUID, BytesLike, Message, Request, Response
 
 __all__ = [
     "APIS",
     "Api",
+    "BOUNDS",
     "BytesLike",
     "ErrorCode",
     "Malformed",
     "Message",
     "NO_UUID",
+    "OverBound",
     "Request",
+    "RequestBound",
     "RequestHeader",
     "Response",
     "decode",
+    "decode_in_steps",
     "decode_request_header",
     "decode_response",
     "encode",
     "encode_parts",
     "encode_request",
+    "encode_response_in_steps",
     "encode_response_parts",
+    "refusal_of",
 ]
 __all__ += messages.__all__

@@ -11,14 +11,15 @@ has the tags.
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeVar
+from collections.abc import Generator
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.codec.wire.message_codec import REFUSALS, decode, encode, encoder_for, reason_of
+from penstock.codec.wire.message_codec import REFUSALS, decode, encode, encoder_for, reason_of, step_encoder_for
 from penstock.codec.wire.messages import API_MESSAGES
 from penstock.codec.wire.primitives import Malformed, read_varint, skip_tags
-from penstock.codec.wire.schema import VERSION_LAST, BytesLike, Request, Response, version_range
+from penstock.codec.wire.schema import VERSION_LAST, BytesLike, Request, Response, fields_of, version_range
 
 API_VERSIONS_KEY: Final = 18
 
@@ -121,10 +122,26 @@ def encode_response_parts(message: Response, version: int, correlation_id: int) 
     pieces: list[bytes] = []
     parts: list[BytesLike] = []
     encoder_for(type(message), version)(message, pieces, parts)
+    return _framed(message.api_key, version, correlation_id, pieces, parts)
+
+
+def encode_response_in_steps(
+    message: Response, version: int, correlation_id: int
+) -> Generator[None, None, list[BytesLike]]:
+    """The same in steps, for a message that may be long."""
+    pieces: list[bytes] = []
+    parts: list[BytesLike] = []
+    yield from step_encoder_for(type(message), version)(message, pieces, parts)
+    return _framed(message.api_key, version, correlation_id, pieces, parts)
+
+
+def _framed(
+    api_key: int, version: int, correlation_id: int, pieces: list[bytes], parts: list[BytesLike]
+) -> list[BytesLike]:
     if pieces or not parts:
         parts.append(b"".join(pieces))
     body_bytes = sum(map(len, parts))
-    if has_header_tags(message.api_key, version):
+    if has_header_tags(api_key, version):
         head = _RESPONSE_FRAME_HEAD_FLEXIBLE.pack(body_bytes + 5, correlation_id)
     else:
         head = _RESPONSE_FRAME_HEAD.pack(body_bytes + 4, correlation_id)
@@ -148,6 +165,16 @@ def decode_response(
     if isinstance(message, Malformed):
         return message
     return correlation_id, message
+
+
+def refusal_of(api_key: int, version: int, code: int, reason: str) -> Response | None:
+    """The response that says no more than this, if those of the API have a place for it in this version."""
+    response = APIS[api_key].response
+    places = {field.name for field in fields_of(response) if version in field.versions}
+    if "error_code" not in places:
+        return None
+    values: dict[str, Any] = {"error_code": int(code)}
+    return response(**values, error_message=reason) if "error_message" in places else response(**values)
 
 
 def has_header_tags(api_key: int, version: int) -> bool:

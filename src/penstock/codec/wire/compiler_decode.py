@@ -10,17 +10,21 @@ Why hostile bytes can do no harm:
   is refused.
 - A count is compared with the bytes that remain before anything is read or reserved, so time and memory are
   bounded by the frame. Since an element of three bytes becomes an object of sixty, the elements of a request
-  are also counted over all its arrays, up to `REQUEST_ELEMENTS_MAX`.
+  are also counted over all its arrays, up to what `bounds` says of its API, before any of them is read.
 - Every read past the end that is not a slice raises, and `decode` turns that into a `Malformed`.
+
+The same text makes a generator that yields every `STEP_ELEMENTS`: for requests of which the whole would take too long
+at once.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, cast
 
 from penstock.codec.wire import primitives
+from penstock.codec.wire.bounds import BOUNDS
 from penstock.codec.wire.schema import (
     Array,
     Blob,
@@ -38,12 +42,13 @@ from penstock.codec.wire.schema import (
 from penstock.codec.wire.schema import fields_of as all_fields
 from penstock.codec.wire.source_text import SourceText
 
-# A request that names every partition of the largest clusters has two fifths of this; decoding so many takes
-# half a second and 50 MB. Responses come from a broker that the client chose: the frame alone bounds them.
-REQUEST_ELEMENTS_MAX: Final = 500_000
+# Responses come from a broker that the client chose: the frame alone bounds them.
 RESPONSE_ELEMENTS_MAX: Final = 1 << 31
+# Elements between two yields: some hundred microseconds, so that whoever looks at the clock then is never far off.
+STEP_ELEMENTS: Final = 100
 
 Decoder = Callable[[BytesLike, int], Any]
+StepDecoder = Callable[[BytesLike, int], Generator[None, None, Any]]
 
 
 def compile_decoder(message_class: type[Message], version: int, *, is_flexible: bool) -> Decoder:
@@ -51,11 +56,22 @@ def compile_decoder(message_class: type[Message], version: int, *, is_flexible: 
     return cast(Decoder, source.build(f"decode {message_class.__name__} v{version}"))
 
 
-def decoder_source(message_class: type[Message], version: int, *, is_flexible: bool) -> SourceText:
-    elements_max = REQUEST_ELEMENTS_MAX if issubclass(message_class, Request) else RESPONSE_ELEMENTS_MAX
-    writer = _DecoderWriter(version, is_flexible=is_flexible, elements_max=elements_max)
+def compile_step_decoder(message_class: type[Message], version: int, *, is_flexible: bool) -> StepDecoder:
+    source = decoder_source(message_class, version, is_flexible=is_flexible, in_steps=True)
+    return cast(StepDecoder, source.build(f"decode {message_class.__name__} v{version} in steps"))
+
+
+def decoder_source(
+    message_class: type[Message], version: int, *, is_flexible: bool, in_steps: bool = False
+) -> SourceText:
+    elements_max = RESPONSE_ELEMENTS_MAX
+    if issubclass(message_class, Request):
+        elements_max = BOUNDS[message_class.api_key].elements_max
+    writer = _DecoderWriter(version, is_flexible=is_flexible, elements_max=elements_max, in_steps=in_steps)
     source = writer.source
     with source.block("def run(data, position):"):
+        if in_steps:
+            source.begin_steps(STEP_ELEMENTS)
         source.line("end = len(data)")
         source.line("elements = 0")
         result = writer.read_message(message_class)
@@ -92,10 +108,11 @@ def _label(target: str) -> str:
 
 
 class _DecoderWriter:
-    def __init__(self, version: int, *, is_flexible: bool, elements_max: int) -> None:
+    def __init__(self, version: int, *, is_flexible: bool, elements_max: int, in_steps: bool) -> None:
         self._version = version
         self._is_flexible = is_flexible
         self._elements_max = elements_max
+        self._in_steps = in_steps
         self.source = SourceText(
             {
                 "check_tags": primitives.check_tags,
@@ -242,6 +259,8 @@ class _DecoderWriter:
                 case Nested(message_class):
                     item = self.read_message(message_class)
             source.line(f"{target}.append({item})")
+            if self._in_steps:
+                source.step(STEP_ELEMENTS)
         source.line(f"{target} = tuple({target})")
 
     def _read_tags(self, fields: list[Field], values: dict[str, str]) -> None:

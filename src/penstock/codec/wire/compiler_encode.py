@@ -6,13 +6,15 @@ after them, so that a fetched range is never copied on its way to the socket.
 
 A value that does not fit its field (a number too large, a null where none is allowed) is our own mistake, not
 a peer's, and raises.
+
+The same text makes a generator that yields every `STEP_ELEMENTS`, for replies that may be long.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Generator
+from typing import Any, Final, cast
 
 from penstock.codec.wire import primitives
 from penstock.codec.wire.schema import (
@@ -31,6 +33,10 @@ from penstock.codec.wire.source_text import SourceText
 
 # (message, pieces not yet joined, parts that are done)
 Encoder = Callable[[Any, list[bytes], list[BytesLike]], None]
+StepEncoder = Callable[[Any, list[bytes], list[BytesLike]], Generator[None, None, None]]
+
+# Elements between two yields: some hundred microseconds, so that whoever looks at the clock then is never far off.
+STEP_ELEMENTS: Final = 100
 
 
 def compile_encoder(message_class: type[Message], version: int, *, is_flexible: bool) -> Encoder:
@@ -38,18 +44,28 @@ def compile_encoder(message_class: type[Message], version: int, *, is_flexible: 
     return cast(Encoder, source.build(f"encode {message_class.__name__} v{version}"))
 
 
-def encoder_source(message_class: type[Message], version: int, *, is_flexible: bool) -> SourceText:
-    writer = _EncoderWriter(version, is_flexible=is_flexible)
+def compile_step_encoder(message_class: type[Message], version: int, *, is_flexible: bool) -> StepEncoder:
+    source = encoder_source(message_class, version, is_flexible=is_flexible, in_steps=True)
+    return cast(StepEncoder, source.build(f"encode {message_class.__name__} v{version} in steps"))
+
+
+def encoder_source(
+    message_class: type[Message], version: int, *, is_flexible: bool, in_steps: bool = False
+) -> SourceText:
+    writer = _EncoderWriter(version, is_flexible=is_flexible, in_steps=in_steps)
     with writer.source.block("def run(message, pieces, parts):"):
+        if in_steps:
+            writer.source.begin_steps(STEP_ELEMENTS)
         writer.source.line("write = pieces.append")
         writer.write_message(message_class, "message")
     return writer.source
 
 
 class _EncoderWriter:
-    def __init__(self, version: int, *, is_flexible: bool) -> None:
+    def __init__(self, version: int, *, is_flexible: bool, in_steps: bool) -> None:
         self._version = version
         self._is_flexible = is_flexible
+        self._in_steps = in_steps
         # The name of the function that takes the next piece: a tagged field's pieces are collected apart.
         self._write = "write"
         self.source = SourceText(
@@ -199,6 +215,8 @@ class _EncoderWriter:
                     self._write_sized(f"{item}_value", item, "i", False)
                 case Nested(message_class):
                     self.write_message(message_class, item)
+            if self._in_steps:
+                source.step(STEP_ELEMENTS)
 
     def _write_tags(self, fields: list[Field], owner: str) -> None:
         """The tagged section: a zero byte unless some field differs from its default."""

@@ -24,8 +24,16 @@ class Malformed(msgspec.Struct, frozen=True):
     reason: str
 
 
+class OverBound(Malformed, frozen=True):
+    """They may well be the message, but it names more than its API takes at a time."""
+
+
 class MalformedError(Exception):
     """Carries a refusal out of a compiled function; `decode` turns it into a value, nobody else sees it."""
+
+
+class OverBoundError(MalformedError):
+    """The same for a message that names too much."""
 
 
 def read_varint(data: BytesLike, position: int) -> tuple[int, int]:
@@ -99,7 +107,7 @@ def refuse_count(count: int, remaining_bytes: int) -> NoReturn:
 
 
 def refuse_elements(elements_max: int) -> NoReturn:
-    raise MalformedError(f"more than {elements_max} elements in all arrays together")
+    raise OverBoundError(f"more than {elements_max} elements in all arrays together")
 
 
 def refuse_length(name: str, length: int) -> NoReturn:

@@ -50,6 +50,18 @@ class SourceText:
     def want(self, character: str, value: str) -> None:
         self.run.append((character, value))
 
+    def begin_steps(self, count: int) -> None:
+        """The function is a generator, which yields each time that `step` was passed so often."""
+        self.line(f"steps_left = {count}")
+        with self.block("if not steps_left:"):
+            self.line("yield")
+
+    def step(self, count: int) -> None:
+        self.line("steps_left -= 1")
+        with self.block("if not steps_left:"):
+            self.line(f"steps_left = {count}")
+            self.line("yield")
+
     def take_run(self) -> tuple[struct.Struct, list[str]]:
         """The run's format and its values; the run is empty afterwards. A pad byte (`x`) has no value."""
         layout = struct.Struct(">" + "".join(character for character, _ in self.run))
