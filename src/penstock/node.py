@@ -35,6 +35,7 @@ from penstock.broker.group_metrics import GroupCollector
 from penstock.broker.marker_writer import MarkerWriter
 from penstock.broker.node_queues import NodeQueues
 from penstock.broker.node_schedules import NodeSchedules
+from penstock.broker.node_settings import follow_setting, set_background_threads
 from penstock.broker.otel_parts import OtelMissingError, with_spans
 from penstock.broker.parts import Parts
 from penstock.broker.publisher import Publisher
@@ -60,6 +61,7 @@ from penstock.domain.access import Authorizer
 from penstock.domain.acl import AclAuthorizer
 from penstock.domain.config_change import ConfigEntry, node_entry
 from penstock.domain.config_definition import ConfigType
+from penstock.domain.node_config import BACKGROUND_THREADS, CONNECTIONS_MAX
 from penstock.domain.sasl import OAUTHBEARER, PLAIN
 from penstock.domain.topic_config import validate
 from penstock.gateways.http_server import HttpServer
@@ -142,6 +144,7 @@ class Node:
         self._undo.push_async_callback(self._tasks.stop)
         self._undo.push_async_callback(schedules.stop)
         await broker.start()
+        follow_setting(catalog, self._config.node.id, BACKGROUND_THREADS, set_background_threads)
         await schedules.start()
         await groups.start()
         self._registry.register(GroupCollector(broker, groups))
@@ -287,7 +290,7 @@ class Node:
         store = await asyncio.to_thread(
             LogStore.open,
             files,
-            node.data_dir,
+            self._log_directory(),
             self._config.storage,
             self._clock,
             self._registry,
@@ -369,9 +372,18 @@ class Node:
             return
         await parts.shares.start()
         sasl = await self._open_sasl(parts.access)
-        entries = self._node_entries()
-        handlers = make_handlers(parts, address=lambda: self._address, node_entries=entries, sasl=sasl)
+        entries = self._node_entries
+        handlers = make_handlers(
+            parts,
+            address=lambda: self._address,
+            node_entries=entries,
+            node_settings={CONNECTIONS_MAX: str(config.connections_max)},
+            sasl=sasl,
+        )
         server = KafkaServer(config, handlers, self._tasks, partial(learn_route, parts.broker), sasl)
+        follow_setting(
+            parts.topics, self._config.node.id, CONNECTIONS_MAX, server.limit_connections, config.connections_max
+        )
         self._registry.register(KafkaDoorCollector(server))
         # In reverse: stop listening, wake the parked readers, send waiting members away, answer, close.
         self._undo.push_async_callback(server.drain)
@@ -426,6 +438,11 @@ class Node:
                 "give this one another id (PENSTOCK_NODE__ID)"
             )
 
+    def _log_directory(self) -> str:
+        """Whole, as tools tell it and send it back; what is in memory has a name only."""
+        node = self._config.node
+        return node.data_dir if node.memory else str(Path(node.data_dir).absolute())
+
     def _directory_id(self) -> str:
         """Tells this node, started again, from another one that was given its id by mistake."""
         if self._config.node.memory:
@@ -436,12 +453,15 @@ class Node:
         """What DescribeConfigs tells of this node, by the names that Kafka's tools know."""
         broker, kafka = self._config.broker, self._config.kafka
         whole, long, truth = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
+        protocol = "SASL_PLAINTEXT" if kafka.sasl_mechanisms else "PLAINTEXT"
         settings = {
             "broker.id": (str(self._config.node.id), whole, "The id of this node."),
-            "listeners": (
-                f"{'SASL_PLAINTEXT' if kafka.sasl_mechanisms else 'PLAINTEXT'}://{kafka.listen}",
+            "listeners": (f"{protocol}://{kafka.listen}", ConfigType.STRING, "Where the Kafka door listens."),
+            "advertised.listeners": (
+                # Known once the door listens, and nobody can ask before.
+                f"{protocol}://{self._address.host}:{self._address.port}",
                 ConfigType.STRING,
-                "Where the Kafka door listens.",
+                "Where clients are told to connect.",
             ),
             "sasl.enabled.mechanisms": (",".join(kafka.sasl_mechanisms), ConfigType.LIST, "How clients may log in."),
             "connections.max.reauth.ms": (
@@ -454,7 +474,7 @@ class Node:
                 whole,
                 "How late a login is refused.",
             ),
-            "log.dirs": (self._config.node.data_dir, ConfigType.STRING, "Where the logs lie."),
+            "log.dirs": (self._log_directory(), ConfigType.STRING, "Where the logs lie."),
             "auto.create.topics.enable": (
                 str(broker.auto_create_topics).lower(),
                 truth,

@@ -100,7 +100,7 @@ BUGS: Final = (
     _bug(
         "a commit is not compared with the member's epoch",
         "group_consumer",
-        "if epoch >= 0 and epoch == self.current(member_id).epoch:",
+        "if epoch >= 0 and epoch == current.epoch:",
         "if epoch >= 0:",
         kind="consumer",
         caught_by="offset went back",

@@ -25,7 +25,7 @@ from penstock.broker.journal_damage import JournalDamage
 from penstock.broker.journal_portions import JournalDamagedError, JournalLostError
 from penstock.broker.share_shell import ShareShell
 from penstock.cluster.topic_catalog import AlreadyExists, Created, TopicCatalog
-from penstock.cluster.topic_image import Change, Topic, TopicRemoved
+from penstock.cluster.topic_image import Change, GroupConfigChanged, Topic, TopicRemoved
 from penstock.domain.access import Authorizer
 from penstock.domain.config_change import ConfigChange, ConfigOperation
 from penstock.domain.group_commands import (
@@ -38,6 +38,7 @@ from penstock.domain.group_commands import (
     Refused,
 )
 from penstock.domain.group_description import NO_GROUP, GroupDescription, GroupPosition
+from penstock.domain.group_settings import member_config
 from penstock.domain.group_values import GroupConfig, GroupError
 from penstock.domain.share_group import ShareGroup, ShareGroupConfig
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
@@ -138,7 +139,14 @@ class GroupCoordinator:
         topic = self._broker.topic(CONSUMER_OFFSETS)
         assert topic is not None
         shells = [
-            GroupShell(partition, config=self._config, topics=self._topics, clock=self._clock, steady=self._steady)
+            GroupShell(
+                partition,
+                config=self._config,
+                topics=self._topics,
+                clock=self._clock,
+                steady=self._steady,
+                config_of=self._config_of,
+            )
             for partition in topic.partitions
         ]
         began_ms = self._clock.monotonic_ms()
@@ -354,7 +362,12 @@ class GroupCoordinator:
                 kept.setdefault(topic.config.retention_archive_group, set()).add(topic.name)
         return {group_id: ExpireOffsets(frozenset(names)) for group_id, names in kept.items()}
 
+    def _config_of(self, group_id: str) -> GroupConfig:
+        return member_config(self._config, self._catalog.group_config(group_id))
+
     def _on_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved):
             for shell in self._shells:
                 shell.submit_to_all(ForgetTopics((change.topic.name,)))
+        elif isinstance(change, GroupConfigChanged) and self._shells:
+            self._shell_of(change.group).configure(change.group)

@@ -71,16 +71,24 @@ _decode_value: Callable[[bytes], GroupRecord | StoredShareRecord] = msgspec.msgp
 
 class GroupShell:
     def __init__(
-        self, partition: PartitionShell, *, config: GroupConfig, topics: TopicFacts, clock: Clock, steady: Clock
+        self,
+        partition: PartitionShell,
+        *,
+        config: GroupConfig,
+        topics: TopicFacts,
+        clock: Clock,
+        steady: Clock,
+        config_of: Callable[[str], GroupConfig] | None = None,
     ) -> None:
         self._partition = partition
         self._config = config
+        self._config_of = config_of
         self._topics = topics
         self._clock = clock
         # Sessions are measured with it: the wall clock may jump, and must not expire a hundred members at once.
         self._steady = steady
         self._loop = asyncio.get_running_loop()
-        self._table = GroupTable(config, topics)
+        self._table = GroupTable(config, topics, config_of)
         self._journal = self._new_journal()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
@@ -101,7 +109,7 @@ class GroupShell:
             await self._load()
 
     async def _load(self) -> None:
-        table = GroupTable(self._config, self._topics)
+        table = GroupTable(self._config, self._topics, self._config_of)
         journal = self._new_journal()
         count = 0
         self.shares.clear()
@@ -148,6 +156,9 @@ class GroupShell:
             if not future.done():
                 future.set_result(self.unavailable)
         self._tickets.clear()
+
+    def configure(self, group_id: str) -> None:
+        self._table.configure(group_id)
 
     @property
     def index(self) -> int:

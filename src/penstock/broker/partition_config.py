@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from penstock.domain.compaction import CompactionRules
 from penstock.domain.topic_config import TopicConfig
 from penstock.storage.storage_config import UNLIMITED, Durability, LogConfig
 
+# Of an entry in an offset index's file.
+INDEX_ENTRY_BYTES: Final = 12
+# The least that lies between two entries: an index reaches at least so far.
+INDEX_INTERVAL_BYTES: Final = 4 * 1024
+SEGMENT_BYTES_MIN: Final = 1024
+
 
 def log_config(config: TopicConfig) -> LogConfig:
     common = LogConfig(
-        segment_bytes=config.segment_bytes,
+        segment_bytes=min(config.segment_bytes, _indexed_bytes_max(config.segment_index_bytes)),
         segment_ms=config.segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
-        durability=Durability(config.durability),
+        durability=Durability.FSYNC if config.is_synced else Durability(config.durability),
         archive_group=config.retention_archive_group if config.retention_after_archive else None,
     )
     if config.is_compacted:
@@ -23,6 +32,11 @@ def log_config(config: TopicConfig) -> LogConfig:
     if not config.cleanup_policy:
         return msgspec.structs.replace(common, retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
     return common
+
+
+def _indexed_bytes_max(index_bytes: int) -> int:
+    """How far an offset index of this size reaches; a segment takes one batch at least."""
+    return max(index_bytes // INDEX_ENTRY_BYTES * INDEX_INTERVAL_BYTES, SEGMENT_BYTES_MIN)
 
 
 def _compacted(common: LogConfig, config: TopicConfig) -> LogConfig:

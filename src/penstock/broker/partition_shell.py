@@ -115,7 +115,7 @@ class PartitionShell:
     def configure(self, config: TopicConfig) -> None:
         self._config = config
         # Read for every batch.
-        self._is_synced = config.durability == "fsync"
+        self._is_synced = config.is_synced
         self._dates_records = config.uses_log_append_time
         self.batch_look.configure(config)
         self.log.config = log_config(config)
@@ -333,7 +333,7 @@ class PartitionShell:
     def _sync_within_interval(self) -> None:
         # The first write after a sync sets the alarm: an idle partition costs nothing, a busy one is synced on time.
         if self._sync_alarm is None:
-            delay_seconds = self._config.durability_interval_ms / 1000
+            delay_seconds = self._config.sync_interval_ms / 1000
             self._sync_alarm = asyncio.get_running_loop().call_later(delay_seconds, self._sync_now)
 
     def _sync_now(self) -> None:

@@ -72,6 +72,11 @@ class ImageWatch(Generic[ChangeT]):
     async def stop(self) -> None:
         await self._tasks.stop()
 
+    @property
+    def revision(self) -> int:
+        """As far as the image has come."""
+        return self._revision
+
     async def wait_for(self, revision: int) -> None:
         """Returns when the image includes `revision`, which must have changed something under the root."""
         try:

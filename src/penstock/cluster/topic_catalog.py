@@ -136,6 +136,11 @@ class TopicCatalog:
     def __len__(self) -> int:
         return len(self._image)
 
+    @property
+    def revision(self) -> int:
+        """Of the store, as far as the image follows it: how many changes there were."""
+        return self._watch.revision
+
     def by_name(self, name: str) -> Topic | None:
         return self._image.by_name(name)
 
@@ -155,6 +160,10 @@ class TopicCatalog:
     def group_config(self, group: str) -> Mapping[str, str]:
         """The settings of a group, as stored; it need not have members."""
         return self._image.group_config(group)
+
+    def configured_groups(self) -> list[str]:
+        """Those with settings of their own."""
+        return self._image.configured_groups()
 
     async def create_topic(
         self,

@@ -115,6 +115,9 @@ class TopicImage:
     def group_config(self, group: str) -> Mapping[str, str]:
         return self._group_configs.get(group, _NO_OVERRIDES)
 
+    def configured_groups(self) -> list[str]:
+        return sorted(self._group_configs)
+
     def apply(self, events: Iterable[Event]) -> list[Change]:
         """Events of other keys are passed over: one watch serves everything under the root.
 

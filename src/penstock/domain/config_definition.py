@@ -56,18 +56,16 @@ class ConfigDefinition(msgspec.Struct, frozen=True):
     allowed: tuple[str, ...] = ()
     # What Kafka's brokers call the node-wide default of this topic setting.
     node_name: str | None = None
-    # False: taken and shown so that tools made for Kafka work, but nothing in the broker looks at it yet.
-    has_effect: bool = True
+    # Why nothing looks at it: it is about something that a node does not have. Empty: it has an effect.
+    idle_because: str = ""
     # A text beside the words of `allowed`: what it looks like, and what people are told of it.
     pattern: str = ""
     pattern_told: str = ""
 
     @property
     def described(self) -> str:
-        """The documentation as users see it, honest about what the setting does today."""
-        if self.has_effect:
-            return self.documentation
-        return f"{self.documentation} Accepted for compatibility; it has no effect yet."
+        """The documentation as users see it, honest about what the setting does here."""
+        return f"{self.documentation} No effect here: {self.idle_because}." if self.idle_because else self.documentation
 
     def parse(self, text: str) -> ConfigValue | ConfigProblem:
         value = self._typed(text.strip())

@@ -11,7 +11,7 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -162,9 +162,18 @@ class ConsumerGroup:
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch
 
     def commit_problem(
-        self, *, member_id: str, instance_id: str | None, epoch: int, is_transactional: bool, knows_epochs: bool
+        self,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        is_transactional: bool,
+        knows_epochs: bool,
+        partitions: Callable[[], Iterable[Partition]],
     ) -> GroupError | None:
-        """Who is at another epoch may have given partitions up since, and must not move their offsets."""
+        """Who is at an older epoch may have given partitions up since, and must not move their offsets; those that it
+        has kept it may commit (KIP-1251). `partitions` are asked for only then.
+        """
         if epoch < 0 and not self.members:
             return None
         member = self.members.get(member_id)
@@ -174,9 +183,14 @@ class ConsumerGroup:
             return GroupError.FENCED_INSTANCE_ID
         if member.classic is None and not is_transactional and not knows_epochs:
             return GroupError.UNSUPPORTED_VERSION
-        if epoch >= 0 and epoch == self.current(member_id).epoch:
+        current = self.current(member_id)
+        if epoch >= 0 and epoch == current.epoch:
             return None
         is_classic = member.classic is not None
+        if not is_classic and 0 <= epoch < current.epoch:
+            since = current.held_since()
+            if all(since.get(partition, current.epoch) <= epoch for partition in partitions()):
+                return None
         return GroupError.ILLEGAL_GENERATION if is_classic or is_transactional else GroupError.STALE_MEMBER_EPOCH
 
     def fetch_problem(self, *, member_id: str | None, epoch: int) -> GroupError | None:

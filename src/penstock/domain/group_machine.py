@@ -120,6 +120,12 @@ class Group:
     def classic(self, group: ClassicGroup) -> None:
         self._classic = group
 
+    def configure(self, config: GroupConfig) -> None:
+        """Only what a group can be given for itself may differ, and that is read by consumer groups."""
+        self._config = config
+        if self.consumer is not None:
+            self.consumer.config = config
+
     # ------------------------------------------------------------------ decide
 
     def decide(self, command: GroupCommand, now_ms: int) -> Decision:
@@ -168,18 +174,21 @@ class Group:
     ) -> GroupReply:
         match command:
             case CommitOffsets():
-                return decide_commit(self, command, self._config, now_ms, out)
+                return decide_commit(self, command, self._config, self._topics, now_ms, out)
             case FetchOffsets():
                 return decide_fetch(self, command)
             case CommitTransactionOffsets():
-                return decide_transaction_commit(self, command, self._config, now_ms, out)
+                return decide_transaction_commit(self, command, self._config, self._topics, now_ms, out)
             case EndTransaction():
                 decide_transaction_end(self, command, out)
                 return DONE
             case DeleteOffsets():
-                return decide_delete(self, command, self._topics, out)
+                reply = decide_delete(self, command, self._topics, out)
+                self._outlive_offsets(now_ms, out)
+                return reply
             case ForgetTopics(topics):
                 self.offsets.decide_forget(topics, out)
+                self._outlive_offsets(now_ms, out)
                 return DONE
             case ExpireOffsets(kept_topics):
                 nothing_left = decide_expiry(self, self._config, self._topics, kept_topics, now_ms, out)
@@ -190,6 +199,12 @@ class Group:
                 return self._delete(out)
             case _:
                 assert_never(command)
+
+    def _outlive_offsets(self, now_ms: int, out: Outbox) -> None:
+        """A group of which only offsets are kept does not end with the last of them: it is empty, until it is deleted
+        or a sweep finds nothing of it."""
+        if out.records and not self.has_more_than_offsets and self.offsets.is_empty_after(out.records):
+            out.records.append(ClassicGroupStored(0, "", "", "", now_ms))
 
     def _consumer_heartbeat(self, command: ConsumerHeartbeat, now_ms: int, out: Outbox) -> GroupReply:
         group = self.consumer

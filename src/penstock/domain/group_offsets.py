@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from penstock.domain.group_classic import ClassicGroup, ClassicState
@@ -15,12 +16,13 @@ from penstock.domain.group_commands import (
     GroupReply,
     OffsetsFetched,
     OffsetsWritten,
+    OffsetToCommit,
     Outbox,
     Refused,
 )
 from penstock.domain.group_consumer import ConsumerGroup
 from penstock.domain.group_records import NEVER_MS
-from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
+from penstock.domain.group_values import NO_TOPIC_ID, GroupConfig, GroupError, Partition, TopicFacts
 from penstock.domain.offsets_store import OffsetStore
 from penstock.domain.topic_rules import SPARK_STAGE
 from penstock.domain.transaction_state import VERSION_TWO
@@ -38,9 +40,14 @@ class GroupWithOffsets(Protocol):
 
 
 def decide_commit(
-    group: GroupWithOffsets, command: CommitOffsets, config: GroupConfig, now_ms: int, out: Outbox
+    group: GroupWithOffsets,
+    command: CommitOffsets,
+    config: GroupConfig,
+    topics: TopicFacts,
+    now_ms: int,
+    out: Outbox,
 ) -> GroupReply:
-    problem = _commit_problem(group, command, is_transactional=False, knows_epochs=command.knows_epochs)
+    problem = _commit_problem(group, command, topics, is_transactional=False, knows_epochs=command.knows_epochs)
     if problem is not None:
         return Refused(problem)
     if group.consumer is None:
@@ -57,11 +64,16 @@ def decide_commit(
 
 
 def decide_transaction_commit(
-    group: GroupWithOffsets, command: CommitTransactionOffsets, config: GroupConfig, now_ms: int, out: Outbox
+    group: GroupWithOffsets,
+    command: CommitTransactionOffsets,
+    config: GroupConfig,
+    topics: TopicFacts,
+    now_ms: int,
+    out: Outbox,
 ) -> GroupReply:
     problem = group.offsets.transaction_problem(command.producer_id, command.producer_epoch)
     if problem is None:
-        problem = _commit_problem(group, command, is_transactional=True, knows_epochs=False)
+        problem = _commit_problem(group, command, topics, is_transactional=True, knows_epochs=False)
     if problem is not None:
         return Refused(problem)
     outcomes = group.offsets.decide_commit(
@@ -88,6 +100,7 @@ def decide_transaction_end(group: GroupWithOffsets, command: EndTransaction, out
 def _commit_problem(
     group: GroupWithOffsets,
     command: CommitOffsets | CommitTransactionOffsets,
+    topics: TopicFacts,
     *,
     is_transactional: bool,
     knows_epochs: bool,
@@ -101,6 +114,7 @@ def _commit_problem(
             epoch=command.generation,
             is_transactional=is_transactional,
             knows_epochs=knows_epochs,
+            partitions=lambda: _partitions(command.offsets, topics),
         )
     return commit_problem(
         group.classic,
@@ -109,6 +123,13 @@ def _commit_problem(
         generation=command.generation,
         is_transactional=is_transactional,
     )
+
+
+def _partitions(offsets: Iterable[OffsetToCommit], topics: TopicFacts) -> Iterator[Partition]:
+    """As members hold them; of a topic that is gone nobody holds any."""
+    for given in offsets:
+        fact = topics.find(given.topic) if given.topic_id == NO_TOPIC_ID else None
+        yield (given.topic_id if fact is None else fact.topic_id), given.partition
 
 
 def decide_fetch(group: GroupWithOffsets, command: FetchOffsets) -> GroupReply:

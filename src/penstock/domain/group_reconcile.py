@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.domain.group_records import CurrentStored, MemberState
-from penstock.domain.group_values import Assignment, Partition
+from penstock.domain.group_values import NO_PARTITIONS, Assignment, Partition
 
 
 def reconcile(
@@ -43,14 +43,23 @@ def reconcile(
     kept = tuple(partition for partition in current.assigned if partition in wanted)
     if len(kept) < len(current.assigned):
         revoked = tuple(partition for partition in current.assigned if partition not in wanted)
-        return CurrentStored(current.member_id, epoch, current.epoch, MemberState.UNREVOKED, kept, revoked)
+        return _dated(current, epoch, MemberState.UNREVOKED, kept, revoked)
     held = frozenset(kept)
     missing = [partition for partition in target if partition not in held]
     free = [partition for partition in missing if owners.get(partition, current.member_id) == current.member_id]
     state = MemberState.STABLE if len(free) == len(missing) else MemberState.UNRELEASED
     if state is current.state and epoch == target_epoch and not free:
         return current
-    return CurrentStored(current.member_id, target_epoch, current.epoch, state, tuple(sorted((*kept, *free))))
+    return _dated(current, target_epoch, state, tuple(sorted((*kept, *free))))
+
+
+def _dated(
+    before: CurrentStored, epoch: int, state: MemberState, assigned: Assignment, pending: Assignment = NO_PARTITIONS
+) -> CurrentStored:
+    """What it had before it has since then: a commit under an older epoch is taken for such a partition."""
+    known = before.held_since()
+    since = tuple(known.get(partition, epoch) for partition in (*assigned, *pending))
+    return CurrentStored(before.member_id, epoch, before.epoch, state, assigned, pending, since)
 
 
 def may_have_missed_an_answer(current: CurrentStored, member_epoch: int, owned: Assignment | None) -> bool:

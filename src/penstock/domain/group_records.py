@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.group_values import NO_PARTITIONS, NO_TOPIC_ID, Assignment
+from penstock.domain.group_values import NO_PARTITIONS, NO_TOPIC_ID, Assignment, Partition
 
 # What it is of, of whom or of which topic, and of which partition.
 RecordKey = tuple[str, str, int]
@@ -184,10 +184,18 @@ class CurrentStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
     state: MemberState
     assigned: Assignment
     pending_revocation: Assignment = NO_PARTITIONS
+    # From which of its epochs on the member has each of them, in their order; shorter than they are: from `epoch` on.
+    since: tuple[int, ...] = ()
 
     @property
     def key(self) -> RecordKey:
         return current_key(self.member_id)
+
+    def held_since(self) -> dict[Partition, int]:
+        """The epoch from which on the member has each partition without a break (KIP-1251)."""
+        held = (*self.assigned, *self.pending_revocation)
+        since = self.since if len(self.since) == len(held) else (self.epoch,) * len(held)
+        return dict(zip(held, since, strict=True))
 
 
 class OffsetStored(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):

@@ -1,8 +1,8 @@
 """The settings of one group, which it has before it has members: Kafka's names, types and defaults, and its bounds
 except where they would only be in the way.
 
-They are kept and shown. Who serves a group asks for them by name; what nobody asks for yet says so in its own
-documentation.
+Who serves a group asks for them by name. What a group was not given holds as the node's configuration says, whose
+defaults are shown.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from penstock.domain.access import ANONYMOUS, Principal
 from penstock.domain.config_change import SettingsChange
 from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType, ConfigValue
+from penstock.domain.group_values import GroupConfig
 from penstock.domain.queue_definition import check_dead_letter_topic
 
 BY_DURATION: Final = "by_duration:"
@@ -28,12 +31,13 @@ DURATION: Final = re.compile(
 
 _DEFINITION_LIST: Final = (
     ConfigDefinition(
-        "consumer.heartbeat.interval.ms", ConfigType.INT, "5000", "How often a member of a consumer group is heard.",
-        lowest=100, highest=15_000, has_effect=False,
+        "consumer.heartbeat.interval.ms", ConfigType.INT, "500",
+        "How often a member of a consumer group is heard; more seldom in groups of more than 200 members.",
+        lowest=100, highest=15_000,
     ),
     ConfigDefinition(
         "consumer.session.timeout.ms", ConfigType.INT, "45000", "A member that is silent for this long is gone.",
-        lowest=45_000, highest=60_000, has_effect=False,
+        lowest=45_000, highest=60_000,
     ),
     ConfigDefinition(
         "errors.deadletterqueue.copy.record.enable", ConfigType.BOOLEAN, "true",
@@ -53,7 +57,7 @@ _DEFINITION_LIST: Final = (
         lowest=1, highest=1_000,
     ),
     ConfigDefinition(
-        "share.heartbeat.interval.ms", ConfigType.INT, "5000", "How often a member of a share group is heard.",
+        "share.heartbeat.interval.ms", ConfigType.INT, "1000", "How often a member of a share group is heard.",
         lowest=100, highest=15_000,
     ),
     ConfigDefinition(
@@ -115,6 +119,19 @@ def value_of(name: str, overrides: Mapping[str, str]) -> ConfigValue:
         value = definition.parse(definition.default)
         assert not isinstance(value, ConfigProblem), value
     return value
+
+
+def member_config(config: GroupConfig, overrides: Mapping[str, str]) -> GroupConfig:
+    """The node's own, but for what the consumer group has been given."""
+    changes = {
+        field: value_of(name, overrides)
+        for field, name in (
+            ("consumer_session_timeout_ms", "consumer.session.timeout.ms"),
+            ("heartbeat_interval_ms", "consumer.heartbeat.interval.ms"),
+        )
+        if name in overrides
+    }
+    return msgspec.structs.replace(config, **changes) if changes else config
 
 
 def _check(name: str, text: str | None) -> ConfigProblem | None:

@@ -11,7 +11,7 @@ Offsets of a transaction are taken only with a guard that still holds: `guards`,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 from penstock.domain.group_commands import (
@@ -35,8 +35,11 @@ from penstock.domain.group_values import GroupConfig, GroupError, TopicFacts
 
 
 class GroupTable:
-    def __init__(self, config: GroupConfig, topics: TopicFacts) -> None:
-        self._config = config
+    def __init__(
+        self, config: GroupConfig, topics: TopicFacts, config_of: Callable[[str], GroupConfig] | None = None
+    ) -> None:
+        """`config_of` tells what holds for one group, which may have settings of its own."""
+        self._config_of = config_of or (lambda _group_id: config)
         self._topics = topics
         self._groups: dict[str, Group] = {}
         # Alarms, the earliest on top. A group has at most one that counts, in `_armed`; others are skipped when met.
@@ -60,6 +63,12 @@ class GroupTable:
     def get(self, group_id: str) -> Group | None:
         return self._groups.get(group_id)
 
+    def configure(self, group_id: str) -> None:
+        """Its settings have changed. Members that have been promised a time keep it until they are heard again."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            group.configure(self._config_of(group_id))
+
     def topic_names(self) -> list[str]:
         """The topics of which offsets are kept, anywhere."""
         return sorted({name for group in self._groups.values() for name in group.offsets.topic_names()})
@@ -69,7 +78,7 @@ class GroupTable:
             return Decision((), Refused(GroupError.INVALID_TXN_STATE))
         group = self._groups.get(group_id)
         if group is None:
-            group = self._groups[group_id] = Group(self._config, self._topics)
+            group = self._groups[group_id] = Group(self._config_of(group_id), self._topics)
         refused = self._size_problem(group, command)
         decision = group.decide(command, now_ms) if refused is None else Decision((), refused)
         if not decision.records:
@@ -90,7 +99,7 @@ class GroupTable:
     def apply(self, group_id: str, record: GroupRecord) -> None:
         group = self._groups.get(group_id)
         if group is None:
-            group = self._groups[group_id] = Group(self._config, self._topics)
+            group = self._groups[group_id] = Group(self._config_of(group_id), self._topics)
         if type(record) is OffsetStored:
             # The most frequent record by far; it can end nothing and arms no alarm.
             group.offsets.apply(record)

@@ -3,8 +3,8 @@
     settings of this node  >  settings of all nodes  >  the node's configuration  >  built-in defaults
 
 Most are defaults of topic settings (`log.retention.ms` for `retention.ms`) and are in force at once, for every topic
-that does not say otherwise. The rest are names that tools made for Kafka set on every broker; nothing here looks at
-them, and their documentation says so.
+that does not say otherwise. The rest are the node's own, or names that tools made for Kafka set on every broker: those
+are about what a node does not have, and their documentation says so.
 """
 
 from __future__ import annotations
@@ -25,16 +25,32 @@ TOPIC_SETTING_OF: Final[Mapping[str, str]] = {
     if definition.node_name is not None
 }
 
-_FOR_KAFKAS_TOOLS: Final = (
+BACKGROUND_THREADS: Final = "background.threads"
+CONNECTIONS_MAX: Final = "max.connections"
+
+_OF_THE_NODE: Final = (
     ConfigDefinition(
-        "background.threads", ConfigType.INT, "10", "Threads for the broker's own chores.", lowest=1, has_effect=False
+        BACKGROUND_THREADS,
+        ConfigType.INT,
+        "10",
+        "Threads for the node's own chores: checkpoints, retention, compaction, looking things up on the disk.",
+        lowest=1,
+        highest=1_000,
+    ),
+    ConfigDefinition(
+        CONNECTIONS_MAX,
+        ConfigType.INT,
+        "10000",
+        "How many connections of Kafka clients there may be at a time; the node's limit of open files may be lower.",
+        lowest=1,
+        highest=1_000_000,
     ),
     ConfigDefinition(
         "sasl.kerberos.min.time.before.relogin",
         ConfigType.LONG,
         "60000",
         "Milliseconds between two logins at Kerberos.",
-        has_effect=False,
+        idle_because="nobody logs in by Kerberos",
     ),
 )
 
@@ -43,7 +59,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {
         node_name: msgspec.structs.replace(topic_config.DEFINITIONS[name], name=node_name, node_name=None)
         for node_name, name in TOPIC_SETTING_OF.items()
     },
-    **{definition.name: definition for definition in _FOR_KAFKAS_TOOLS},
+    **{definition.name: definition for definition in _OF_THE_NODE},
 }
 
 
@@ -75,12 +91,23 @@ def topic_defaults(configured: Mapping[str, str], *stored: Mapping[str, str]) ->
     return defaults
 
 
+def number_of(name: str, configured: int | None, *stored: Mapping[str, str]) -> int:
+    """A setting of the node itself, as it holds; later layers of what is stored win."""
+    definition = DEFINITIONS[name]
+    texts = [layer[name] for layer in reversed(stored) if name in layer]
+    for text in texts:
+        value = definition.parse(text)
+        if isinstance(value, int):
+            return value
+    return int(definition.default) if configured is None else configured
+
+
 def describe(
     configured: Mapping[str, str], of_all_nodes: Mapping[str, str], of_this_node: Mapping[str, str]
 ) -> list[ConfigEntry]:
-    """`configured`: the defaults of topic settings in the node's configuration, by the topics' names."""
+    """`configured`: what the node's configuration says, defaults of topic settings by the topics' names."""
     return [
-        _entry(DEFINITIONS[name], configured.get(TOPIC_SETTING_OF.get(name, "")), of_all_nodes, of_this_node)
+        _entry(DEFINITIONS[name], configured.get(TOPIC_SETTING_OF.get(name, name)), of_all_nodes, of_this_node)
         for name in sorted(DEFINITIONS)
     ]
 

@@ -31,7 +31,9 @@ from penstock.domain.group_records import (
     NEVER_MS,
     NO_EPOCH,
     NO_PRODUCER,
+    GroupRecord,
     OffsetStored,
+    RecordKey,
     Removed,
     offset_key,
     pending_key,
@@ -92,6 +94,17 @@ class OffsetStore:
     @property
     def is_empty(self) -> bool:
         return not self._committed and not self._pending
+
+    def is_empty_after(self, records: Iterable[GroupRecord]) -> bool:
+        """Whether nothing is left once these have been applied."""
+        gone: set[RecordKey] = set()
+        for record in records:
+            if not isinstance(record, Removed):
+                return False
+            gone.add(record.key)
+        waiting = sum(len(offsets) for offsets in self._pending.values())
+        # Only what is there is ever removed.
+        return len(gone) == len(self._committed) + waiting
 
     @property
     def has_open_transactions(self) -> bool:

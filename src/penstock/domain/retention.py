@@ -11,6 +11,7 @@ Rules, as Kafka's users know them:
 from __future__ import annotations
 
 import enum
+import zlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -89,3 +90,10 @@ def _due(
 def roll_is_due(*, begun_ms: int, size_bytes: int, segment_ms: int, now_ms: int) -> bool:
     """An old segment is closed although it is not full, or its records would stay as long as they trickle in."""
     return size_bytes > 0 and segment_ms != UNLIMITED and now_ms - begun_ms >= segment_ms
+
+
+def jittered_ms(segment_ms: int, jitter_ms: int, seed: str) -> int:
+    """The age at which one segment is closed: earlier by up to `jitter_ms`, for the same segment always by as much."""
+    if segment_ms == UNLIMITED or jitter_ms <= 0:
+        return segment_ms
+    return max(1, segment_ms - zlib.crc32(seed.encode()) % (jitter_ms + 1))

@@ -3,8 +3,8 @@
     text overrides of the topic  >  text defaults of the node  >  the defaults below   →   TopicConfig, typed
 
 A topic stores its overrides as text and nothing else, so a changed default reaches every topic that did not
-ask otherwise. What is not built yet is refused in one place (`_NOT_BUILT`); what is harmless to ignore is
-taken and its documentation says that it has no effect.
+ask otherwise. What is taken has its effect, or is about something that a node does not have and says so in its
+documentation; a value that nothing would come of is refused in one place (`_NOT_BUILT`, `_ONLY`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ def _define(
     highest: float | None = None,
     allowed: tuple[str, ...] = (),
     node_name: str | None = None,
-    has_effect: bool = True,
+    idle_because: str = "",
 ) -> ConfigDefinition:
-    return ConfigDefinition(name, config_type, default, documentation, lowest, highest, allowed, node_name, has_effect)
+    return ConfigDefinition(
+        name, config_type, default, documentation, lowest, highest, allowed, node_name, idle_because=idle_because
+    )
 
 
-_IDLE: Final = False
+_ONE_REPLICA: Final = "a partition has one replica"
+_AS_SENT: Final = "batches are stored as they were sent, so nothing is compressed"
 
 _DEFINITION_LIST: Final = (
     _define(
@@ -57,23 +60,23 @@ _DEFINITION_LIST: Final = (
     _define(
         "compression.gzip.level", ConfigType.INT, "-1",
         "How hard gzip works where compression.type asks for it; -1 for its own default.",
-        lowest=-1, highest=9, node_name="compression.gzip.level", has_effect=_IDLE,
+        lowest=-1, highest=9, node_name="compression.gzip.level", idle_because=_AS_SENT,
     ),
     _define(
         "compression.lz4.level", ConfigType.INT, "9",
         "How hard lz4 works where compression.type asks for it.",
-        lowest=1, highest=17, node_name="compression.lz4.level", has_effect=_IDLE,
+        lowest=1, highest=17, node_name="compression.lz4.level", idle_because=_AS_SENT,
     ),
     _define(
         "compression.type", ConfigType.STRING, "producer",
-        "The codec of stored batches; `producer` keeps them as they were sent, which always happens.",
+        "The codec of stored batches; `producer` keeps them as they were sent, and nothing else is built.",
         allowed=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        node_name="compression.type", has_effect=_IDLE,
+        node_name="compression.type",
     ),
     _define(
         "compression.zstd.level", ConfigType.INT, "3",
         "How hard zstd works where compression.type asks for it.",
-        lowest=-131072, highest=22, node_name="compression.zstd.level", has_effect=_IDLE,
+        lowest=-131072, highest=22, node_name="compression.zstd.level", idle_because=_AS_SENT,
     ),
     _define(
         "delete.retention.ms", ConfigType.LONG, str(_DAY_MS),
@@ -92,32 +95,35 @@ _DEFINITION_LIST: Final = (
         lowest=1, highest=3_600_000, node_name="durability.interval.ms",
     ),
     _define(
-        "file.delete.delay.ms", ConfigType.LONG, "60000",
-        "How long a retired segment's files stay on disk.",
-        lowest=0, node_name="log.segment.delete.delay.ms", has_effect=_IDLE,
+        "file.delete.delay.ms", ConfigType.LONG, "0",
+        "How long a retired segment's files stay on disk: they go at once.",
+        lowest=0, node_name="log.segment.delete.delay.ms",
     ),
     _define(
         "flush.messages", ConfigType.LONG, str(LONG_MAX),
-        "How many records may be unsynced; `durability` decides instead.",
-        lowest=1, node_name="log.flush.interval.messages", has_effect=_IDLE,
+        "How many records may be unsynced: with any limit every record is synced before it is answered, as with the "
+        "durability `fsync`.",
+        lowest=1, node_name="log.flush.interval.messages",
     ),
     _define(
         "flush.ms", ConfigType.LONG, str(LONG_MAX),
-        "How long a record may be unsynced; `durability` decides instead.",
-        lowest=0, node_name="log.flush.interval.ms", has_effect=_IDLE,
+        "How long a record may be unsynced: the shorter of this and durability.interval.ms holds; with the durability "
+        "`fsync` none is.",
+        lowest=0, node_name="log.flush.interval.ms",
     ),
     _define(
         "follower.replication.throttled.replicas", ConfigType.LIST, "",
-        "Replicas whose fetching is throttled during a reassignment.", has_effect=_IDLE,
+        "Replicas whose fetching is throttled during a reassignment.", idle_because=_ONE_REPLICA,
     ),
     _define(
         "index.interval.bytes", ConfigType.INT, "4096",
-        "How many bytes of log lie between two entries of the offset index; the node's setting decides.",
-        lowest=0, node_name="log.index.interval.bytes", has_effect=_IDLE,
+        "How many bytes of log lie between two entries of the offset index; the node's own setting, "
+        "`[storage] index_interval_bytes`, holds for all topics.",
+        lowest=0, node_name="log.index.interval.bytes",
     ),
     _define(
         "leader.replication.throttled.replicas", ConfigType.LIST, "",
-        "Replicas whose serving is throttled during a reassignment.", has_effect=_IDLE,
+        "Replicas whose serving is throttled during a reassignment.", idle_because=_ONE_REPLICA,
     ),
     _define(
         "max.compaction.lag.ms", ConfigType.LONG, str(LONG_MAX),
@@ -157,7 +163,7 @@ _DEFINITION_LIST: Final = (
     _define(
         "min.insync.replicas", ConfigType.INT, "1",
         "How many replicas must hold a record before a producer with acks=all is answered.",
-        lowest=1, node_name="min.insync.replicas", has_effect=_IDLE,
+        lowest=1, node_name="min.insync.replicas",
     ),
     _define(
         "penstock.delivery.headers", ConfigType.BOOLEAN, "true",
@@ -173,8 +179,8 @@ _DEFINITION_LIST: Final = (
     ),
     _define(
         "preallocate", ConfigType.BOOLEAN, "false",
-        "Whether a segment's file is made at its full size.",
-        node_name="log.preallocate", has_effect=_IDLE,
+        "Whether a segment's file is made at its full size: files grow as they are written.",
+        node_name="log.preallocate",
     ),
     _define(
         "queue.delete.acked", ConfigType.BOOLEAN, "false",
@@ -210,13 +216,13 @@ _DEFINITION_LIST: Final = (
     ),
     _define(
         "segment.index.bytes", ConfigType.INT, str(10 * 1024 * 1024),
-        "The largest size of a segment's index; ours grow as they are needed.",
-        lowest=4, node_name="log.index.size.max.bytes", has_effect=_IDLE,
+        "The largest size of a segment's offset index: a new segment is begun before it would be larger.",
+        lowest=4, node_name="log.index.size.max.bytes",
     ),
     _define(
         "segment.jitter.ms", ConfigType.LONG, "0",
         "By how much the age at which a new segment is begun may vary.",
-        lowest=0, node_name="log.roll.jitter.ms", has_effect=_IDLE,
+        lowest=0, node_name="log.roll.jitter.ms",
     ),
     _define(
         "segment.ms", ConfigType.LONG, str(_WEEK_MS),
@@ -226,18 +232,31 @@ _DEFINITION_LIST: Final = (
     _define(
         "unclean.leader.election.enable", ConfigType.BOOLEAN, "false",
         "Whether a replica that lacks acknowledged records may become leader.",
-        node_name="unclean.leader.election.enable", has_effect=_IDLE,
+        node_name="unclean.leader.election.enable", idle_because=_ONE_REPLICA,
     ),
 )  # fmt: skip
 
 DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {each.name: each for each in _DEFINITION_LIST}
 
-# Legal values whose promise we cannot keep yet: taking them would be a lie, so they are refused. Nowhere
-# else.
+# Legal values whose promise is not kept here: taking them would be a lie, so they are refused. Nowhere else.
 _NOT_BUILT: Final[Mapping[tuple[str, str], str]] = {
     ("durability", "replicated"): (
         "durability=replicated is refused: it needs a cluster, which is not built yet, use fsync or interval"
     ),
+    ("preallocate", "True"): "preallocate=true is refused: files of segments grow as they are written, use false",
+    **{
+        ("compression.type", codec): (
+            f"compression.type={codec} is refused: batches are stored as they were sent, use producer and let "
+            "producers compress"
+        )
+        for codec in ("uncompressed", "zstd", "lz4", "snappy", "gzip")
+    },
+}
+# Settings with one value that is true.
+_ONLY: Final[Mapping[str, str]] = {
+    "file.delete.delay.ms": "files of a retired segment are removed at once",
+    "index.interval.bytes": "the node's own setting, [storage] index_interval_bytes, holds for all topics",
+    "min.insync.replicas": f"{_ONE_REPLICA}, and nobody could write to the topic with acks=all",
 }
 
 
@@ -248,6 +267,8 @@ class TopicConfig(msgspec.Struct, frozen=True):
     delete_retention_ms: int
     durability: str
     durability_interval_ms: int
+    flush_messages: int
+    flush_ms: int
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_type: str
@@ -255,7 +276,6 @@ class TopicConfig(msgspec.Struct, frozen=True):
     message_timestamp_before_max_ms: int
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
-    min_insync_replicas: int
     penstock_delivery_headers: bool
     penstock_record_check: bool
     queue_delete_acked: bool
@@ -264,12 +284,23 @@ class TopicConfig(msgspec.Struct, frozen=True):
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
     segment_ms: int
-    index_interval_bytes: int
 
     @property
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def is_synced(self) -> bool:
+        """A reply waits for the disk. Who limits the number of unsynced records has none."""
+        return self.durability == "fsync" or self.flush_messages < LONG_MAX
+
+    @property
+    def sync_interval_ms(self) -> int:
+        """Within which a record is synced whose reply did not wait for it."""
+        return min(self.durability_interval_ms, max(1, self.flush_ms))
 
     @property
     def uses_log_append_time(self) -> bool:
@@ -324,8 +355,20 @@ def _check(name: str, text: str | None) -> ConfigProblem | None:
     value = definition.parse(text)
     if isinstance(value, ConfigProblem):
         return value
+    if name in _ONLY and value != definition.parse(definition.default):
+        return ConfigProblem(name, f"{name}={value} is refused: {_ONLY[name]}, use {definition.default}")
     for word in value if isinstance(value, tuple) else (value,):
         reason = _NOT_BUILT.get((name, str(word)))
         if reason is not None:
             return ConfigProblem(name, reason)
     return None
+
+
+def is_refused(name: str) -> bool:
+    """Whether some values of the setting are refused because nothing would come of them."""
+    return name in _ONLY or any(refused == name for refused, _ in _NOT_BUILT)
+
+
+def in_force(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Of what is stored, what counts: an earlier version took values that nothing came of."""
+    return {name: text for name, text in overrides.items() if name not in DEFINITIONS or _check(name, text) is None}

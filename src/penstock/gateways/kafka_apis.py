@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from penstock.broker.parts import Parts
@@ -11,6 +11,8 @@ from penstock.codec.wire import Request
 from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.codec.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest
+from penstock.codec.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from penstock.codec.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from penstock.codec.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from penstock.codec.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
@@ -25,15 +27,18 @@ from penstock.codec.wire.messages.delete_records import DeleteRecordsRequest
 from penstock.codec.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest
 from penstock.codec.wire.messages.describe_acls import DescribeAclsRequest
+from penstock.codec.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest
 from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from penstock.codec.wire.messages.describe_producers import DescribeProducersRequest
+from penstock.codec.wire.messages.describe_quorum import DescribeQuorumRequest
 from penstock.codec.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from penstock.codec.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from penstock.codec.wire.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.codec.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from penstock.codec.wire.messages.elect_leaders import ElectLeadersRequest
 from penstock.codec.wire.messages.end_txn import EndTxnRequest
 from penstock.codec.wire.messages.fetch import FetchRequest
 from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -42,8 +47,10 @@ from penstock.codec.wire.messages.incremental_alter_configs import IncrementalAl
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.codec.wire.messages.join_group import JoinGroupRequest
 from penstock.codec.wire.messages.leave_group import LeaveGroupRequest
+from penstock.codec.wire.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.codec.wire.messages.list_groups import ListGroupsRequest
 from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
+from penstock.codec.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.codec.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.codec.wire.messages.metadata import MetadataRequest
 from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
@@ -59,10 +66,14 @@ from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribe
 from penstock.codec.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.codec.wire.messages.sync_group import SyncGroupRequest
 from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from penstock.codec.wire.messages.unregister_broker import UnregisterBrokerRequest
+from penstock.codec.wire.messages.update_features import UpdateFeaturesRequest
 from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from penstock.domain.config_change import ConfigEntry
 from penstock.domain.fetch_session import FetchSessions
 from penstock.gateways.kafka_acls import AclsHandler
+from penstock.gateways.kafka_cluster_admin import ClusterAdminHandler
+from penstock.gateways.kafka_config_resources import ConfigResourcesHandler
 from penstock.gateways.kafka_configs import ConfigsHandler
 from penstock.gateways.kafka_context import Handler
 from penstock.gateways.kafka_coordinators import CoordinatorsHandler
@@ -90,13 +101,20 @@ HandlerTable = dict[type[Request], Callable[[Any, Any], Any]]
 
 
 def make_handlers(
-    parts: Parts, *, address: Callable[[], NodeAddress], node_entries: Sequence[ConfigEntry], sasl: SaslHandler
+    parts: Parts,
+    *,
+    address: Callable[[], NodeAddress],
+    node_entries: Callable[[], Sequence[ConfigEntry]],
+    node_settings: Mapping[str, str],
+    sasl: SaslHandler,
 ) -> dict[int, Handler]:
     broker, authorizer, transactions = parts.broker, parts.authorizer, parts.transactions
     node_id = address().node_id
     sessions = FetchSessions(lambda: secrets.randbits(31))
     topics = TopicsHandler(broker, parts.topics, authorizer, node_id=node_id)
-    configs = ConfigsHandler(broker, parts.topics, authorizer, node_id=node_id, node_entries=node_entries)
+    configs = ConfigsHandler(
+        broker, parts.topics, authorizer, node_id=node_id, node_entries=node_entries, node_settings=node_settings
+    )
     offsets = OffsetsHandler(broker, authorizer, parts.readers)
     metadata = MetadataHandler(broker, authorizer, address)
     table: HandlerTable = {
@@ -117,6 +135,7 @@ def make_handlers(
         DescribeLogDirsRequest: configs.describe_log_dirs,
         InitProducerIdRequest: ProducersHandler(broker, parts.producer_ids, transactions, authorizer).init_producer_id,
         FindCoordinatorRequest: CoordinatorsHandler(parts.groups, transactions, authorizer, address).find_coordinator,
+        **_cluster_handlers(parts, address),
         **_group_handlers(parts),
         **_share_handlers(parts),
         **_transaction_handlers(parts),
@@ -125,6 +144,22 @@ def make_handlers(
     versions = ApiVersionsHandler([*(request.api_key for request in table), ApiVersionsRequest.api_key])
     table[ApiVersionsRequest] = versions.api_versions
     return {request.api_key: cast(Handler, handler) for request, handler in table.items()}
+
+
+def _cluster_handlers(parts: Parts, address: Callable[[], NodeAddress]) -> HandlerTable:
+    admin = ClusterAdminHandler(parts.broker, parts.topics, parts.authorizer, parts.clock, address)
+    resources = ConfigResourcesHandler(parts.topics, parts.authorizer, node_id=address().node_id)
+    return {
+        ElectLeadersRequest: admin.elect_leaders,
+        ListPartitionReassignmentsRequest: admin.list_partition_reassignments,
+        AlterPartitionReassignmentsRequest: admin.alter_partition_reassignments,
+        AlterReplicaLogDirsRequest: admin.alter_replica_log_dirs,
+        DescribeQuorumRequest: admin.describe_quorum,
+        UpdateFeaturesRequest: admin.update_features,
+        UnregisterBrokerRequest: admin.unregister_broker,
+        ListConfigResourcesRequest: resources.list_config_resources,
+        DescribeClientQuotasRequest: resources.describe_client_quotas,
+    }
 
 
 def _share_handlers(parts: Parts) -> HandlerTable:

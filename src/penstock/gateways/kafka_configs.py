@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -46,7 +46,7 @@ from penstock.domain.config_change import (
     describe,
     replaced_by,
 )
-from penstock.domain.topic_config import DEFINITIONS
+from penstock.domain.topic_config import DEFINITIONS, in_force
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_store import STORE_FAILED_CODE, StoreFailed, ask_store
 
@@ -77,13 +77,16 @@ class ConfigsHandler:
         authorizer: Authorizer,
         *,
         node_id: int,
-        node_entries: Sequence[ConfigEntry],
+        node_entries: Callable[[], Sequence[ConfigEntry]],
+        node_settings: Mapping[str, str],
     ) -> None:
         self._broker = broker
         self._catalog = catalog
         self._authorizer = authorizer
         self._node_id = node_id
         self._node_entries = node_entries
+        # What the configuration says of settings that change while the node runs.
+        self._node_settings = node_settings
 
     # DescribeConfigs
 
@@ -127,7 +130,7 @@ class ConfigsHandler:
                 return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
             if topic is None:
                 return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-            return describe(DEFINITIONS, topic.overrides, self._broker.topic_defaults)
+            return describe(DEFINITIONS, in_force(topic.overrides), self._broker.topic_defaults)
         if resource.resource_type == BROKER:
             if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, CLUSTER):
                 return _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not describe nodes")
@@ -136,7 +139,7 @@ class ConfigsHandler:
             if name == ALL_NODES:
                 # Only what was set for all nodes: the rest may differ from one to the next.
                 return [entry for entry in self._described_node() if entry.source is ConfigSource.NODE_DYNAMIC_DEFAULT]
-            return [*self._node_entries, *self._described_node()]
+            return [*self._node_entries(), *self._described_node()]
         if resource.resource_type == GROUP:
             if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, access.group(name)):
                 return _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"{context.principal} may not describe {name!r}")
@@ -146,7 +149,7 @@ class ConfigsHandler:
 
     def _described_node(self) -> list[ConfigEntry]:
         stored = self._catalog.node_config(None), self._catalog.node_config(self._node_id)
-        return node_config.describe(self._broker.config.topic_defaults, *stored)
+        return node_config.describe({**self._broker.config.topic_defaults, **self._node_settings}, *stored)
 
     def _another_node(self, name: str) -> _Refused:
         return _Refused(ErrorCode.INVALID_REQUEST, f"node {name[:80]!r} is not this node, {self._node_id}")

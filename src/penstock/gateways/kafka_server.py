@@ -135,6 +135,10 @@ class KafkaServer:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def limit_connections(self, wanted: int) -> None:
+        """Who is connected stays; no more are taken while there are so many."""
+        self._connections_max = connections_room(wanted)
+
     async def start(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connect, host, port, backlog=1024)

@@ -24,6 +24,7 @@ from penstock.codec.wire.messages.share_acknowledge import ShareAcknowledgeReque
 from penstock.codec.wire.messages.share_fetch import (
     AcquiredRecords,
     FetchPartition,
+    LeaderIdAndEpoch,
     PartitionData,
     ShareFetchableTopicResponse,
     ShareFetchRequest,
@@ -45,6 +46,9 @@ BATCH_OPTIMIZED: Final = 0
 DELIVERY_COUNT_MAX: Final = 32_767
 # However much other clients leave unread.
 ROOM_BYTES_MIN: Final = 64 * 1024
+# With an error clients believe the hint and would move the partition to a node 0; no error here has another leader.
+UNKNOWN_LEADER: Final = LeaderIdAndEpoch(-1, -1)
+UNKNOWN_LEADER_OF_ACKNOWLEDGED: Final = acknowledged.LeaderIdAndEpoch(-1, -1)
 
 
 class _Answer:
@@ -289,6 +293,7 @@ def _partition_data(number: int, answer: _Answer) -> PartitionData:
         error_message=None if problem is None else problem.message,
         acknowledge_error_code=0 if acknowledgement is None else acknowledgement.code,
         acknowledge_error_message=None if acknowledgement is None else acknowledgement.message,
+        current_leader=LeaderIdAndEpoch() if problem is None and acknowledgement is None else UNKNOWN_LEADER,
         # Never null: librdkafka takes null records for a malformed reply.
         records=[*taken.batches] if taken is not None else b"",
         acquired_records=[]
@@ -305,6 +310,7 @@ def _acknowledged(answers: Answers) -> list[acknowledged.ShareAcknowledgeTopicRe
             partition_index=number,
             error_code=0 if problem is None else problem.code,
             error_message=None if problem is None else problem.message,
+            current_leader=acknowledged.LeaderIdAndEpoch() if problem is None else UNKNOWN_LEADER_OF_ACKNOWLEDGED,
         )
         topics.setdefault(topic_id, []).append(data)
     return [acknowledged.ShareAcknowledgeTopicResponse(topic_id, data) for topic_id, data in topics.items()]

@@ -24,7 +24,7 @@ from typing import Final
 
 from penstock.base.log_events import get_logger
 from penstock.codec.record_batch import BatchHeader
-from penstock.domain.retention import roll_is_due
+from penstock.domain.retention import jittered_ms, roll_is_due
 from penstock.storage.cleaner_swap import SegmentSwap
 from penstock.storage.early_writeback import WRITEBACK_BYTES
 from penstock.storage.leader_epochs import LeaderEpochs
@@ -349,7 +349,9 @@ class PartitionLog:
         if active is None or not self.is_healthy:
             return None
         config = self.config
-        if roll_is_due(begun_ms=active.begun_ms, size_bytes=active.size, segment_ms=config.segment_ms, now_ms=now_ms):
+        seed = f"{self.home.topic}-{self.home.partition}-{active.base_offset}"
+        segment_ms = jittered_ms(config.segment_ms, config.segment_jitter_ms, seed)
+        if roll_is_due(begun_ms=active.begun_ms, size_bytes=active.size, segment_ms=segment_ms, now_ms=now_ms):
             self._try_to_roll()
         if active.size == 0:
             active.begun_ms = now_ms

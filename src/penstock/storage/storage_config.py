@@ -34,6 +34,8 @@ class LogConfig(msgspec.Struct, frozen=True):
 
     segment_bytes: int = 64 * MIB
     segment_ms: int = 7 * DAY_MS
+    # By so much at the most a segment is closed earlier, so that not all logs do it at once.
+    segment_jitter_ms: int = 0
     retention_ms: int = 7 * DAY_MS
     retention_bytes: int = UNLIMITED
     durability: Durability = Durability.FSYNC

@@ -27,7 +27,7 @@ def describe(
 @dialogue(dc.DescribeConfigsRequest)
 def describe_configs_of_topics(talk: Talk) -> None:
     plain = talk.topic("plain")
-    own = talk.topic("own", retention_ms="1000", cleanup_policy="compact", preallocate="true")
+    own = talk.topic("own", retention_ms="1000", cleanup_policy="compact", flush_ms="1000")
     talk.ask("all", describe(plain))
     talk.ask("with synonyms", describe(plain, synonyms=True))
     talk.ask("with documentation", describe(plain, documented=True))

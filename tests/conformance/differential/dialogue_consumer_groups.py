@@ -226,7 +226,9 @@ def consumer_group_offsets(talk: Talk) -> None:
     put("commit", "a", me.member_epoch)
     put("epoch too high", "a", me.member_epoch + 1)
     me = group.settle("changed", "a", group.report("changes", "a", me.member_epoch, topics=(other, topic)))
-    put("epoch too low", "a", me.member_epoch - 1)
+    put("epoch before", "a", me.member_epoch - 1)
+    put("epoch before it joined", "a", 0)
+    put("negative epoch", "a", -5)
     put("unknown member", "x", me.member_epoch)
     put("no member", "", -1)
     for step, member, epoch in (("fetch", "a", me.member_epoch), ("stale", "a", 99), ("unknown", "x", me.member_epoch)):

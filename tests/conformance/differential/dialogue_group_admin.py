@@ -11,6 +11,11 @@ from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDe
 from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from support.group_phrases import commit, positions
 
 
@@ -80,3 +85,17 @@ def delete_groups(talk: Talk) -> None:
     talk.ask("twice", DeleteGroupsRequest(groups_names=(names[0], names[0])))
     talk.ask("described", DescribeGroupsRequest(groups=names[:3]))
     talk.ask("offsets are gone", positions(None, group=names[0]))
+
+
+@dialogue(OffsetDeleteRequest)
+def group_outlives_its_offsets(talk: Talk) -> None:
+    """Of a group that never had members nothing is left but that it was there."""
+    topic, group = talk.topic("orders"), talk.name("offsets")
+    talk.ask("committed", commit({0: 1}, group=group, topic=topic, topic_id=talk.ids[topic]))
+    partitions = (OffsetDeleteRequestPartition(0),)
+    gone = OffsetDeleteRequest(group_id=group, topics=(OffsetDeleteRequestTopic(topic, partitions),))
+    talk.ask("deleted", gone)
+    talk.ask("described", DescribeGroupsRequest(groups=(group,)))
+    talk.ask("deleted again", gone)
+    talk.ask("ended", DeleteGroupsRequest(groups_names=(group,)))
+    talk.ask("ended again", DeleteGroupsRequest(groups_names=(group,)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from conformance.differential.talk import Talk, dialogue
+from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -132,8 +133,8 @@ def create_topics_configs(talk: Talk) -> None:
         "lower case type": {"message.timestamp.type": "logappendtime"},
         "bad ratio": {"min.cleanable.dirty.ratio": "1.5"},
         "bad boolean": {"preallocate": "perhaps"},
-        "upper case boolean": {"preallocate": "TRUE"},
-        "compression": {"compression.type": "zstd"},
+        "upper case boolean": {"unclean.leader.election.enable": "TRUE"},
+        "compression": {"compression.type": "producer"},
         "bad compression": {"compression.type": "brotli"},
         "in sync": {"min.insync.replicas": "0"},
         "throttled": {"leader.replication.throttled.replicas": "*"},
@@ -143,6 +144,20 @@ def create_topics_configs(talk: Talk) -> None:
     }
     for step, configs in steps.items():
         talk.ask(step, create(wish(name, configs=configs), validate_only=True))
+
+
+@dialogue(CreateTopicsRequest)
+def create_topics_with_settings_that_have_no_effect(talk: Talk) -> None:
+    steps = {
+        "compression": {"compression.type": "zstd"},
+        "preallocated": {"preallocate": "true"},
+        "two in sync": {"min.insync.replicas": "2"},
+        "files stay": {"file.delete.delay.ms": "1000"},
+        "index": {"index.interval.bytes": "1024"},
+    }
+    for step, configs in steps.items():
+        request = create(wish(talk.name("configured"), configs=dict(configs)), validate_only=True)
+        talk.ask(step, request, show=lambda reply: ErrorCode(reply.topics[0].error_code).name)
 
 
 @dialogue(DeleteTopicsRequest)

@@ -17,6 +17,7 @@ from conformance.differential import (  # noqa: F401
     dialogue_group_offsets,
     dialogue_login,
     dialogue_offsets,
+    dialogue_one_node,
     dialogue_produce,
     dialogue_share_groups,
     dialogue_time,

@@ -21,6 +21,22 @@ anything. This page is written from `tests/conformance/differential/accepted.tom
 """
 
 
+# What no dialogue can show, because it is not in an answer.
+_TAIL: Final = """
+## Records of the coordinators
+
+- The records of `__consumer_offsets` and `__transaction_state` have a form of their own. Kafka's formatters
+  (`kafka-console-consumer --formatter …OffsetsMessageFormatter`) pass over all of them and print nothing, and a lag
+  monitor that reads the topic instead of asking (Burrow, kminion with `scrapeMode: offsetsTopic`) finds no group. The
+  reason: offsets of an open transaction, members of share groups and generations that were told and are not kept yet
+  are plain keyed records here, for which Kafka's schemas have no place, so that one rule of compaction, one snapshot
+  and one replay serve them all (decisions 0006 and 0007). Everything in them is answered: `kafka-consumer-groups --describe
+  --all-groups`, `kafka-transactions list`, OffsetFetch and ListGroups, which most lag monitors ask
+  (kafka-lag-exporter, kminion with `adminApi`); Penstock's own metrics have the lag of every group (`--metrics`), and
+  `penstock trace` tells who committed what and when.
+"""
+
+
 def render(accepted: Sequence[Accepted]) -> str:
     parts = [_HEAD]
     for section in dict.fromkeys(entry.section for entry in accepted):
@@ -29,7 +45,7 @@ def render(accepted: Sequence[Accepted]) -> str:
         for reason in dict.fromkeys(entry.reason for entry in entries):
             parts.append(f"\n- {reason}\n")
             parts += [_line(entry) for entry in entries if entry.reason == reason]
-    return "".join(parts)
+    return "".join([*parts, _TAIL])
 
 
 def _line(entry: Accepted) -> str:

@@ -43,13 +43,16 @@ USERS: Final = {"alice": "in-wonderland", "bob": "builder"}
 REAUTHENTICATION_MS: Final = 60_000
 
 CACHE: Final = Path(__file__).parents[3] / "build" / "reference-broker" / KAFKA_VERSION
+# The broker, and its command-line tools: apart, because each brings libraries of its own.
+BROKER: Final = "kafka_2.13"
+TOOLS: Final = "kafka-tools"
 
-_PROJECT: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+_PROJECT: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>penstock</groupId><artifactId>reference-broker</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
     <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+      <groupId>org.apache.kafka</groupId><artifactId>ARTIFACT</artifactId><version>VERSION</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
@@ -59,7 +62,7 @@ _PROJECT: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 # Two compilers and a parallel collector would take both cores for a broker that answers a few thousand questions.
-_JAVA_OPTIONS: Final = (
+JAVA_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512m",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )  # fmt: skip
@@ -73,33 +76,34 @@ def find_java() -> str | None:
     return shutil.which("java")
 
 
-def find_jars() -> Path | str:
+def find_jars(artifact: str = BROKER) -> Path | str:
     """The folder of the jars, fetched if need be, or the reason why there are none."""
     if find_java() is None:
         return "no Java: neither JAVA_HOME nor the path leads to one"
-    jars = CACHE / "jars"
-    if (CACHE / "complete").exists():
-        return jars
+    cache = CACHE if artifact == BROKER else CACHE.with_name(f"{CACHE.name}-{artifact}")
+    if (cache / "complete").exists():
+        return cache / "jars"
     maven = shutil.which("mvn")
     if maven is None:
         return "no Maven on the path, and Apache Kafka's jars have not been fetched before"
-    return _fetch(maven, jars)
+    return _fetch(maven, artifact, cache)
 
 
-def _fetch(maven: str, jars: Path) -> Path | str:
-    shutil.rmtree(CACHE, ignore_errors=True)
+def _fetch(maven: str, artifact: str, cache: Path) -> Path | str:
+    jars = cache / "jars"
+    shutil.rmtree(cache, ignore_errors=True)
     jars.mkdir(parents=True)
-    (CACHE / "pom.xml").write_text(_PROJECT)
+    (cache / "pom.xml").write_text(_PROJECT.replace("ARTIFACT", artifact).replace("VERSION", KAFKA_VERSION))
     command = [maven, "-q", "-B", _COPY, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
     try:
         done = subprocess.run(
-            command, cwd=CACHE, timeout=FETCH_SECONDS_MAX, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, cwd=cache, timeout=FETCH_SECONDS_MAX, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
     except subprocess.TimeoutExpired:
         return f"Maven Central did not answer within {FETCH_SECONDS_MAX} s"
     if done.returncode != 0:
         return f"Maven cannot fetch Apache Kafka {KAFKA_VERSION}: {_first_error(done.stdout)}"
-    (CACHE / "complete").touch()
+    (cache / "complete").touch()
     return jars
 
 
@@ -170,7 +174,7 @@ class ReferenceBroker:
     def _java(self) -> list[str]:
         java = find_java()
         assert java is not None
-        return [java, *_JAVA_OPTIONS, "-cp", f"{self._jars}/*"]
+        return [java, *JAVA_OPTIONS, "-cp", f"{self._jars}/*"]
 
     def _format(self, properties: Path) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a", 1)

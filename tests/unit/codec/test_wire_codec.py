@@ -232,6 +232,7 @@ def test_the_table_is_the_one_kafka_has() -> None:
         "DeleteTopics": 1,
         "OffsetForLeaderEpoch": 2,
         "DescribeConfigs": 1,
+        "AlterReplicaLogDirs": 1,
         "DescribeLogDirs": 1,
         "WriteTxnMarkers": 1,
         "DescribeAcls": 1,

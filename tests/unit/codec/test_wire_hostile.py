@@ -14,10 +14,12 @@ from penstock.codec.wire import (
     ApiVersionsRequest,
     FetchRequest,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     Malformed,
     MetadataRequest,
     OverBound,
     ProduceRequest,
+    Request,
     RequestHeader,
     decode,
     decode_request_header,
@@ -97,9 +99,17 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     assert "text is not UTF-8" in reason(decode(MetadataRequest, 1, frame))
 
 
-def test_trailing_bytes_are_refused() -> None:
-    frame = encode(ListOffsetsRequest(), 1) + b"\0\0"
-    assert "2 bytes behind the message" in reason(decode(ListOffsetsRequest, 1, frame))
+def test_bytes_behind_a_response_are_refused() -> None:
+    frame = encode(ListOffsetsResponse(), 1) + b"\0\0"
+    assert "2 bytes behind the message" in reason(decode(ListOffsetsResponse, 1, frame))
+
+
+def test_bytes_behind_every_request_are_overlooked() -> None:
+    random = Random(3)
+    for body, version in every_body():
+        if issubclass(body, Request):
+            message = random_message(body, version, random)
+            assert decode(body, version, encode(message, version) + b"\0garbage") == message, (body, version)
 
 
 def test_trailing_bytes_of_a_metadata_request_are_forgiven() -> None:
@@ -185,14 +195,14 @@ def test_header_of_an_unknown_api_is_refused() -> None:
     assert reason(decode_request_header(frame)) == "no API has the key 31999"
 
 
-def test_every_truncation_and_every_extra_byte_is_refused() -> None:
+def test_every_truncation_and_every_byte_behind_a_response_is_refused() -> None:
     random = Random(1)
     for body, version in every_body():
         frame = encode(random_message(body, version, random), version)
         cuts = range(len(frame)) if len(frame) < 60 else random.sample(range(len(frame)), 60)
         for cut in cuts:
             assert isinstance(decode(body, version, memoryview(frame)[:cut]), Malformed), (body, version, cut)
-        if not body.has_loose_end:
+        if not issubclass(body, Request):
             assert isinstance(decode(body, version, frame + b"\0"), Malformed)
 
 

@@ -13,6 +13,7 @@ from penstock.domain.group_commands import (
 )
 from penstock.domain.group_consumer import ConsumerState
 from penstock.domain.group_records import TargetStored
+from penstock.domain.group_settings import member_config
 from penstock.domain.group_values import Assignment, GroupConfig, GroupError, heartbeat_interval_ms
 from support.group_world_desk import REBALANCE_MS, Desk
 
@@ -266,7 +267,8 @@ def test_commit_of_another_epoch_is_refused() -> None:
     desk = two_settled()
     offsets = (OffsetToCommit("orders", 0, 5),)
     assert isinstance(desk.ask(CommitOffsets(offsets, "a", 2)), OffsetsWritten)
-    assert desk.refusal(CommitOffsets(offsets, "a", 1)) is GroupError.STALE_MEMBER_EPOCH
+    assert desk.refusal(CommitOffsets(offsets, "a", 3)) is GroupError.STALE_MEMBER_EPOCH
+    assert desk.refusal(CommitOffsets(offsets, "a", 0)) is GroupError.STALE_MEMBER_EPOCH
     assert desk.refusal(CommitOffsets(offsets, "x", 2)) is GroupError.UNKNOWN_MEMBER_ID
     assert desk.refusal(CommitOffsets(offsets)) is GroupError.UNKNOWN_MEMBER_ID
     assert desk.refusal(CommitOffsets(offsets, "a", 2, knows_epochs=False)) is GroupError.UNSUPPORTED_VERSION
@@ -274,6 +276,33 @@ def test_commit_of_another_epoch_is_refused() -> None:
     desk.beat("a", LEAVE_EPOCH)
     desk.beat("b", LEAVE_EPOCH)
     assert isinstance(desk.ask(CommitOffsets(offsets)), OffsetsWritten), "an operator may, once nobody is there"
+
+
+def commits(desk: Desk, epoch: int, *numbers: int) -> bool:
+    """Whether `a` may, under that epoch."""
+    reply = desk.ask(CommitOffsets(tuple(OffsetToCommit("orders", number, 5) for number in numbers), "a", epoch))
+    return isinstance(reply, OffsetsWritten)
+
+
+def test_partitions_that_were_kept_are_committed_under_an_older_epoch() -> None:
+    """KIP-1251: a commit that crosses the answer with the new epoch on its way is not lost."""
+    desk = two_settled()
+    assert commits(desk, 1, 0, 1)
+    assert not commits(desk, 1, 2), "that one has gone to another"
+    assert not commits(desk, 1, 0, 2), "one that is gone spoils the request"
+    desk.restart()
+    assert commits(desk, 1, 0, 1)
+    assert not commits(desk, 1, 2)
+
+
+def test_partition_that_came_back_is_not_committed_under_the_epoch_before_it_went() -> None:
+    desk = two_settled()
+    desk.beat("b", LEAVE_EPOCH)
+    assert desk.beat("a", 2).assignment == orders(0, 1, 2, 3)
+    assert commits(desk, 3, 0, 1, 2, 3)
+    assert commits(desk, 1, 0, 1)
+    assert not commits(desk, 2, 2), "at epoch 2 it was another's"
+    assert not commits(desk, 1, 2), "of epoch 1 it has been given up since"
 
 
 def test_restart_forgets_nothing_but_the_time() -> None:
@@ -288,3 +317,15 @@ def test_restart_forgets_nothing_but_the_time() -> None:
     desk.beat("b", 2)
     desk.pass_time(1)
     assert desk.refusal(ConsumerHeartbeat("a", 1)) is GroupError.UNKNOWN_MEMBER_ID, "its time to let go ran on"
+
+
+def test_group_may_have_a_session_timeout_and_a_heartbeat_of_its_own() -> None:
+    desk = Desk(orders=1)
+    desk.enter("a")
+    given = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "2000"}
+    desk.group.configure(member_config(GroupConfig(), given))
+    assert desk.beat("a", 1).heartbeat_interval_ms == 2_000
+    desk.pass_time(59_999)
+    assert desk.beat("a", 1).member_epoch == 1, "its session is longer than the node's"
+    desk.pass_time(60_000)
+    assert desk.refusal(ConsumerHeartbeat("a", 1)) is GroupError.UNKNOWN_MEMBER_ID

@@ -34,7 +34,7 @@ def test_description_names_every_layer_in_order() -> None:
         ("2", ConfigSource.NODE_DYNAMIC_DEFAULT),
         ("1", ConfigSource.NODE_STATIC),
     ]
-    assert "no effect" in described["background.threads"].documentation
+    assert "No effect" in described["sasl.kerberos.min.time.before.relogin"].documentation
 
 
 @pytest.mark.parametrize(

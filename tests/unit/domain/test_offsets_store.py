@@ -219,9 +219,9 @@ def test_delete_takes_what_waits_along() -> None:
     commit_in_transaction(desk, 9)
     desk.ask(DeleteOffsets((PartitionName("orders", 0),)))
     end(desk, is_committed=True)
-    assert not desk.group.exists
+    assert desk.group.offsets.is_empty
     desk.restart()
-    assert not desk.group.exists
+    assert desk.group.offsets.is_empty
 
 
 def test_group_that_is_deleted_takes_what_waits_along() -> None:
@@ -356,3 +356,37 @@ def test_offset_record_says_when_and_by_whom() -> None:
     (record,) = desk.records
     assert isinstance(record, OffsetStored)
     assert (record.committed_ms, record.producer_id, record.key) == (desk.now_ms, 77, ("pending 77", "orders", 0))
+
+
+def test_group_outlives_its_last_offset() -> None:
+    """As with Kafka: an operator that deletes a group's offsets can still describe and delete the group."""
+    for command in (DeleteOffsets((PartitionName("orders", 0),)), ForgetTopics(("orders",))):
+        desk = Desk(orders=1)
+        commit(desk, 5)
+        desk.ask(command)
+        assert desk.group.exists
+        assert desk.group.is_empty
+        desk.restart()
+        assert desk.group.exists
+        assert desk.ask(DeleteGroup()) == DONE
+        assert not desk.group.exists
+
+
+def test_group_without_offsets_and_members_expires_with_the_next_sweep() -> None:
+    desk = Desk(orders=1)
+    commit(desk, 5)
+    desk.ask(ForgetTopics(("orders",)))
+    desk.ask(ExpireOffsets())
+    assert not desk.group.exists
+
+
+def test_group_outlives_its_last_offset_once() -> None:
+    desk = Desk(orders=1)
+    commit(desk, 5)
+    commit(desk, 6, topic="left")
+    desk.ask(DeleteOffsets((PartitionName("orders", 0),)))
+    assert [type(record) for record in desk.records] == [Removed], "there is another offset"
+    desk.ask(DeleteOffsets((PartitionName("left", 0),)))
+    commit(desk, 7)
+    desk.ask(DeleteOffsets((PartitionName("orders", 0),)))
+    assert [type(record) for record in desk.records] == [Removed], "it is known to be empty"

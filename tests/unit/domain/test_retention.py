@@ -5,6 +5,7 @@ from penstock.domain.retention import (
     RetentionReason,
     Retirement,
     SegmentFacts,
+    jittered_ms,
     roll_is_due,
     segments_to_retire,
 )
@@ -95,3 +96,14 @@ def test_only_what_is_archived_goes_and_the_rest_is_held() -> None:
     assert due(10, retention_bytes=100) == Retirement(0, 1, held=1)
     # What may stay is not held.
     assert due(0, retention_bytes=300) == Retirement(0, 0)
+
+
+def test_logs_close_their_segments_at_different_ages_within_the_jitter() -> None:
+    ages = {jittered_ms(1_000, 100, f"orders-{partition}-0") for partition in range(50)}
+    assert min(ages) >= 900
+    assert max(ages) <= 1_000
+    assert len(ages) > 10
+    assert jittered_ms(1_000, 100, "orders-0-0") == jittered_ms(1_000, 100, "orders-0-0")
+    assert jittered_ms(1_000, 0, "orders-0-0") == 1_000
+    assert jittered_ms(50, 10_000, "orders-0-0") >= 1
+    assert jittered_ms(UNLIMITED, 100, "orders-0-0") == UNLIMITED

@@ -11,7 +11,7 @@ from penstock.domain.config_change import (
     node_entry,
 )
 from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType
-from penstock.domain.topic_config import DEFINITIONS, TopicConfig, make_topic_config, validate
+from penstock.domain.topic_config import DEFINITIONS, TopicConfig, in_force, make_topic_config, validate
 
 KAFKA_NAMES = [
     "cleanup.policy",
@@ -58,12 +58,12 @@ def test_every_default_is_legal_and_every_sentence_whole(definition: ConfigDefin
     assert validate({definition.name: definition.default}) == [] or definition.default == ""
     assert not isinstance(definition.parse(definition.default), ConfigProblem)
     assert definition.documentation.endswith(".")
-    assert definition.described.endswith("no effect yet.") is not definition.has_effect
+    assert ("No effect here" in definition.described) == bool(definition.idle_because)
 
 
 def test_what_has_no_effect_says_so() -> None:
-    assert "no effect" in DEFINITIONS["min.insync.replicas"].described
-    assert "no effect" not in DEFINITIONS["retention.ms"].described
+    assert "No effect" in DEFINITIONS["unclean.leader.election.enable"].described
+    assert "No effect" not in DEFINITIONS["retention.ms"].described
 
 
 # Typed values
@@ -75,6 +75,8 @@ def test_defaults_are_kafkas_apart_from_the_segment_size() -> None:
         delete_retention_ms=86_400_000,
         durability="fsync",
         durability_interval_ms=1000,
+        flush_messages=2**63 - 1,
+        flush_ms=2**63 - 1,
         max_compaction_lag_ms=2**63 - 1,
         max_message_bytes=1_048_588,
         message_timestamp_type="CreateTime",
@@ -82,7 +84,6 @@ def test_defaults_are_kafkas_apart_from_the_segment_size() -> None:
         message_timestamp_before_max_ms=2**63 - 1,
         min_cleanable_dirty_ratio=0.5,
         min_compaction_lag_ms=0,
-        min_insync_replicas=1,
         penstock_delivery_headers=True,
         penstock_record_check=True,
         queue_delete_acked=False,
@@ -91,8 +92,9 @@ def test_defaults_are_kafkas_apart_from_the_segment_size() -> None:
         retention_bytes=-1,
         retention_ms=604_800_000,
         segment_bytes=64 * 1024 * 1024,
+        segment_index_bytes=10 * 1024 * 1024,
+        segment_jitter_ms=0,
         segment_ms=604_800_000,
-        index_interval_bytes=4096,
     )
 
 
@@ -122,7 +124,7 @@ def test_legal_settings_pass() -> None:
             cleanup_policy="delete, compact",
             retention_ms="-1",
             segment_bytes="1048576",
-            preallocate="TRUE",
+            preallocate="FALSE",
             min_cleanable_dirty_ratio="0.25",
             message_timestamp_type="LogAppendTime",
             durability="interval",
@@ -250,3 +252,36 @@ def test_lags_that_contradict_each_other_are_refused() -> None:
     (problem,) = validate({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
     assert problem.name == "min.compaction.lag.ms"
     assert validate({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}) == []
+
+
+# What is taken has its effect
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "works"),
+    [
+        ("compression.type", "zstd", "producer"),
+        ("compression.type", "uncompressed", "producer"),
+        ("preallocate", "true", "false"),
+        ("min.insync.replicas", "2", "1"),
+        ("file.delete.delay.ms", "1000", "0"),
+        ("index.interval.bytes", "1024", "4096"),
+    ],
+)
+def test_value_that_nothing_would_come_of_is_refused_with_one_that_works(name: str, text: str, works: str) -> None:
+    (problem,) = validate({name: text})
+    assert f"{name}=" in problem.reason
+    assert works in problem.reason
+    assert validate({name: works}) == []
+
+
+def test_stored_value_of_before_is_not_shown_as_if_it_counted() -> None:
+    assert in_force({"compression.type": "zstd", "retention.ms": "5"}) == {"retention.ms": "5"}
+
+
+def test_limits_of_unsynced_records_hold() -> None:
+    config = make_topic_config({"durability": "interval", "flush.ms": "50"})
+    assert (config.is_synced, config.sync_interval_ms) == (False, 50)
+    assert make_topic_config({"durability": "interval", "durability.interval.ms": "20"}).sync_interval_ms == 20
+    assert make_topic_config({"durability": "interval", "flush.messages": "100"}).is_synced
+    assert make_topic_config({}).is_synced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,17 @@ async def test_who_may_not_see_the_cluster_may_not_see_rules(talk: Conversation)
     for_another = rule(Operation.ALL, CLUSTER.name, kind=ResourceType.CLUSTER, principal="User:alice")
     assert await create(talk, for_another) == [ErrorCode.NONE]
     assert (await describe(talk)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_a_request_with_bytes_behind_it_is_answered(talk: Conversation) -> None:
+    """As segmentio/kafka-go sends DescribeAcls: with one byte too many."""
+    everything = DescribeAclsRequest(
+        resource_type_filter=ResourceType.ANY,
+        pattern_type_filter=PatternType.ANY,
+        operation=Operation.ANY,
+        permission_type=Permission.ANY,
+    )
+    exact = talk.frame(everything, 3)
+    talk.send_bytes(struct.pack(">i", len(exact) - 4 + 1) + exact[4:] + b"\0")
+    assert (await talk.hear(DescribeAclsResponse)).error_code == ErrorCode.NONE
+    await talk.expect_open()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,8 @@ from penstock.codec.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from penstock.codec.wire.messages.produce import ProduceResponse
-from support.conversation import Conversation, TalkingNode, running_node
+from penstock.gateways.kafka_server import KafkaServerConfig
+from support.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, outcome, produce
 
 TOPIC, BROKER, GROUP = 2, 4, 32
@@ -283,6 +286,16 @@ async def test_bad_settings_of_nodes_and_groups_are_refused(
 # DescribeLogDirs
 
 
+async def test_node_tells_where_clients_are_told_to_connect() -> None:
+    async with running_node(kafka=KafkaServerConfig(listen=ANY_PORT, advertised="broker.example:19092")) as node:
+        found = by_name(await describe(await node.connect(), "1", kind=BROKER))
+        assert found["advertised.listeners"].value == "PLAINTEXT://broker.example:19092"
+        assert found["advertised.listeners"].read_only
+    async with running_node() as node:
+        found = by_name(await describe(await node.connect(), "1", kind=BROKER))
+        assert found["advertised.listeners"].value == f"PLAINTEXT://127.0.0.1:{node.server.port}"
+
+
 @pytest.mark.parametrize("version", [1, 5])
 async def test_log_directory_tells_its_topics_and_its_room(tmp_path: Path, version: int) -> None:
     async with running_node(data_dir=str(tmp_path)) as node:
@@ -306,3 +319,37 @@ async def test_log_directory_tells_its_topics_and_its_room(tmp_path: Path, versi
         some = DescribableLogDirTopic(topic="orders", partitions=(1, 7))
         missing = DescribableLogDirTopic(topic="missing", partitions=(0,))
         assert await sizes(DescribeLogDirsRequest(topics=(some, missing))) == {"orders": {1: len(sent)}}
+
+
+async def test_number_of_connections_changes_while_the_node_runs(node: TalkingNode, talk: Conversation) -> None:
+    assert by_name(await describe(talk, "1", kind=BROKER))["max.connections"].value == "10000"
+    assert await change(talk, "1", ("max.connections", SET, "2"), kind=BROKER) == ErrorCode.NONE
+    second = await node.connect()
+    await second.expect_open()
+    third = await node.connect()
+    await third.expect_closed()
+    assert await change(talk, "1", ("max.connections", SET, "3"), kind=BROKER) == ErrorCode.NONE
+    await (await node.connect()).expect_open()
+    await second.expect_open()
+
+
+async def test_number_of_background_threads_changes_while_the_node_runs(talk: Conversation) -> None:
+    loop = asyncio.get_running_loop()
+
+    assert await change(talk, "", ("background.threads", SET, "3"), kind=BROKER) == ErrorCode.NONE
+    barrier = threading.Barrier(3)
+
+    def meet() -> str:
+        barrier.wait(PATIENCE_SECONDS)
+        return threading.current_thread().name
+
+    names = set(await asyncio.gather(*(loop.run_in_executor(None, meet) for _ in range(3))))
+    assert len(names) == 3
+    assert all(name.startswith("chore") for name in names)
+
+
+async def test_a_topic_cannot_ask_for_what_nothing_comes_of(node: TalkingNode, talk: Conversation) -> None:
+    await node.create_topic("orders")
+    for key, value in (("compression.type", "zstd"), ("min.insync.replicas", "2"), ("preallocate", "true")):
+        assert await change(talk, "orders", (key, SET, value), kind=TOPIC) == ErrorCode.INVALID_CONFIG
+    assert await change(talk, "orders", ("compression.type", SET, "producer"), kind=TOPIC) == ErrorCode.NONE

@@ -29,6 +29,7 @@ from support.group_phrases import (
     report,
     sync,
 )
+from support.share_phrases import set_group
 
 VERSIONS = pytest.mark.parametrize("version", [0, 1])
 
@@ -225,3 +226,13 @@ async def test_deleted_topic_is_left_out_of_the_description(
     (member,) = reply.groups[0].members
     assert [topic.topic_id for topic in member.assignment.topic_partitions] == [other]
     assert other != orders
+
+
+async def test_heartbeat_of_a_group_is_the_one_that_it_was_given(
+    node: TalkingNode, talk: Conversation, orders: bytes
+) -> None:
+    assert (await ask(talk, enter("mine"))).heartbeat_interval_ms == 500
+    await set_group(node.catalog, GROUP, consumer_heartbeat_interval_ms="2000")
+    assert (await ask(talk, report("mine", 1))).heartbeat_interval_ms == 2_000
+    await node.catalog.alter_group(GROUP, lambda _stored: {})
+    assert (await ask(talk, report("mine", 1))).heartbeat_interval_ms == 500

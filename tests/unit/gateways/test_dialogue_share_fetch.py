@@ -11,7 +11,7 @@ from penstock.codec.compression import Codec
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.codec.wire.messages.share_fetch import ShareFetchResponse
+from penstock.codec.wire.messages.share_fetch import LeaderIdAndEpoch, ShareFetchResponse
 from penstock.domain.queue_commands import Act
 from penstock.domain.queue_definition import QueueName, QueueOptions
 from support.conversation import PATIENCE_SECONDS, TalkingNode, running_node
@@ -401,6 +401,20 @@ async def test_a_topic_that_is_gone_is_told_without_waiting_for_it(node: Talking
     ann.assigned = [(bytes(15) + b"\x07", 0)]
     (data,) = partitions_in(await ann.ask_fetch(wait_ms=60_000))
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert data.current_leader == LeaderIdAndEpoch(-1, -1), "a hint that clients would follow"
+
+
+async def test_an_error_names_no_leader(node: TalkingNode, ann: ShareMember) -> None:
+    """Clients move the partition to the leader that comes with an error, and there is no node 0."""
+    await put(node, batch(b"a"))
+    assert await ann.fetch() == once([0])
+    refused = await ann.ask_acknowledge(accept(7))
+    (data,) = [each for topic in refused.responses for each in topic.partitions]
+    assert data.error_code != ErrorCode.NONE
+    assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (-1, -1)
+    (data,) = partitions_in(await ann.ask_fetch(accept(7)))
+    assert data.acknowledge_error_code != ErrorCode.NONE
+    assert data.current_leader == LeaderIdAndEpoch(-1, -1)
 
 
 # ---------------------------------------------------------------------------- after a restart

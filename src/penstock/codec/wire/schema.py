@@ -150,8 +150,6 @@ class Body(Message, frozen=True, gc=False):
     api_key: ClassVar[int]
     valid_versions: ClassVar[str]
     flexible_versions: ClassVar[str]
-    # A real client leaves garbage behind this message; elsewhere it means that the sender speaks something else.
-    has_loose_end: ClassVar[bool] = False
 
 
 class Request(Body, frozen=True, gc=False):

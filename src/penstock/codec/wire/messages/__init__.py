@@ -10,6 +10,11 @@ from penstock.codec.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
 from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.codec.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from penstock.codec.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from penstock.codec.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -39,6 +44,10 @@ from penstock.codec.wire.messages.delete_share_group_offsets import (
 )
 from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.codec.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from penstock.codec.wire.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -47,6 +56,7 @@ from penstock.codec.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
+from penstock.codec.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from penstock.codec.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
@@ -63,6 +73,7 @@ from penstock.codec.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from penstock.codec.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from penstock.codec.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.codec.wire.messages.fetch import FetchRequest, FetchResponse
 from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -74,8 +85,13 @@ from penstock.codec.wire.messages.incremental_alter_configs import (
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.codec.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.codec.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from penstock.codec.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from penstock.codec.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from penstock.codec.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -106,6 +122,8 @@ from penstock.codec.wire.messages.share_group_heartbeat import (
 )
 from penstock.codec.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from penstock.codec.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.codec.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from penstock.codec.wire.schema import Request, Response
 
@@ -141,20 +159,29 @@ API_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (DeleteAclsRequest, DeleteAclsResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (AlterConfigsRequest, AlterConfigsResponse),
+    (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
     (DescribeLogDirsRequest, DescribeLogDirsResponse),
     (SaslAuthenticateRequest, SaslAuthenticateResponse),
     (CreatePartitionsRequest, CreatePartitionsResponse),
     (DeleteGroupsRequest, DeleteGroupsResponse),
+    (ElectLeadersRequest, ElectLeadersResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    (AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
+    (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (OffsetDeleteRequest, OffsetDeleteResponse),
+    (DescribeClientQuotasRequest, DescribeClientQuotasResponse),
     (DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
     (AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
+    (DescribeQuorumRequest, DescribeQuorumResponse),
+    (UpdateFeaturesRequest, UpdateFeaturesResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
     (DescribeProducersRequest, DescribeProducersResponse),
+    (UnregisterBrokerRequest, UnregisterBrokerResponse),
     (DescribeTransactionsRequest, DescribeTransactionsResponse),
     (ListTransactionsRequest, ListTransactionsResponse),
     (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    (ListConfigResourcesRequest, ListConfigResourcesResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
     (ShareGroupDescribeRequest, ShareGroupDescribeResponse),
@@ -227,6 +254,8 @@ __all__ = [
     "DescribeConfigsResponse",
     "AlterConfigsRequest",
     "AlterConfigsResponse",
+    "AlterReplicaLogDirsRequest",
+    "AlterReplicaLogDirsResponse",
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponse",
     "SaslAuthenticateRequest",
@@ -235,18 +264,32 @@ __all__ = [
     "CreatePartitionsResponse",
     "DeleteGroupsRequest",
     "DeleteGroupsResponse",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
     "IncrementalAlterConfigsRequest",
     "IncrementalAlterConfigsResponse",
+    "AlterPartitionReassignmentsRequest",
+    "AlterPartitionReassignmentsResponse",
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponse",
     "OffsetDeleteRequest",
     "OffsetDeleteResponse",
+    "DescribeClientQuotasRequest",
+    "DescribeClientQuotasResponse",
     "DescribeUserScramCredentialsRequest",
     "DescribeUserScramCredentialsResponse",
     "AlterUserScramCredentialsRequest",
     "AlterUserScramCredentialsResponse",
+    "DescribeQuorumRequest",
+    "DescribeQuorumResponse",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
     "DescribeProducersRequest",
     "DescribeProducersResponse",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
     "DescribeTransactionsRequest",
     "DescribeTransactionsResponse",
     "ListTransactionsRequest",
@@ -255,6 +298,8 @@ __all__ = [
     "ConsumerGroupHeartbeatResponse",
     "ConsumerGroupDescribeRequest",
     "ConsumerGroupDescribeResponse",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
     "ShareGroupHeartbeatRequest",

@@ -24,8 +24,6 @@ class AlterUserScramCredentialsRequest(Request, frozen=True):
     api_key = 51
     valid_versions = "0"
     flexible_versions = "0+"
-    # librdkafka (2.15) ends it with a second empty tagged section.
-    has_loose_end = True
 
     deletions: Sequence[ScramCredentialDeletion] = ()
     upsertions: Sequence[ScramCredentialUpsertion] = ()

@@ -31,9 +31,6 @@ class MetadataRequest(Request, frozen=True):
     api_key = 3
     valid_versions = "0-13"
     flexible_versions = "9+"
-    # librdkafka 2.x asks for all topics with three bytes too many: it reserves four for the array's length and fills
-    # one. Kafka reads what it needs and so do we.
-    has_loose_end = True
 
     topics: Annotated[Sequence[MetadataRequestTopic] | None, Nullable("1+")] = ()
     allow_auto_topic_creation: Annotated[Bool, Versions("4+")] = True
