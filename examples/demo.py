@@ -8,6 +8,7 @@ Spark: see `demo_pipeline`; with `--core` it is left out. Ends by itself; nothin
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import statistics
 import subprocess
@@ -143,7 +144,9 @@ def main(*, has_pipeline: bool) -> None:
             from demo_pipeline import show_pipeline
 
             show_pipeline(doors.kafka, doors.http, directory, console)
+    program = os.path.relpath(Path(sys.executable).parent / "penstock")
     console.print("the node has ended and its directory is gone; `make serve` runs one that stays")
+    console.print(f"to go on: {program} --help, and 'First quarter of an hour' in README.md", highlight=False)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,13 @@ name that does not exist is an error, not a silence: a misspelt setting must not
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any, Final, get_origin
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -26,17 +29,33 @@ from penstock.domain.transaction_rules import TransactionSettings
 from penstock.gateways.http_server import HttpServerConfig
 from penstock.gateways.kafka_server_config import KafkaServerConfig
 from penstock.gateways.metrics_page import MetricsConfig
+from penstock.gateways.node_address import is_wildcard
 from penstock.storage.storage_config import StorageConfig
 
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
+# Of a value that cannot be used: enough to find it.
+SHOWN_CHARACTERS_MAX: Final = 60
+_ERROR_PLACE: Final = re.compile(r"`\$\.(\w+)\.(\w+)")
+_TYPE_WORDS: Final[dict[Any, str]] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    tuple: "a list of texts",
+    dict: "a table of texts",
+}
 
 
 class ConfigError(Exception):
     """The configuration cannot be used; the message is one sentence for the person who wrote it."""
 
 
+# As Kafka's node.id: what fits the protocol's 32 bits and is not below 0, where the protocol means "no node".
+NodeId = Annotated[int, msgspec.Meta(ge=0, le=0x7FFF_FFFF)]
+
+
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: int = 1
+    id: NodeId = 1
     data_dir: str = "penstock-data"
     # Everything in memory, nothing on disk: for tests and for trying out.
     memory: bool = False
@@ -69,17 +88,46 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Settings = dict[str, dict[str, Any]]
 
 
+class Source(msgspec.Struct, frozen=True):
+    """Where settings come from, so that a mistake is told where it was made."""
+
+    # What the name of a setting stands behind.
+    place: str
+    settings: Settings
+    is_environment: bool = False
+
+    def name_of(self, section: str, key: str) -> str:
+        if self.is_environment:
+            return f"{ENVIRONMENT_PREFIX}{section.upper()}__{key.upper()}"
+        return f"{self.place}: [{section}] {key}"
+
+
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Settings) -> Config:
+    sources = [Source(f"configuration file {file}", _read_file(file))] if file is not None else []
+    sources.append(Source("environment", _from_environment(environment), is_environment=True))
+    sources.append(Source("command line", flags))
     settings: Settings = {}
-    if file is not None:
-        _merge(settings, _read_file(file))
-    _merge(settings, _from_environment(environment))
-    _merge(settings, flags)
-    _refuse_unknown(settings)
+    for source in sources:
+        _refuse_unknown(source)
+        for section, values in source.settings.items():
+            settings.setdefault(section, {}).update(values)
     try:
         return convert(settings, Config, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"configuration: {error}") from error
+        raise ConfigError(_explain(error, sources)) from error
+
+
+def _explain(error: msgspec.ValidationError, sources: Sequence[Source]) -> str:
+    """Which setting of which source, and what may stand there."""
+    found = _ERROR_PLACE.search(str(error))
+    if found is None:
+        return f"configuration: {error}"
+    section, key = found.groups()
+    # The last that names it is the one that counted.
+    source = next(each for each in reversed(sources) if key in each.settings.get(section, {}))
+    value = source.settings[section][key]
+    shown = f" is {str(value)[:SHOWN_CHARACTERS_MAX]!r}" if isinstance(value, bool | int | float | str) else ""
+    return f"{source.name_of(section, key)}{shown}; allowed: {describe_allowed(_types_of(section)[key])}"
 
 
 def _read_file(file: Path) -> Settings:
@@ -88,7 +136,7 @@ def _read_file(file: Path) -> Settings:
     except OSError as error:
         raise ConfigError(f"configuration file {file}: {error.strerror}") from error
     try:
-        loaded = _parse_yaml(text) if file.suffix in {".yaml", ".yml"} else tomllib.loads(text)
+        loaded = _parse_yaml(text, file) if file.suffix in {".yaml", ".yml"} else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"configuration file {file}: {error}") from error
     if not isinstance(loaded, dict) or not all(isinstance(section, dict) for section in loaded.values()):
@@ -96,7 +144,7 @@ def _read_file(file: Path) -> Settings:
     return loaded
 
 
-def _parse_yaml(text: str) -> Any:
+def _parse_yaml(text: str, file: Path) -> Any:
     try:
         import yaml
     except ImportError as error:
@@ -104,7 +152,7 @@ def _parse_yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ConfigError(f"configuration file: {error}") from error
+        raise ConfigError(f"configuration file {file}: {error}") from error
 
 
 def _from_environment(environment: Mapping[str, str]) -> Settings:
@@ -119,9 +167,7 @@ def _from_environment(environment: Mapping[str, str]) -> Settings:
 
 def _parse_variable(name: str, text: str, section: str, key: str) -> Any:
     """A list is written with commas, a table as JSON; msgspec reads the rest from text by itself."""
-    sections: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Config)}
-    fields = msgspec.structs.fields(sections[section]) if section in sections else ()
-    kind = next((get_origin(field.type) for field in fields if field.name == key), None)
+    kind = get_origin(_types_of(section).get(key))
     if kind is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     if kind is not dict:
@@ -133,20 +179,43 @@ def _parse_variable(name: str, text: str, section: str, key: str) -> Any:
         raise ConfigError(f'{name} is not a JSON object of texts, such as {{"name": "value"}}') from None
 
 
-def _merge(settings: Settings, more: Settings) -> None:
-    for section, values in more.items():
-        settings.setdefault(section, {}).update(values)
-
-
-def _refuse_unknown(settings: Settings) -> None:
+def _types_of(section: str) -> dict[str, Any]:
+    """The settings of a section with their types; none, if there is no such section."""
     sections: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Config)}
-    for section, values in settings.items():
+    fields = msgspec.structs.fields(sections[section]) if section in sections else ()
+    return {field.name: field.type for field in fields}
+
+
+def describe_allowed(kind: Any) -> str:
+    """What a setting of this type may be, in words."""
+    bounds = ""
+    if get_origin(kind) is Annotated:
+        kind, *marks = get_args(kind)
+        bounds = "".join(_describe_bounds(mark) for mark in marks if isinstance(mark, msgspec.Meta))
+    origin = get_origin(kind)
+    if origin is Literal:
+        return ", ".join(map(str, get_args(kind)))
+    if origin in (Union, UnionType):
+        return " or ".join(describe_allowed(each) for each in get_args(kind) if each is not type(None))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return ", ".join(str(each.value) for each in kind)
+    return f"{_TYPE_WORDS.get(origin or kind, 'something else')}{bounds}"
+
+
+def _describe_bounds(mark: msgspec.Meta) -> str:
+    low = f" from {mark.ge:,}" if mark.ge is not None else ""
+    return low + (f" to {mark.le:,}" if mark.le is not None else "")
+
+
+def _refuse_unknown(source: Source) -> None:
+    sections = [field.name for field in msgspec.structs.fields(Config)]
+    for section, values in source.settings.items():
         if section not in sections:
-            raise ConfigError(f"configuration: there is no section {section!r}{_suggest(section, sections)}")
-        known = [field.name for field in msgspec.structs.fields(sections[section])]
+            raise ConfigError(f"{source.place}: there is no section {section!r}{_suggest(section, sections)}")
+        known = _types_of(section)
         for key in values:
             if key not in known:
-                raise ConfigError(f"configuration: [{section}] has no setting {key!r}{_suggest(key, known)}")
+                raise ConfigError(f"{source.place}: [{section}] has no setting {key!r}{_suggest(key, known)}")
 
 
 def _suggest(name: str, known: Any) -> str:
@@ -160,3 +229,16 @@ def split_address(address: str, what: str) -> tuple[str, int]:
     if not separator or not port.isdigit() or int(port) > 65_535:
         raise ConfigError(f"{what}: {address!r} is not HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def advertised_address(address: str) -> tuple[str, int] | None:
+    """None where nothing is said: then it depends on what is listened on."""
+    if not address:
+        return None
+    host, port = split_address(address, "kafka advertised")
+    if is_wildcard(host) or address.startswith(":") or not port:
+        raise ConfigError(
+            f"kafka advertised: {address!r} is not an address that a client could connect to; give the name or address "
+            "by which clients reach this machine, and the port"
+        )
+    return host, port

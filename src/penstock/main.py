@@ -5,35 +5,66 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shlex
 import signal
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
-from penstock import metadata_command
+from penstock import __version__, metadata_command
 from penstock.cli.app import app, run
+
+if TYPE_CHECKING:
+    from penstock.config import Config
+    from penstock.node import Node
 
 # A thread that has synced the disk asks for the interpreter at most this long; the default of 5 ms would show in
 # every acknowledgement of a busy node.
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
 # Requests leave no cycles behind, so the collector finds nothing young: look seldom.
 COLLECT_AFTER_ALLOCATIONS: Final = 50_000
+# Instead of a directory, where there is none.
+MEMORY: Final = "memory"
 
 
 def serve(
-    config: Annotated[Path | None, typer.Option(help="A TOML or YAML file.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the logs lie.  [default: penstock-data]")] = None,
-    kafka: Annotated[str | None, typer.Option(help="HOST:PORT or off.  [default: 127.0.0.1:9092]")] = None,
-    http: Annotated[str | None, typer.Option(help="HOST:PORT or off.  [default: 127.0.0.1:8080]")] = None,
-    metrics: Annotated[str | None, typer.Option(help="HOST:PORT or off.  [default: off]")] = None,
-    metadata: Annotated[str | None, typer.Option(help="sqlite:PATH.  [default: in the data directory]")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings, in TOML or YAML.")] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", envvar="PENSTOCK_DATA_DIR", help="Where the logs lie.  [default: penstock-data]"),
+    ] = None,
+    kafka: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The Kafka door, or off.  [default: 127.0.0.1:9092]")
+    ] = None,
+    advertised: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where Kafka clients are told to connect.  [default: the --kafka address; with 0.0.0.0 the address "
+            "that each client came in by]",
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The HTTP and SQS door, or off.  [default: 127.0.0.1:8080]"),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The page for Prometheus, or off.  [default: off]")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(metavar="sqlite:PATH", help="The metadata.  [default: in the data directory]")
+    ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Keep everything in memory; nothing survives.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The line that says ready as a JSON object.")] = False,
 ) -> None:
     """Runs a node until it is told to stop (SIGTERM, Ctrl-C)."""
     from penstock.base import log_events
-    from penstock.config import Settings, load_config
+    from penstock.config import ConfigError, Settings, load_config
 
     flags: Settings = {"node": {}, "kafka": {}, "http": {}, "metrics": {}}
     for section, key, value in (
@@ -41,6 +72,7 @@ def serve(
         ("node", "metadata", metadata),
         ("node", "memory", memory or None),
         ("kafka", "listen", kafka),
+        ("kafka", "advertised", advertised),
         ("http", "listen", http),
         ("metrics", "listen", metrics),
     ):
@@ -58,13 +90,26 @@ def serve(
     raise_file_limit()
     keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(Node(loaded)))
+        try:
+            runner.run(_run(Node(loaded), partial(ready_line, data_dir=_directory_of(loaded), as_json=as_json)))
+        except ConfigError as error:
+            # What no single setting shows is found at the start, where nobody knows who said what.
+            raise error if config is None else ConfigError(f"{error} (configuration file {config})") from error
 
 
-async def _run(node: object) -> None:
-    from penstock.node import Node
+def _directory_of(loaded: Config) -> str:
+    return MEMORY if loaded.node.memory else str(Path(loaded.node.data_dir).resolve())
 
-    assert isinstance(node, Node)
+
+def ready_line(addresses: Mapping[str, str], *, data_dir: str, as_json: bool) -> str:
+    """What a node says on standard output when its doors are open; others wait for it, and read the addresses."""
+    facts = {**dict(sorted(addresses.items())), "version": __version__, "data_dir": data_dir}
+    if as_json:
+        return msgspec.json.encode({"is_ready": True, **facts}).decode()
+    return " ".join(["ready", *(f"{name}={shlex.quote(fact)}" for name, fact in facts.items())])
+
+
+async def _run(node: Node, tell_ready: Callable[[Mapping[str, str]], str]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,7 +121,7 @@ async def _run(node: object) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.collect()
     gc.freeze()
-    print("ready", *(f"{door}={address}" for door, address in sorted(node.addresses.items())), flush=True)
+    print(tell_ready(node.addresses), flush=True)
     await stop.wait()
     await node.stop()
 

@@ -56,7 +56,7 @@ from penstock.cluster.queue_catalog import QueueCatalog
 from penstock.cluster.redrive_store import RedriveStore
 from penstock.cluster.sqlite_store import SqliteStore
 from penstock.cluster.topic_catalog import TopicCatalog
-from penstock.config import Config, ConfigError, split_address
+from penstock.config import Config, ConfigError, advertised_address, split_address
 from penstock.domain.access import Authorizer
 from penstock.domain.acl import AclAuthorizer
 from penstock.domain.config_change import ConfigEntry, node_entry
@@ -66,13 +66,13 @@ from penstock.domain.sasl import OAUTHBEARER, PLAIN
 from penstock.domain.topic_config import validate
 from penstock.gateways.http_server import HttpServer
 from penstock.gateways.kafka_apis import make_handlers
-from penstock.gateways.kafka_metadata import NodeAddress
 from penstock.gateways.kafka_metrics import KafkaDoorCollector
 from penstock.gateways.kafka_produce_route import learn_route
 from penstock.gateways.kafka_sasl import SaslHandler, SaslSettings
 from penstock.gateways.kafka_sasl_users import SaslUsers
 from penstock.gateways.kafka_server import KafkaServer
 from penstock.gateways.metrics_page import MetricsPage
+from penstock.gateways.node_address import NodeAddress, host_to_tell, join_address
 from penstock.storage.files import DirectoryFiles, MemoryFiles
 from penstock.storage.log_store import LogStore
 
@@ -280,6 +280,7 @@ class Node:
                 "configuration: [kafka] sasl_mechanisms: OAUTHBEARER takes tokens that nobody has signed, so it is "
                 f"served on loopback only, not on {self._config.kafka.listen}"
             )
+        advertised_address(self._config.kafka.advertised)
         nobody = [name for name in self._config.access.super_users if not name.partition(":")[2]]
         if nobody:
             raise ConfigError(f"configuration: [access] super_users: {nobody[0]!r} is not of the form User:NAME")
@@ -339,7 +340,7 @@ class Node:
         page = MetricsPage(self._registry, lambda: broker.is_healthy, broker.told_damages)
         await _listen(page.start, self._config.metrics.listen, "metrics")
         self._undo.push_async_callback(page.stop)
-        self.addresses["metrics"] = f"{page.host}:{page.port}"
+        self.addresses["metrics"] = join_address(page.host, page.port)
 
     async def _follow_access(self, access: AccessCatalog, broker: Broker) -> AclAuthorizer:
         authorizer = AclAuthorizer(self._config.access, has_logins=bool(self._config.kafka.sasl_mechanisms))
@@ -364,7 +365,7 @@ class Node:
         self._undo.push_async_callback(server.stop)
         self._undo.callback(parts.broker.wake_waiting)
         await _listen(server.start, config.listen, "http")
-        self.addresses["http"] = f"{server.host}:{server.port}"
+        self.addresses["http"] = join_address(server.host, server.port)
 
     async def _open_kafka_door(self, parts: Parts) -> None:
         config = self._config.kafka
@@ -392,11 +393,9 @@ class Node:
         self._undo.callback(parts.broker.wake_waiting)
         self._undo.push_async_callback(server.stop_listening)
         await _listen(server.start, config.listen, "kafka")
-        self.addresses["kafka"] = f"{server.host}:{server.port}"
-        host, port = server.host, server.port
-        if config.advertised:
-            host, port = split_address(config.advertised, "kafka advertised")
-        self._address = msgspec.structs.replace(self._address, host=host, port=port)
+        self.addresses["kafka"] = join_address(server.host, server.port)
+        host, port = advertised_address(config.advertised) or (None, server.port)
+        self._address = msgspec.structs.replace(self._address, host=host_to_tell(server.host, host), port=port)
 
     async def _open_sasl(self, access: AccessCatalog) -> SaslHandler:
         config = self._config.kafka
@@ -425,7 +424,7 @@ class Node:
     async def _register(self, nodes: NodeRegistry) -> None:
         record = NodeRecord(
             self._config.node.id,
-            self._address.host,
+            self._address.host or split_address(self._config.kafka.listen, "kafka")[0],
             self._address.port,
             directory_id=self._directory_id(),
             started_ms=self._clock.now_ms(),
@@ -525,4 +524,6 @@ async def _listen(start: Callable[[str, int], Awaitable[None]], address: str, wh
     try:
         await start(host, port)
     except OSError as error:
-        raise ConfigError(f"{what}: cannot listen on {address}: {error.strerror or error}") from error
+        # Without the address, which asyncio puts into its text once more.
+        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else error.strerror or error
+        raise ConfigError(f"{what}: cannot listen on {address}: {reason}") from error

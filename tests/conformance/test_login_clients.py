@@ -306,8 +306,13 @@ def test_command_line_logs_in_and_manages_users(node: NodeProcess, tmp_path: Pat
     made = run("user", "create", carol[0], "--password-file", "-", who=ADMIN, stdin=f"{carol[1]}\n")
     assert made.returncode == 0, made.stderr
     assert run("user", "list", who=carol).returncode == 1
+    again = run("user", "create", carol[0], "--password-file", "-", who=ADMIN, stdin="stolen\n")
+    assert (again.returncode, "exists already: --replace" in again.stderr) == (1, True)
     listed = run("user", "list", "--json", who=ADMIN)
     assert {user["user"] for user in json.loads(listed.stdout)["users"]} >= {BOB[0], carol[0]}
+    carol = (carol[0], "hums")
+    new = run("user", "create", carol[0], "--password-file", "-", "--replace", who=ADMIN, stdin=f"{carol[1]}\n")
+    assert (new.returncode, run("user", "list", who=carol).returncode) == (0, 0)
     assert run("user", "delete", carol[0], "--yes", who=ADMIN).returncode == 0
     refused = run("topic", "list", who=carol)
     assert "the user or the password is wrong" in refused.stderr

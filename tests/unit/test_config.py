@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from penstock.config import ConfigError, load_config, split_address
+from penstock.config import Config, ConfigError, describe_allowed, load_config, split_address
 
 
 def test_later_sources_win(tmp_path: Path) -> None:
@@ -31,7 +32,12 @@ def test_yaml_is_read_like_toml(tmp_path: Path) -> None:
     [
         ("[kafak]\nlisten = 'x'\n", "there is no section 'kafak', did you mean 'kafka'?"),
         ("[kafka]\nlistn = 'x'\n", "[kafka] has no setting 'listn', did you mean 'listen'?"),
-        ("[kafka]\nidle_ms_max = 'soon'\n", "configuration: Expected `int`, got `str` - at `$.kafka.idle_ms_max`"),
+        ("[kafka]\nidle_ms_max = 'soon'\n", "penstock.toml: [kafka] idle_ms_max is 'soon'; allowed: a whole number"),
+        ("[log]\nlevel = 'debugg'\n", "penstock.toml: [log] level is 'debugg'; allowed: debug, info, warning, error"),
+        ("[node]\nid = -1\n", "penstock.toml: [node] id is '-1'; allowed: a whole number from 0 to 2,147,483,647"),
+        ("[node]\nmemory = 'maybe'\n", "[node] memory is 'maybe'; allowed: true or false"),
+        ("[kafka]\nusers = 'admin'\n", "[kafka] users is 'admin'; allowed: a table of texts"),
+        ("[kafka]\nsasl_mechanisms = 3\n", "[kafka] sasl_mechanisms is '3'; allowed: a list of texts"),
         ("top = 1\n", "expected sections such as [kafka]"),
         ("[kafka\n", "penstock.toml: Expected"),
     ],
@@ -42,6 +48,40 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, sentence: 
     with pytest.raises(ConfigError) as caught:
         load_config(file, {}, {})
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "sentence"),
+    [
+        ("PENSTOCK_NODE__ID", "-5", "PENSTOCK_NODE__ID is '-5'; allowed: a whole number from 0"),
+        ("PENSTOCK_LOG__LEVEL", "loud", "PENSTOCK_LOG__LEVEL is 'loud'; allowed: debug"),
+        ("PENSTOCK_KAFKA__LISTN", "x", "environment: [kafka] has no setting 'listn', did you mean 'listen'?"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named_by_its_variable(
+    tmp_path: Path, variable: str, text: str, sentence: str
+) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("[node]\nid = 3\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {variable: text}, {})
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_table_in_a_message_does_not_show_its_values(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("[kafka.users]\nadmin = 4711\nroot = ['secret']\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {}, {})
+    assert "[kafka] users; allowed: a table of texts" in str(caught.value)
+    assert "4711" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_every_setting_can_be_described() -> None:
+    for section in msgspec.structs.fields(Config):
+        for setting in msgspec.structs.fields(section.type):
+            assert "something else" not in describe_allowed(setting.type), f"[{section.name}] {setting.name}"
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:

@@ -41,15 +41,18 @@ from penstock.cli.failure import (
     report,
     sentence_of,
     silence_standard_output,
+    wants_json,
 )
+from penstock.cli.wait_lines import waits_told
 
 app = typer.Typer(
     name="penstock",
     help="One durable log, consumed every way.",
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode=None,
+    add_completion=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
 )
 
 
@@ -114,9 +117,12 @@ app.add_typer(bench_commands.app, name="bench")
 
 
 def run(application: typer.Typer, arguments: list[str] | None = None) -> int:
-    """Runs one command line; the exit code. Whatever happens, standard error gets at most one sentence."""
+    """Runs one command line; the exit code. Whatever happens, a failure is one sentence on standard error; with --json
+    it is a JSON object there, so that a program that reads ours need not read English."""
+    as_json = wants_json(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _invoke(application, arguments)
+        with waits_told(as_json=as_json):
+            code = _invoke(application, arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         silence_standard_output()
@@ -126,7 +132,9 @@ def run(application: typer.Typer, arguments: list[str] | None = None) -> int:
     except Exception as error:  # the edge of the process: a traceback is no message
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
-        _explain(error)
+        sentence = _sentence_of(error)
+        if sentence is not None:
+            report(sentence, exit_code=exit_code_of(error), as_json=as_json)
         return exit_code_of(error)
     return code
 
@@ -142,15 +150,16 @@ def _invoke(application: typer.Typer, arguments: list[str] | None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _explain(error: Exception) -> None:
-    """Typer's own errors are known by what they can do: where their classes live differs between versions."""
+def _sentence_of(error: Exception) -> str | None:
+    """None: everything is said already. Typer's own errors are known by what they can do: where their classes live
+    differs between versions."""
     format_message = getattr(error, "format_message", None)
     if type(error).__name__ == "Abort":
-        report("nobody answered, so nothing was done")
-    elif type(error).__name__ == "NoArgsIsHelpError":
+        return "nobody answered, so nothing was done"
+    if type(error).__name__ == "NoArgsIsHelpError":
         sys.stdout.write(str(error))
-    elif format_message is not None:
+        return None
+    if format_message is not None:
         text = str(format_message()).rstrip()
-        report(f"{text[:1].lower()}{text[1:].rstrip('.')} (see --help)")
-    else:
-        report(sentence_of(error))
+        return f"{text[:1].lower()}{text[1:].rstrip('.')} (see --help)"
+    return sentence_of(error)

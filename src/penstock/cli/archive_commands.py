@@ -47,7 +47,7 @@ def run(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     once: Annotated[bool, typer.Option("--once", help="What is there now, and end.")] = False,
     every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often a commit is made.")] = "10s",
-    rows: Annotated[int, typer.Option("--rows", min=1, help="At most so many messages in one commit.")] = 2_000_000,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="At most N messages in one commit.")] = 2_000_000,
     schema: Annotated[
         str | None,
         typer.Option("--schema", metavar="DDL", help="Columns made of the values: 'id bigint, name string'."),
@@ -68,7 +68,7 @@ def run(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Archive topics, from where the table ends. Ctrl-C ends it; nothing is lost or twice, however it ends."""
+    """Archive topics, from where the table ends. Ctrl-C ends it. Each message gets there exactly once."""
     from penstock.cli import archive_work
 
     archive_work.run(
@@ -130,7 +130,10 @@ def compact(
     *,
     keep: Keep = None,
     vacuum_after: Annotated[
-        str, typer.Option("--vacuum-after", metavar="DURATION", help="Delete files that left the table so long ago.")
+        str,
+        typer.Option(
+            "--vacuum-after", metavar="DURATION", help="Delete files that left the table longer ago than this."
+        ),
     ] = "7d",
     as_json: AsJson = False,
 ) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.moments import NotUnderstood, parse_duration_ms
-from penstock.cli.output import human_bytes, print_json, print_table, say
+from penstock.cli.output import counted, human_bytes, print_json, print_table, say
 
 if TYPE_CHECKING:
     from penstock.pipeline.archive_snapshot import ArchivedRange, ArchiveSnapshot
@@ -165,7 +165,7 @@ def forget(path: str, topic: str, *, only_id: bool, as_json: bool) -> None:
     elif only_id:
         say(f"the next archive of {topic} goes on, whatever topic of that name it is")
     else:
-        say(f"{done.message_count:,} messages of {topic} removed; an archive of it begins anew")
+        say(f"{counted(done.message_count, 'message')} of {topic} removed; an archive of it begins anew")
 
 
 def compact(path: str, *, keep: str | None, vacuum_after: str, as_json: bool) -> None:
@@ -188,5 +188,6 @@ def compact(path: str, *, keep: str | None, vacuum_after: str, as_json: bool) ->
         raise CommandError(f"{path} was not looked after to the end, and may be again: {error}") from error
     if as_json:
         print_json({**msgspec.structs.asdict(done), "removed_count": removed, "deleted_file_count": deleted})
-    told = f"{removed:,} messages of old days removed, " if keep_ms is not None else ""
-    say(f"{told}{done.files_before:,} small files became {done.files_after:,}, {deleted:,} unused files deleted")
+    told = f"{counted(removed, 'message')} of old days removed, " if keep_ms is not None else ""
+    compacted = f"{counted(done.files_before, 'small file')} became {done.files_after:,}"
+    say(f"{told}{compacted}, {counted(deleted, 'unused file')} deleted")

@@ -13,7 +13,7 @@ from penstock.base.clock import SystemClock
 from penstock.cli.archive_show_work import duration_ms
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.output import print_json, say
+from penstock.cli.output import counted, print_json, say
 from penstock.cli.query_work import end_spark, in_words_of_options, spark_log_level
 from penstock.pipeline.archive_job import FORMATS, ArchiveRequest, ArchiveRun, start_archive
 from penstock.pipeline.archive_query import SETTINGS, python_error
@@ -117,7 +117,8 @@ def _wait(archive: ArchiveRun) -> None:
 
 def _note(archive: ArchiveRun, latest: dict[str, Any], seconds: float) -> str:
     rate = latest["row_count"] * 1000 / max(latest["durationMs"].get("triggerExecution", 0), 1)
-    return f"{archive.row_count:,} messages, {rate:,.0f}/s, {latest['batchId'] + 1} commits, {seconds:,.0f} s"
+    commits = counted(latest["batchId"] + 1, "commit")
+    return f"{counted(archive.row_count, 'message')}, {rate:,.0f}/s, {commits}, {seconds:,.0f} s"
 
 
 def _keep(path: str, keep_ms: int) -> None:
@@ -134,7 +135,7 @@ def _keep(path: str, keep_ms: int) -> None:
         say(f"the table's upkeep waits for an hour: {error}")
         return
     if removed:
-        say(f"{removed:,} messages of old days removed")
+        say(f"{counted(removed, 'message')} of old days removed")
 
 
 def _finish(archive: ArchiveRun, *, as_json: bool, request: ArchiveRequest) -> None:
@@ -144,4 +145,4 @@ def _finish(archive: ArchiveRun, *, as_json: bool, request: ArchiveRequest) -> N
     archive.report()
     if as_json:
         print_json({"path": request.path, "topics": request.topics, "archived_count": archive.row_count})
-    say(f"{archive.row_count:,} messages archived")
+    say(f"{counted(archive.row_count, 'message')} archived")

@@ -71,10 +71,10 @@ def consume(
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may be repeated.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after so many.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after N messages.")] = None,
     last: Annotated[
         int | None,
-        typer.Option("--last", min=0, help="Begin so many offsets before the end of each partition."),
+        typer.Option("--last", min=0, help="Begin N offsets before the end of each partition."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on after the end.")] = False,
     tail: Annotated[bool, typer.Option("--tail", help="Only what is new: --from latest --follow.")] = False,

@@ -43,7 +43,7 @@ def show(
     *,
     http: Http = HTTP_DEFAULT,
     as_json: AsJson = False,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most so many.")] = 10,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most N.")] = 10,
     reason: Reason = None,
     key: Key = None,
     since: Since = None,
@@ -70,7 +70,7 @@ def redrive(
     since: Since = None,
     until: Until = None,
     rate: Annotated[
-        int, typer.Option("--rate", min=0, metavar="N", help="Messages in a second; 0: as fast as it goes.")
+        int, typer.Option("--rate", min=0, metavar="N", help="Messages a second; 0 means as fast as possible.")
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would move, and move nothing.")] = False,
     where: Annotated[

@@ -9,9 +9,9 @@ import msgspec
 
 from penstock.cli.dlq_work import COUNT_SECONDS_MAX, watch
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.output import print_json, say
+from penstock.cli.http_door import http_door
+from penstock.cli.output import counted, print_json, say
 from penstock.client import http_queues as letters
-from penstock.client.http_client import HttpClient
 from penstock.client.http_queues import Choice, LetterFilter
 from penstock.codec.http.dead_letters import Redrive
 from penstock.domain.redrive import CHOICES_MAX
@@ -86,7 +86,7 @@ def redrive(
 
 
 def _choose(selection: Selection) -> Choices:
-    with HttpClient(selection.http) as client:
+    with http_door(selection.http) as client:
         # Before Spark is started for a topic that there is not.
         letters.show_dead_letters(client, selection.topic, LetterFilter(), count=1)
     try:
@@ -106,7 +106,7 @@ def _choose(selection: Selection) -> Choices:
 
 def _count(selection: Selection, only: LetterFilter, choices: Choices, *, as_json: bool) -> None:
     fitting = 0
-    with HttpClient(selection.http, timeout_seconds=COUNT_SECONDS_MAX) as client:
+    with http_door(selection.http, timeout_seconds=COUNT_SECONDS_MAX) as client:
         # Also where nothing was picked.
         found = letters.list_dead_letters(client)
         pending = next((each.pending_count for each in found if each.topic == selection.topic), 0)
@@ -115,7 +115,7 @@ def _count(selection: Selection, only: LetterFilter, choices: Choices, *, as_jso
     if as_json:
         counts = {"chosen_count": choices.letter_count(), "pending_count": pending, "fitting_count": fitting}
         print_json({"topic": selection.topic, **counts})
-    say(f"{fitting:,} of {pending:,} dead letters would move, nothing was moved")
+    say(f"{fitting:,} of {counted(pending, 'dead letter')} would move, nothing was moved")
 
 
 def _move(
@@ -133,7 +133,7 @@ def _move(
     left = choices.piece_count
     for piece in choices.pieces():
         left -= 1
-        with HttpClient(selection.http) as client:
+        with http_door(selection.http) as client:
             task = letters.begin_redrive(client, selection.topic, only, target=target, rate=rate, offsets=piece)
             if is_awaited or left:
                 task = watch(selection.http, client, task)

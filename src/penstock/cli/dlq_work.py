@@ -10,8 +10,9 @@ import typer
 from penstock.base.clock import SystemClock
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.http_door import http_door
 from penstock.cli.moments import NotUnderstood, parse_moment_ms
-from penstock.cli.output import print_json, print_table, say
+from penstock.cli.output import counted, print_json, print_table, say
 from penstock.cli.queue_work import moment, short
 from penstock.client import http_queues as letters
 from penstock.client.http_client import HttpClient
@@ -40,7 +41,7 @@ def _moment_ms(text: str | None, option: str) -> int | None:
 
 
 def list_topics(http: str, *, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         found = letters.list_dead_letters(client)
     if as_json:
         print_json({"dead_letters": found})
@@ -61,7 +62,7 @@ def list_topics(http: str, *, as_json: bool) -> None:
 
 
 def show(http: str, topic: str, only: LetterFilter, *, count: int, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         found = letters.show_dead_letters(client, topic, only, count=count)
     if as_json:
         print_json({"messages": found})
@@ -87,17 +88,17 @@ def _cells(letter: DeadLetter) -> tuple[object, ...]:
 
 
 def count(http: str, topic: str, only: LetterFilter, *, as_json: bool) -> None:
-    with HttpClient(http, timeout_seconds=COUNT_SECONDS_MAX) as client:
+    with http_door(http, timeout_seconds=COUNT_SECONDS_MAX) as client:
         found = letters.count_redrive(client, topic, only)
     if as_json:
         print_json(found)
-    say(f"{found.fitting_count:,} of {found.pending_count:,} dead letters would move, nothing was moved")
+    say(f"{found.fitting_count:,} of {counted(found.pending_count, 'dead letter')} would move, nothing was moved")
 
 
 def redrive(
     http: str, topic: str, only: LetterFilter, *, target: str | None, rate: int, is_awaited: bool, as_json: bool
 ) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         task = letters.begin_redrive(client, topic, only, target=target, rate=rate)
         if is_awaited:
             task = watch(http, client, task)
@@ -120,7 +121,7 @@ def watch(http: str, client: HttpClient, task: Redrive) -> Redrive:
                 progress.update(done, f"{task.moved_count:,} moved, {task.pending_count - done:,} left")
         except KeyboardInterrupt:
             # Over a connection of its own: the other one may be in the middle of an answer.
-            with HttpClient(http) as another:
+            with http_door(http) as another:
                 letters.cancel_redrive(another, task.topic, task.id)
             say("cancelled: what has moved has moved, the rest stays")
             raise
@@ -129,7 +130,7 @@ def watch(http: str, client: HttpClient, task: Redrive) -> Redrive:
 
 def _sentence(task: Redrive) -> str:
     if not task.ended_ms:
-        return f"redrive {task.id} has begun, {task.pending_count:,} dead letters to look at"
+        return f"redrive {task.id} has begun, {counted(task.pending_count, 'dead letter')} to look at"
     skipped = f", {task.skipped_count:,} did not fit" if task.skipped_count else ""
     return f"{task.moved_count:,} moved{skipped}" + ("" if task.state == "completed" else f" ({task.state})")
 
@@ -137,8 +138,8 @@ def _sentence(task: Redrive) -> str:
 def purge(http: str, topic: str, *, is_confirmed: bool, as_json: bool) -> None:
     if not is_confirmed and not typer.confirm(f"Drop all dead letters that are pending in {topic}?", err=True):
         raise CommandError("nothing was dropped")
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         dropped = letters.purge_dead_letters(client, topic)
     if as_json:
         print_json({"topic": topic, "purged_count": dropped})
-    say(f"{dropped:,} dead letters dropped")
+    say(f"{counted(dropped, 'dead letter')} dropped")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from penstock.base.printable import printable
+
+JSON_OPTION: Final = "--json"
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -45,9 +50,19 @@ def exit_code_of(error: BaseException) -> int:
     return code if isinstance(code, int) else EXIT_FAILED
 
 
-def report(sentence: str) -> None:
-    # A broker's error may name what a stranger wrote.
-    sys.stderr.write(f"penstock: {printable(sentence) if sys.stderr.isatty() else sentence}\n")
+def report(sentence: str, *, exit_code: int, as_json: bool) -> None:
+    if as_json:
+        document = msgspec.json.encode({"error": sentence, "exit_code": exit_code})
+        sys.stderr.write(document.decode() + "\n")
+    else:
+        # A broker's error may name what a stranger wrote.
+        sys.stderr.write(f"penstock: {printable(sentence) if sys.stderr.isatty() else sentence}\n")
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Asked of the words themselves: a command line that cannot be understood is refused in JSON too."""
+    words = list(arguments)
+    return JSON_OPTION in (words[: words.index("--")] if "--" in words else words)
 
 
 def silence_standard_output() -> None:

@@ -68,6 +68,9 @@ def list_groups(bootstrap: str, *, states: Sequence[str], types: Sequence[str], 
     if as_json:
         print_json({"groups": found})
         return
+    if not found:
+        say("there are no groups" if not states and not types else "no group is like that")
+        return
     columns = ("group", "type", "state", "protocol type")
     print_table(columns, [(row.group, row.type, row.state, row.protocol_type or None) for row in found])
 

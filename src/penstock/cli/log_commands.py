@@ -39,7 +39,7 @@ def dump(
     *,
     data_dir: DataDirectory,
     from_offset: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0)] = 0,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after so many batches.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=0, help="Stop after N batches.")] = None,
     records: Annotated[bool, typer.Option("--records", help="Also the records of each batch.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.failure import EXIT_FAILED, CommandError
-from penstock.cli.output import human_bytes, print_json, print_table, say, write_text
+from penstock.cli.output import counted, human_bytes, print_json, print_table, say, write_text
 from penstock.cli.record_format import iso_time, json_value, render_bytes
 from penstock.codec.compression import Codec
 from penstock.storage import log_check
@@ -183,7 +183,7 @@ def _batch_text(batch: DumpedBatch) -> str:
         marks.append(f"producer {header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}")
     lines = [
         f"offsets {header.base_offset}-{header.last_offset}  segment {batch.segment_base_offset:020} "
-        f"byte {batch.position}  {header.size_bytes} B  {header.record_count} records  "
+        f"byte {batch.position}  {header.size_bytes} B  {counted(header.record_count, 'record')}  "
         f"epoch {header.leader_epoch}  {iso_time(header.max_timestamp)}  {', '.join(marks)}"
     ]
     if isinstance(batch.records, str):

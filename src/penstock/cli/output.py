@@ -77,6 +77,11 @@ def say(sentence: str) -> None:
     sys.stderr.write((printable(sentence) if sys.stderr.isatty() else sentence) + "\n")
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def human_bytes(count: int) -> str:
     size = float(count)
     for unit in _UNITS:

@@ -15,7 +15,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE.yaml", exists=True, dir_okay
 Names = Annotated[
     list[str] | None, typer.Option("--name", "-n", metavar="NAME", help="Only this pipeline; may be repeated.")
 ]
-# None: what the file says goes before the default.
+# None: what the file says overrides the default.
 FileBootstrap = Annotated[
     str | None,
     typer.Option(
@@ -23,7 +23,7 @@ FileBootstrap = Annotated[
         "-b",
         envvar="PENSTOCK_BOOTSTRAP",
         metavar="HOST:PORT",
-        help="A broker to ask first; goes before the file's own.",
+        help="A broker to ask first; overrides the file's own.",
     ),
 ]
 Master = Annotated[
@@ -151,8 +151,9 @@ def reset(
     *,
     bootstrap: FileBootstrap = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Forget how far pipelines are: the next run begins at `starting`, and writes its rows again."""
     from penstock.cli import pipeline_status_work
 
-    pipeline_status_work.reset(file, name or [], bootstrap, is_confirmed=yes)
+    pipeline_status_work.reset(file, name or [], bootstrap, is_confirmed=yes, as_json=as_json)

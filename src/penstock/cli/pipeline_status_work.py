@@ -14,7 +14,7 @@ import typer
 from penstock.base.clock import Clock, SystemClock
 from penstock.cli.failure import CommandError
 from penstock.cli.options import BOOTSTRAP_DEFAULT
-from penstock.cli.output import print_json, print_table, run_async, say
+from penstock.cli.output import counted, print_json, print_table, run_async, say
 from penstock.cli.pipeline_view import status_table
 from penstock.cli.pipeline_work import open_file, tell_problems
 from penstock.cli.queue_work import moment
@@ -118,7 +118,7 @@ def _print_one(found: Status) -> None:
     print_table(None, facts, title=f"pipeline {found.name}")
 
 
-def reset(file: Path, names: Sequence[str], bootstrap: str | None, *, is_confirmed: bool) -> None:
+def reset(file: Path, names: Sequence[str], bootstrap: str | None, *, is_confirmed: bool, as_json: bool) -> None:
     loaded, pipelines = open_file(file, names, bootstrap)
     if loaded.problems.errors:
         tell_problems(loaded)
@@ -126,6 +126,7 @@ def reset(file: Path, names: Sequence[str], bootstrap: str | None, *, is_confirm
     if not is_confirmed and not typer.confirm(f"{question} The next run writes its rows again.", err=True):
         raise CommandError("nothing was done")
     elsewhere: list[str] = []
+    removed: list[str] = []
     for name, pipeline in pipelines.items():
         state = state_of(loaded.site, name, pipeline)
         if state.is_elsewhere:
@@ -134,14 +135,18 @@ def reset(file: Path, names: Sequence[str], bootstrap: str | None, *, is_confirm
         try:
             state.lock()
             for path in state.reset():
-                say(f"removed {path}")
+                removed.append(str(path))
+                if not as_json:
+                    say(f"removed {path}")
         except StateError as error:
             raise CommandError(str(error)) from error
         finally:
             state.release()
     run_async(_forget(loaded.site.bootstrap, list(pipelines), SystemClock()))
+    if as_json:
+        print_json({"pipelines": list(pipelines), "removed": removed, "left_elsewhere": elsewhere})
     if elsewhere:
-        raise CommandError(f"{len(elsewhere)} checkpoints are left, which are not on this machine")
+        raise CommandError(f"{counted(len(elsewhere), 'checkpoint')} left, not on this machine")
 
 
 async def _forget(bootstrap: str, names: Sequence[str], clock: Clock) -> None:

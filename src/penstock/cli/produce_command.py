@@ -27,7 +27,9 @@ class AcksName(StrEnum):
 
 
 Compression = Annotated[CompressionName, typer.Option("--compression", "-z", help="Of whole batches.")]
-AcksChoice = Annotated[AcksName, typer.Option("--acks", help="What an acknowledgement stands for.")]
+AcksChoice = Annotated[
+    AcksName, typer.Option("--acks", help="Who must have a message before it counts as sent; 0 waits for no answer.")
+]
 
 
 def produce(
@@ -56,14 +58,17 @@ def produce(
     batch_lines: Annotated[int, typer.Option("--batch-lines", min=1, help="Most lines in one batch.")] = 10_000,
     delay: Annotated[
         str | None,
-        typer.Option("--delay", metavar="DURATION", help="Consumers see them so long from now, such as '30s'."),
+        typer.Option("--delay", metavar="DURATION", help="Deliver after this time, such as '30s'."),
     ] = None,
     deliver_at: Annotated[
         str | None,
-        typer.Option("--deliver-at", metavar="TIME", help="Consumers see them at a time, such as 'tomorrow 08:00'."),
+        typer.Option("--deliver-at", metavar="TIME", help="Deliver at this time, such as 'tomorrow 08:00'."),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document with the partition, offset and id of each message.")
+    ] = False,
 ) -> None:
-    """Send lines from standard input or files as messages."""
+    """Send lines from standard input or files as messages, and tell where they are."""
     from penstock.cli import produce_work
 
     if key is not None and key_separator is not None:
@@ -84,8 +89,9 @@ def produce(
         compression=compression.value,
         acks={"all": -1, "1": 1, "0": 0}[acks.value],
         batch_lines_max=batch_lines,
+        is_delayed=delay is not None or deliver_at is not None,
     )
-    produce_work.produce(bootstrap, plan)
+    produce_work.produce(bootstrap, plan, as_json=as_json)
 
 
 def _delivery_headers(delay: str | None, deliver_at: str | None) -> tuple[tuple[str, bytes], ...]:

@@ -8,6 +8,7 @@ would send them.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, cast
@@ -17,7 +18,8 @@ import msgspec
 from penstock.base.clock import Clock, SystemClock
 from penstock.cli.failure import CommandError
 from penstock.cli.line_source import BatchLimits, LineSource
-from penstock.cli.output import run_async, say
+from penstock.cli.output import print_json, run_async, say
+from penstock.cli.produce_tally import ProduceTally
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.errors import PartitionMissingError
@@ -42,6 +44,8 @@ class ProducePlan(msgspec.Struct, frozen=True):
     compression: str
     acks: int
     batch_lines_max: int
+    # Their time comes later, so the offsets of the reply are not theirs.
+    is_delayed: bool = False
 
 
 class LineRouter:
@@ -101,35 +105,34 @@ class LineRouter:
             yield PartitionBatch(self._plan.topic, partition, data, header.record_count)
 
 
-class _Tally:
-    def __init__(self) -> None:
-        self.acknowledged = 0
-        self.refusal: str | None = None
-
-
-def produce(bootstrap: str, plan: ProducePlan) -> None:
-    tally = _Tally()
+def produce(bootstrap: str, plan: ProducePlan, *, as_json: bool = False) -> None:
+    tally = ProduceTally(plan.topic, is_acknowledged=plan.acks != 0, is_delayed=plan.is_delayed)
     is_whole = False
     try:
         run_async(_produce(bootstrap, plan, tally, SystemClock()))
         is_whole = True
     finally:
         # After a failure too, if there is something to tell: whoever sends the rest must know where to begin.
-        if tally.acknowledged or (is_whole and tally.refusal is None):
-            how = "acknowledged" if plan.acks != 0 else "sent, unacknowledged (acks=0)"
-            say(f"{tally.acknowledged:,} messages {how}")
+        if tally.message_count or (is_whole and tally.refusal is None):
+            if as_json:
+                print_json(tally.document())
+            else:
+                say(tally.sentence())
     if tally.refusal is not None:
         raise CommandError(tally.refusal)
 
 
-async def _produce(bootstrap: str, plan: ProducePlan, tally: _Tally, clock: Clock) -> None:
+async def _produce(bootstrap: str, plan: ProducePlan, tally: ProduceTally, clock: Clock) -> None:
     async with ClusterClient(parse_addresses(bootstrap)) as client:
         topic = await client.topic(plan.topic, auto_create=True)
+        tally.topic_id = topic.topic_id
         # Kafka's own default: with acks=all a retry after a lost connection must not write twice.
         options = ProducerOptions(acks=cast(Acks, plan.acks), is_idempotent=plan.acks == -1)
         producer = Producer(client, options)
         await producer.start()
         router = LineRouter(plan, len(topic.partitions), clock)
+        if not plan.files and sys.stdin.isatty():
+            say("each line becomes a message; Ctrl-D ends")
         source = LineSource(plan.files, is_whole_file=plan.is_whole_file)
         source.start()
         room = asyncio.Semaphore(SENDS_UNDER_WAY_MAX)
@@ -143,12 +146,14 @@ async def _produce(bootstrap: str, plan: ProducePlan, tally: _Tally, clock: Cloc
                     break
 
 
-async def _send(producer: Producer, batches: list[PartitionBatch], tally: _Tally, room: asyncio.Semaphore) -> None:
+async def _send(
+    producer: Producer, batches: list[PartitionBatch], tally: ProduceTally, room: asyncio.Semaphore
+) -> None:
     try:
         for outcome in await producer.send(batches):
             if isinstance(outcome, Refused):
                 tally.refusal = tally.refusal or outcome.sentence()
             else:
-                tally.acknowledged += outcome.batch.record_count
+                tally.add(outcome)
     finally:
         room.release()

@@ -27,17 +27,19 @@ def query(
         ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only messages of then or later, such as '-2h'.")
+        str | None, typer.Option("--since", metavar="TIME", help="Only messages from this time on, such as '-2h'.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only messages from before, such as '10:00'.")
+        str | None, typer.Option("--until", metavar="TIME", help="Only messages before this time, such as '10:00'.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="At most so many rows of the result; 0: all of them.")
+        int, typer.Option("--limit", "-n", min=0, help="At most N rows of the result; 0 means all.")
     ] = 1000,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Rows as CSV, with a header.")] = False,
-    uncommitted: Annotated[bool, typer.Option("--uncommitted", help="Also what may still be taken back.")] = False,
+    uncommitted: Annotated[
+        bool, typer.Option("--uncommitted", help="Also messages of transactions that are open or aborted.")
+    ] = False,
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="Go on where messages are neither in the log nor in an archive.")
     ] = False,

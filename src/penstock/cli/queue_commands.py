@@ -12,7 +12,7 @@ app = typer.Typer(help="Make, look at, receive from and look after queues.", no_
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
-Count = Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most so many messages.")]
+Count = Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most N messages.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -45,7 +45,12 @@ def create(
     ] = None,
     deliveries: Annotated[
         int | None,
-        typer.Option("--deliveries", min=0, metavar="N", help="A dead letter after so many; 0: never. [5]"),
+        typer.Option(
+            "--deliveries",
+            min=0,
+            metavar="N",
+            help="After N deliveries a message becomes a dead letter; 0 means never. [5]",
+        ),
     ] = None,
     ordering: Annotated[
         str | None, typer.Option("--ordering", metavar="none|key", help="key: in order for each key. [none]")
@@ -54,10 +59,10 @@ def create(
         str | None, typer.Option("--start", metavar="earliest|latest", help="Where a new queue begins. [earliest]")
     ] = None,
     dead_letters: Annotated[
-        str | None, typer.Option("--dead-letters", metavar="TOPIC", help="Where they go; '': nowhere. [TOPIC-dlq]")
+        str | None, typer.Option("--dead-letters", metavar="TOPIC", help="Where they go; '' means nowhere. [TOPIC-dlq]")
     ] = None,
 ) -> None:
-    """Make a queue, or set one anew: what is not given becomes the default."""
+    """Create a queue. If it exists, its settings are replaced: options that are not given become the default."""
     from penstock.cli import queue_work
 
     options = {
@@ -70,11 +75,11 @@ def create(
 
 
 @app.command("delete")
-def delete(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT, yes: Yes = False) -> None:
+def delete(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT, yes: Yes = False, as_json: AsJson = False) -> None:
     """Forget a queue. The messages stay in the topic."""
     from penstock.cli import queue_work
 
-    queue_work.delete(http, topic, group, is_confirmed=yes)
+    queue_work.delete(http, topic, group, is_confirmed=yes, as_json=as_json)
 
 
 @app.command("receive")
@@ -124,24 +129,24 @@ def peek(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT, as_json: AsJs
 
 
 @app.command("pause")
-def pause(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT) -> None:
+def pause(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT, as_json: AsJson = False) -> None:
     """Deliver nothing until resumed."""
     from penstock.cli import queue_work
 
-    queue_work.tell(http, topic, group, "pause", "paused")
+    queue_work.tell(http, topic, group, "pause", "paused", as_json=as_json)
 
 
 @app.command("resume")
-def resume(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT) -> None:
+def resume(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT, as_json: AsJson = False) -> None:
     """Deliver again."""
     from penstock.cli import queue_work
 
-    queue_work.tell(http, topic, group, "resume", "delivers again")
+    queue_work.tell(http, topic, group, "resume", "delivers again", as_json=as_json)
 
 
 @app.command("purge")
-def purge(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT, yes: Yes = False) -> None:
+def purge(topic: Topic, group: Group, *, http: Http = HTTP_DEFAULT, yes: Yes = False, as_json: AsJson = False) -> None:
     """Skip everything that is in the queue now. The topic keeps it."""
     from penstock.cli import queue_work
 
-    queue_work.purge(http, topic, group, is_confirmed=yes)
+    queue_work.purge(http, topic, group, is_confirmed=yes, as_json=as_json)

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.http_door import http_door
 from penstock.cli.moments import NotUnderstood, parse_duration_ms
 from penstock.cli.output import print_json, print_table, say
 from penstock.client import http_queues as queues
@@ -28,10 +29,13 @@ PARTITION_COLUMNS: Final = ("partition", "finished below", "leased", "waiting", 
 
 
 def list_queues(http: str, *, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         found = [(queue, _numbers(client, queue)) for queue in queues.list_queues(client)]
     if as_json:
         print_json({"queues": [_document(queue, numbers) for queue, numbers in found if numbers is not None]})
+        return
+    if not found:
+        say("there are no queues")
         return
     print_table(LIST_COLUMNS, [_cells(queue, numbers) for queue, numbers in found if numbers is not None])
 
@@ -65,7 +69,7 @@ def _cells(queue: QueueInfo, numbers: QueueStats) -> tuple[object, ...]:
 
 
 def describe(http: str, topic: str, group: str, *, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         queue = queues.describe_queue(client, topic, group)
         numbers = queues.numbers_of(client, topic, group)
     if as_json:
@@ -112,18 +116,21 @@ def create(
     wanted = {name: value for name, value in options.items() if value is not None}
     if lease is not None:
         wanted["lease_ms"] = duration_ms(lease, "--lease")
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         queue = queues.define_queue(client, topic, group, wanted)
     if as_json:
         print_json(queue)
     say(f"queue {topic}/{group} is ready, its dead letters go to {queue.dead_letter_topic or 'nobody'}")
 
 
-def delete(http: str, topic: str, group: str, *, is_confirmed: bool) -> None:
+def delete(http: str, topic: str, group: str, *, is_confirmed: bool, as_json: bool) -> None:
     _confirm(f"Forget the queue {topic}/{group}, and who has which of its messages?", is_confirmed=is_confirmed)
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         queues.delete_queue(client, topic, group)
-    say(f"queue {topic}/{group} deleted")
+    if as_json:
+        print_json({"topic": topic, "group": group, "is_deleted": True})
+    else:
+        say(f"queue {topic}/{group} deleted")
 
 
 def receive(
@@ -140,7 +147,7 @@ def receive(
 ) -> None:
     wait_ms = duration_ms(wait, "--wait")
     lease_ms = None if lease is None else duration_ms(lease, "--lease")
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         messages = queues.receive(
             client, topic, group, count=count, wait_ms=wait_ms, lease_ms=lease_ms, consumer=consumer
         )
@@ -151,7 +158,7 @@ def receive(
 
 
 def ack(http: str, topic: str, group: str, receipts: Sequence[str], *, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         results = queues.acknowledge(client, topic, group, list(dict.fromkeys(receipts)))
     if as_json:
         print_json({"results": results})
@@ -170,20 +177,23 @@ def _report(results: Sequence[SettledReceipt]) -> None:
 
 
 def peek(http: str, topic: str, group: str, *, count: int, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         messages = queues.peek(client, topic, group, count=count)
     _print_messages(messages, as_json=as_json, last_column="state")
 
 
-def tell(http: str, topic: str, group: str, act: str, told: str) -> None:
-    with HttpClient(http) as client:
+def tell(http: str, topic: str, group: str, act: str, told: str, *, as_json: bool) -> None:
+    with http_door(http) as client:
         queues.tell(client, topic, group, act)
-    say(f"queue {topic}/{group} {told}")
+    if as_json:
+        print_json({"topic": topic, "group": group, "done": act})
+    else:
+        say(f"queue {topic}/{group} {told}")
 
 
-def purge(http: str, topic: str, group: str, *, is_confirmed: bool) -> None:
+def purge(http: str, topic: str, group: str, *, is_confirmed: bool, as_json: bool) -> None:
     _confirm(f"Skip everything that is in the queue {topic}/{group} now?", is_confirmed=is_confirmed)
-    tell(http, topic, group, "purge", "is empty")
+    tell(http, topic, group, "purge", "is empty", as_json=as_json)
 
 
 # ---------------------------------------------------------------------- shared with dlq_work

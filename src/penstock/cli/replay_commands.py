@@ -10,7 +10,7 @@ from penstock.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
 
 
 def replay(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, help="Where the messages came to.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, help="The source topic.")],
     *,
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where copies of them go.")],
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
@@ -22,11 +22,15 @@ def replay(
     ] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Before then.")] = None,
     from_offset: Annotated[int | None, typer.Option("--from-offset", min=0, help="In every partition.")] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="Without this one.")] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, help="Up to this offset, which is not included.")
+    ] = None,
     partition: Annotated[list[int] | None, typer.Option("--partition", min=0, help="Only these; repeat it.")] = None,
-    rate: Annotated[str | None, typer.Option("--rate", metavar="N/s", help="So many a second, or /min, /h.")] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="N/s", help="At most N messages a second, or /min, /h.")
+    ] = None,
     speed: Annotated[
-        str | None, typer.Option("--speed", metavar="Nx", help="As they came, so many times as fast: 1x, 10x.")
+        str | None, typer.Option("--speed", metavar="Nx", help="In their own rhythm, N times as fast: 1x, 10x.")
     ] = None,
     where: Annotated[
         str | None,

@@ -13,7 +13,7 @@ import msgspec
 from penstock.cli.archive_show_work import check_installed, moment
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.output import print_json, print_table, say
+from penstock.cli.output import counted, print_json, print_table, say
 from penstock.cli.query_work import archive_of, end_spark, in_words_of_options, moment_ms, spark_log_level
 from penstock.pipeline.replay_pace import BadPace, Pace, parse_pace
 
@@ -81,7 +81,7 @@ def replay(wanted: ReplayWish, *, as_json: bool) -> None:
             done = run(spark, wanted, pace)
             if as_json:
                 print_json(done)
-            say(f"{done.replayed_count:,} messages of {done.topic} replayed into {done.target}")
+            say(f"{counted(done.replayed_count, 'message')} of {done.topic} replayed into {done.target}")
     except QueryError as error:
         raise CommandError(str(error), exit_code=EXIT_USAGE) from error
     except (PySparkException, Py4JError) as error:
@@ -110,7 +110,7 @@ def run(spark: SparkSession, wanted: ReplayWish, pace: Pace) -> Replayed:
                 send_rows(
                     target,
                     rows_in(Path(directory)),
-                    lambda done: progress.update(done, f"{done:,} of {count:,} messages"),
+                    lambda done: progress.update(done, f"{done:,} of {counted(count, 'message')}"),
                 )
             )
     return Replayed(name, wanted.topic, wanted.target, sent)
@@ -141,23 +141,23 @@ def _range(wanted: ReplayWish) -> TopicRange:
 
 
 def show_counts(counts: list[PartitionCount], *, as_json: bool) -> None:
-    total = sum(counted.count for counted in counts)
+    total = sum(each.count for each in counts)
     if as_json:
-        print_json({"count": total, "partitions": [msgspec.structs.asdict(counted) for counted in counts]})
+        print_json({"count": total, "partitions": [msgspec.structs.asdict(each) for each in counts]})
         return
     if counts:
         print_table(
             COUNT_COLUMNS,
             [
                 (
-                    counted.partition,
-                    counted.count,
-                    counted.first_offset,
-                    counted.last_offset,
-                    moment(counted.timestamp_ms_first),
-                    moment(counted.timestamp_ms_last),
+                    each.partition,
+                    each.count,
+                    each.first_offset,
+                    each.last_offset,
+                    moment(each.timestamp_ms_first),
+                    moment(each.timestamp_ms_last),
                 )
-                for counted in counts
+                for each in counts
             ],
         )
-    say(f"{total:,} messages would be replayed, none was")
+    say(f"{counted(total, 'message')} would be replayed, none was")

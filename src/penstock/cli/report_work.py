@@ -7,12 +7,12 @@ from pathlib import Path
 from penstock.base.clock import SystemClock
 from penstock.cli.bench_progress import BenchProgress
 from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.http_door import http_door
 from penstock.cli.moments import NotUnderstood, parse_moment_ms
-from penstock.cli.output import print_json, run_async, say
+from penstock.cli.output import counted, print_json, run_async, say
 from penstock.client.address import parse_addresses
 from penstock.client.cluster_client import ClusterClient, TopicInfo
 from penstock.client.errors import ClientError, TopicMissingError
-from penstock.client.http_client import HttpClient
 from penstock.client.http_queues import list_dead_letters, list_queues
 from penstock.client.http_settlements import settlements_of
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
@@ -58,7 +58,7 @@ def report(
             path.write_text(render_page(found), encoding="utf-8")
         except OSError as error:
             raise CommandError(f"{path} cannot be written: {error.strerror}") from error
-        say(f"{path}: {found.record_count:,} records of {topic!r}")
+        say(f"{path}: {counted(found.record_count, 'record')} of {topic!r}")
     if as_json:
         print_json(found)
 
@@ -87,7 +87,7 @@ def _compute(
 
 def _ask_node(http: str, topic: str, gaps: list[str]) -> tuple[list[Settlements], tuple[str, ...]]:
     try:
-        with HttpClient(http) as client:
+        with http_door(http) as client:
             queues = [queue for queue in list_queues(client) if queue.topic == topic]
             settlements: list[Settlements] = [
                 (queue.group, settlements_of(client, topic, queue.group)) for queue in queues

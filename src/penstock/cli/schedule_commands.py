@@ -10,7 +10,7 @@ import typer
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.options import HTTP_DEFAULT, AsJson, Http, parse_pairs
 
-app = typer.Typer(help="Messages at times of a clock, and messages that wait for their time.", no_args_is_help=True)
+app = typer.Typer(help="Cron schedules, and delayed messages that wait for their time.", no_args_is_help=True)
 
 
 class MissedName(StrEnum):
@@ -54,10 +54,10 @@ def create(
     ] = None,
     missed: Annotated[
         MissedName,
-        typer.Option("--missed", help="Of the times when no node was there: none, the last one, all of them."),
+        typer.Option("--missed", help="Times that passed while no node ran: send none, the last one, or all of them."),
     ] = MissedName.ONCE,
 ) -> None:
-    """A message whenever the clock says so; of a name that is there already: from now on like this."""
+    """Send a message at the times of a cron expression. If the schedule exists, it is replaced."""
     from penstock.cli import schedule_work
 
     body = {
@@ -99,11 +99,13 @@ def show(
 
 
 @app.command("delete")
-def delete(name: Name, *, http: Http = HTTP_DEFAULT, topic: OfTopic = None, yes: Yes = False) -> None:
+def delete(
+    name: Name, *, http: Http = HTTP_DEFAULT, topic: OfTopic = None, yes: Yes = False, as_json: AsJson = False
+) -> None:
     """End a cron schedule. What it has sent stays."""
     from penstock.cli import schedule_work
 
-    schedule_work.delete(http, name, topic, is_confirmed=yes)
+    schedule_work.delete(http, name, topic, is_confirmed=yes, as_json=as_json)
 
 
 @app.command("pending")
@@ -114,7 +116,7 @@ def pending(
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Its messages. [how many of which topic]")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most so many.")] = 100,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="At most N.")] = 100,
 ) -> None:
     """Delayed messages that wait for their time, the next one first."""
     from penstock.cli import schedule_work
@@ -123,11 +125,11 @@ def pending(
 
 
 @app.command("cancel")
-def cancel(message_id: MessageId, *, http: Http = HTTP_DEFAULT) -> None:
+def cancel(message_id: MessageId, *, http: Http = HTTP_DEFAULT, as_json: AsJson = False) -> None:
     """Nobody will ever get this delayed message."""
     from penstock.cli import schedule_work
 
-    schedule_work.cancel(http, message_id)
+    schedule_work.cancel(http, message_id, as_json=as_json)
 
 
 @app.command("reschedule")
@@ -137,7 +139,7 @@ def reschedule(
     http: Http = HTTP_DEFAULT,
     as_json: AsJson = False,
     after: Annotated[
-        str | None, typer.Option("--in", metavar="DURATION", help="So long from now, such as '5m'; '0s': at once.")
+        str | None, typer.Option("--in", metavar="DURATION", help="After this time, such as '5m'; '0s' means at once.")
     ] = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="At a time, such as '2026-12-24 18:00' or '18:00'.")

@@ -11,6 +11,7 @@ import typer
 
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.http_door import http_door
 from penstock.cli.moments import NotUnderstood, parse_future_ms
 from penstock.cli.output import print_json, print_table, say
 from penstock.cli.queue_work import duration_ms, moment, short
@@ -30,7 +31,7 @@ _DAY_MS: Final = 86_400_000
 
 
 def create(http: str, topic: str, name: str, body: dict[str, Any], *, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         cron = schedules.define_cron(client, topic, name, body)
     if as_json:
         print_json(cron)
@@ -40,7 +41,7 @@ def create(http: str, topic: str, name: str, body: dict[str, Any], *, as_json: b
 
 
 def list_crons(http: str, topic: str | None, *, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         crons = schedules.list_crons(client, topic)
     if as_json:
         print_json({"crons": crons})
@@ -65,7 +66,7 @@ def _cron_cells(cron: Cron, now_ms: int) -> tuple[object, ...]:
 
 
 def show(http: str, name: str, topic: str | None, *, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         # No schedule's name is likely to have the length of an id; if one has, its topic tells them apart.
         if topic is None and _ID.fullmatch(name) is not None:
             message = schedules.show_pending(client, name)
@@ -81,13 +82,16 @@ def show(http: str, name: str, topic: str | None, *, as_json: bool) -> None:
         _print_cron(cron)
 
 
-def delete(http: str, name: str, topic: str | None, *, is_confirmed: bool) -> None:
-    with HttpClient(http) as client:
+def delete(http: str, name: str, topic: str | None, *, is_confirmed: bool, as_json: bool) -> None:
+    with http_door(http) as client:
         topic = _topic_of(client, name, topic)
         if not is_confirmed and not typer.confirm(f"End the schedule {name} of topic {topic}?", err=True):
             raise CommandError("nothing was done")
         schedules.delete_cron(client, topic, name)
-    say(f"schedule {name} deleted")
+    if as_json:
+        print_json({"name": name, "topic": topic, "is_deleted": True})
+    else:
+        say(f"schedule {name} deleted")
 
 
 def _topic_of(client: HttpClient, name: str, topic: str | None) -> str:
@@ -127,7 +131,7 @@ def _local(text: str) -> str:
 
 
 def pending(http: str, topic: str | None, *, count: int, as_json: bool) -> None:
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         if topic is None:
             _print_counts(client, as_json=as_json)
             return
@@ -195,15 +199,18 @@ def _content(message: PendingMessage | Cron) -> Sequence[tuple[str, object]]:
     )
 
 
-def cancel(http: str, message_id: str) -> None:
-    with HttpClient(http) as client:
+def cancel(http: str, message_id: str, *, as_json: bool) -> None:
+    with http_door(http) as client:
         schedules.cancel_pending(client, message_id)
-    say(f"message {message_id} is cancelled")
+    if as_json:
+        print_json({"id": message_id, "is_cancelled": True})
+    else:
+        say(f"message {message_id} is cancelled")
 
 
 def reschedule(http: str, message_id: str, *, after: str | None, at: str | None, as_json: bool) -> None:
     time = {"deliver_at": future_ms(at, "--at")} if at is not None else {"delay_ms": duration_ms(after or "", "--in")}
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         message = schedules.reschedule_pending(client, message_id, time)
     if as_json:
         print_json(message)

@@ -34,12 +34,15 @@ def create(
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the node's default.")] = -1,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if it is there.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """A new topic."""
     from penstock.cli import topic_work
 
     configs = parse_pairs(config, option="--config")
-    topic_work.create(bootstrap, topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
+    topic_work.create(
+        bootstrap, topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists, as_json=as_json
+    )
 
 
 @app.command("describe")
@@ -67,12 +70,15 @@ def alter(
         typer.Option("--delete-config", metavar="NAME", help="Back to its default; may be repeated."),
     ] = None,
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="More than there are.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Change configs, add partitions."""
     from penstock.cli import topic_work
 
     configs = parse_pairs(config, option="--config")
-    topic_work.alter(bootstrap, topic, changes=configs, removals=delete_config or [], partitions=partitions)
+    topic_work.alter(
+        bootstrap, topic, changes=configs, removals=delete_config or [], partitions=partitions, as_json=as_json
+    )
 
 
 @app.command("delete")
@@ -81,8 +87,9 @@ def delete(
     *,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete topics and everything in them."""
     from penstock.cli import topic_work
 
-    topic_work.delete(bootstrap, topics, is_confirmed=yes)
+    topic_work.delete(bootstrap, topics, is_confirmed=yes, as_json=as_json)

@@ -21,6 +21,9 @@ def list_topics(bootstrap: str, *, with_internal: bool, as_json: bool) -> None:
     if as_json:
         print_json({"topics": rows})
         return
+    if not rows:
+        say("there are no topics")
+        return
     columns = ("topic", "partitions", "offsets", "internal")
     print_table(columns, [(row["name"], row["partitions"], row["offsets"], row["internal"]) for row in rows])
 
@@ -41,7 +44,9 @@ async def _list_topics(bootstrap: str, *, with_internal: bool) -> list[dict[str,
         return rows
 
 
-def create(bootstrap: str, topic: str, *, partitions: int, configs: Mapping[str, str], if_not_exists: bool) -> None:
+def create(
+    bootstrap: str, topic: str, *, partitions: int, configs: Mapping[str, str], if_not_exists: bool, as_json: bool
+) -> None:
     if partitions == 0 or partitions < -1:
         raise CommandError(f"a topic cannot have {partitions} partitions", exit_code=EXIT_USAGE)
 
@@ -55,11 +60,21 @@ def create(bootstrap: str, topic: str, *, partitions: int, configs: Mapping[str,
                 raise
             return True
 
-    say(f"topic {topic!r} " + ("created" if run_async(work()) else "exists already"))
+    is_created = run_async(work())
+    if as_json:
+        print_json({"topic": topic, "is_created": is_created})
+    else:
+        say(f"topic {topic!r} " + ("created" if is_created else "exists already"))
 
 
 def alter(
-    bootstrap: str, topic: str, *, changes: Mapping[str, str], removals: Sequence[str], partitions: int | None
+    bootstrap: str,
+    topic: str,
+    *,
+    changes: Mapping[str, str],
+    removals: Sequence[str],
+    partitions: int | None,
+    as_json: bool,
 ) -> None:
     if not changes and not removals and partitions is None:
         raise CommandError("nothing to change: give --config, --delete-config or --partitions", exit_code=EXIT_USAGE)
@@ -73,11 +88,15 @@ def alter(
                 await admin.create_partitions(client, topic, count=partitions)
 
     run_async(work())
-    say(f"topic {topic!r} changed")
+    if as_json:
+        print_json({"topic": topic, "changed": changes, "removed": removals, "partitions": partitions})
+    else:
+        say(f"topic {topic!r} changed")
 
 
-def delete(bootstrap: str, topics: Sequence[str], *, is_confirmed: bool) -> None:
+def delete(bootstrap: str, topics: Sequence[str], *, is_confirmed: bool, as_json: bool) -> None:
     names = list(dict.fromkeys(topics))
+    deleted: list[str] = []
     if not is_confirmed and not typer.confirm(f"Delete {', '.join(names)} with everything in it?", err=True):
         raise CommandError("nothing was deleted")
 
@@ -88,11 +107,18 @@ def delete(bootstrap: str, topics: Sequence[str], *, is_confirmed: bool) -> None
             for name in names:
                 try:
                     await admin.delete_topics(client, [name])
-                    say(f"topic {name!r} deleted")
+                    deleted.append(name)
+                    if not as_json:
+                        say(f"topic {name!r} deleted")
                 except TopicMissingError:
                     missing.append(name)
         return missing
 
-    missing = run_async(work())
+    try:
+        missing = run_async(work())
+    finally:
+        # Of a failure too: those before it are gone.
+        if as_json and deleted:
+            print_json({"deleted": deleted})
     if missing:
         raise CommandError("; ".join(str(TopicMissingError(name)) for name in missing))

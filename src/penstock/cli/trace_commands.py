@@ -10,11 +10,15 @@ import typer
 from penstock.cli.options import HTTP_DEFAULT, AsJson, Http
 
 MessageId = Annotated[str | None, typer.Argument(metavar="MESSAGE-ID", show_default=False)]
-Topic = Annotated[str | None, typer.Option("--topic", help="Instead of an id: the topic,", show_default=False)]
-Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="the partition [0],", show_default=False)
+Topic = Annotated[
+    str | None, typer.Option("--topic", help="The message's topic, instead of an id.", show_default=False)
 ]
-Offset = Annotated[int | None, typer.Option("--offset", "-o", min=0, help="and the offset.", show_default=False)]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="With --topic: the partition. [0]", show_default=False)
+]
+Offset = Annotated[
+    int | None, typer.Option("--offset", "-o", min=0, help="With --topic: the offset.", show_default=False)
+]
 
 
 class Form(StrEnum):

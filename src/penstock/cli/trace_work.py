@@ -8,10 +8,10 @@ import msgspec
 
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.http_door import http_door
 from penstock.cli.moments import NotUnderstood, parse_moment_ms
 from penstock.cli.output import print_json, print_table, say, write_text
 from penstock.client import http_trace
-from penstock.client.http_client import HttpClient
 from penstock.domain.trace_events import Journey, Place
 from penstock.domain.trace_picture import render
 from penstock.domain.trace_why import Reason
@@ -37,7 +37,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 def trace(http: str, asked: Asked, *, form: str, as_json: bool) -> None:
     place = asked.place()
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         journey = http_trace.trace(client, place)
     _show(journey, form=form, as_json=as_json)
 
@@ -48,7 +48,7 @@ def trace_key(
     if asked.topic is None or asked.message_id is not None:
         raise CommandError("--key needs --topic, and no message id", exit_code=EXIT_USAGE)
     since_ms, until_ms = _moment(since), _moment(until)
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         found = http_trace.trace_key(client, asked.topic, key, since_ms=since_ms, until_ms=until_ms)
     for note in found.notes:
         say(note)
@@ -65,7 +65,7 @@ def trace_key(
 
 def why(http: str, asked: Asked, *, as_json: bool) -> None:
     place = asked.place()
-    with HttpClient(http) as client:
+    with http_door(http) as client:
         answer = http_trace.why(client, place)
     if as_json:
         print_json(answer)

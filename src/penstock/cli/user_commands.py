@@ -39,9 +39,12 @@ def create(
         typer.Option("--mechanism", help="SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated. Default: both."),
     ] = None,
     iterations: Annotated[int, typer.Option(min=4096, max=16384, help="Rounds of hashing.")] = 16_384,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Give a user that exists this password instead of the old one.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """A new user, or a new password of one that is there."""
+    """Create a user. One that exists keeps its password, unless --replace is given."""
     from penstock.cli import user_work
 
     user_work.create(
@@ -50,6 +53,7 @@ def create(
         password_file=password_file,
         mechanisms=mechanism or [],
         iterations=iterations,
+        is_replacing=replace,
         as_json=as_json,
     )
 

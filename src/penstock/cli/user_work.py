@@ -26,6 +26,9 @@ def list_users(bootstrap: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"users": found})
         return
+    if not found:
+        say("there are no users with passwords")
+        return
     rows = [(info.user, each.mechanism, each.iterations) for info in found for each in info.credentials]
     print_table(("user", "mechanism", "iterations"), rows)
 
@@ -37,9 +40,13 @@ def create(
     password_file: str | None,
     mechanisms: Sequence[str],
     iterations: int,
+    is_replacing: bool,
     as_json: bool,
 ) -> None:
     chosen = _mechanisms(mechanisms)
+    if not is_replacing:
+        # Before anybody types a password twice.
+        run_async(_refuse_known(bootstrap, user))
     password = ask_password(user, is_new=True) if password_file is None else read_password(password_file)
 
     async def work() -> None:
@@ -55,6 +62,12 @@ def create(
         print_json({"user": user, "mechanisms": chosen, "iterations": iterations})
     else:
         say(f"user {user!r} logs in by {' or '.join(chosen)}")
+
+
+async def _refuse_known(bootstrap: str, user: str) -> None:
+    async with ClusterClient(parse_addresses(bootstrap)) as client:
+        if await users.find_user(client, user) is not None:
+            raise CommandError(f"user {user!r} exists already: --replace gives it a new password")
 
 
 def delete(bootstrap: str, user: str, *, is_confirmed: bool, as_json: bool) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from penstock.base.slow_waits import told_if_slow
 from penstock.client.address import Address
 from penstock.client.errors import (
     BrokerUnreachableError,
@@ -106,6 +107,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, address: Address, options: ConnectionOptions) -> Connection:
+        with told_if_slow(f"no answer from {address} yet"):
+            return await cls._open(address, options)
+
+    @classmethod
+    async def _open(cls, address: Address, options: ConnectionOptions) -> Connection:
         connection = cls(address, options)
         try:
             async with asyncio.timeout(options.connect_timeout_ms / 1000):
@@ -152,7 +158,10 @@ class Connection(asyncio.BufferedProtocol):
     async def call(
         self, request: Request, response: type[R], *, timeout_ms: int | None = None, version_max: int | None = None
     ) -> R:
-        return await (await self.send(request, response, timeout_ms=timeout_ms, version_max=version_max))
+        patience_seconds = (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        name = APIS[request.api_key].name
+        with told_if_slow(f"{self.address} has not answered {name} yet, waiting up to {patience_seconds:g} s"):
+            return await (await self.send(request, response, timeout_ms=timeout_ms, version_max=version_max))
 
     async def send(
         self, request: Request, response: type[R], *, timeout_ms: int | None = None, version_max: int | None = None

@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.slow_waits import told_if_slow
 from penstock.client.aborted_batches import NOTHING, aborted_batches
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.errors import (
@@ -145,7 +146,8 @@ class Consumer:
             await self._send_all()
         if not self._under_way:
             return []
-        done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
+        with told_if_slow("no answer to Fetch yet", meant_seconds=self._options.wait_ms / 1000):
+            done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
         fetched: list[Fetched] = []
         for leader in [leader for leader, future in self._under_way.items() if future in done]:
             reply = self._under_way.pop(leader).result()

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from penstock.base.slow_waits import told_if_slow
 from penstock.base.typed_values import read_json
 from penstock.client.address import Address, parse_address
 from penstock.client.errors import (
@@ -23,6 +24,7 @@ from penstock.client.errors import (
     ProtocolMismatchError,
     RequestTimeoutError,
 )
+from penstock.codec.http.fields import ANSWERED_AS
 
 HTTP_PORT_DEFAULT: Final = 8080
 # A long poll may take a minute; everything else is answered at once.
@@ -57,6 +59,8 @@ class HttpClient:
         self._address = _parse(address)
         self._connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout_seconds)
         self._is_used = False
+        # As whom the node took us, where its rules are on and the answer may be short of something.
+        self.answered_as: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -70,8 +74,9 @@ class HttpClient:
         wanted = {name: value for name, value in (query or {}).items() if value is not None}
         return self._decode(self._call("GET", f"{path}?{urlencode(wanted)}" if wanted else path), kind)
 
-    def post(self, path: str, kind: type[ReplyT], body: object = None) -> ReplyT:
-        return self._decode(self._call("POST", path, body), kind)
+    def post(self, path: str, kind: type[ReplyT], body: object = None, *, meant_seconds: float = 0.0) -> ReplyT:
+        """`meant_seconds` is how long the node is asked to wait before it answers."""
+        return self._decode(self._call("POST", path, body, meant_seconds=meant_seconds), kind)
 
     def put(self, path: str, kind: type[ReplyT], body: object) -> ReplyT:
         return self._decode(self._call("PUT", path, body), kind)
@@ -84,7 +89,11 @@ class HttpClient:
 
     # Inside
 
-    def _call(self, method: str, path: str, body: object = None) -> bytes:
+    def _call(self, method: str, path: str, body: object = None, *, meant_seconds: float = 0.0) -> bytes:
+        with told_if_slow(f"no answer from the HTTP door at {self._address} yet", meant_seconds=meant_seconds):
+            return self._call_and_wait(method, path, body)
+
+    def _call_and_wait(self, method: str, path: str, body: object) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
         headers = {"accept": _JSON} if data is None else {"accept": _JSON, "content-type": _JSON}
         try:
@@ -108,11 +117,13 @@ class HttpClient:
             self._connection.close()
             if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
                 raise _no_door(self._address) from error
-            raise ConnectionLostError(f"the connection to {self._address} was lost") from error
+            hint = "" if self._is_used else " before it answered (is it the Kafka door?)"
+            raise ConnectionLostError(f"the connection to {self._address} was lost{hint}") from error
         except (http.client.HTTPException, OSError) as error:
             self._connection.close()
             raise ConnectionLostError(f"the connection to {self._address} was lost: {error}") from error
         self._is_used = True
+        self.answered_as = reply.getheader(ANSWERED_AS) or self.answered_as
         if reply.status >= _FAILED_FROM:
             raise self._refusal(reply, received)
         return received

@@ -97,7 +97,8 @@ def receive(
     client: HttpClient, topic: str, group: str, *, count: int, wait_ms: int, lease_ms: int | None, consumer: str
 ) -> list[QueueMessage]:
     body = {"count": count, "wait_ms": wait_ms, "lease_ms": lease_ms, "consumer": consumer}
-    return client.post(path_of(_QUEUES, topic, group, "receive"), _Messages, body).messages
+    path = path_of(_QUEUES, topic, group, "receive")
+    return client.post(path, _Messages, body, meant_seconds=wait_ms / 1000).messages
 
 
 def acknowledge(client: HttpClient, topic: str, group: str, receipts: Sequence[str]) -> list[SettledReceipt]:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from penstock.base.slow_waits import told_if_slow
 from penstock.client.errors import BrokerError, BrokerUnreachableError, ConnectionLostError, RequestTimeoutError
 from penstock.codec.wire import ErrorCode
 
@@ -37,14 +38,18 @@ async def ask_patiently(question: Callable[[], Awaitable[Answer]], *, patience_m
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_ms / 1000
     wait_ms = RETRY_MS_FIRST
-    while True:
-        try:
-            return await question()
-        except UNREACHED:
-            if loop.time() >= deadline:
-                raise
-        except BrokerError as error:
-            if error.code not in NOT_YET or loop.time() >= deadline:
-                raise
-        await asyncio.sleep(wait_ms / 1000)
-        wait_ms = min(2 * wait_ms, RETRY_MS_MAX)
+    problem = "no answer yet"
+    with told_if_slow(lambda: f"{problem}; asking again for up to {patience_ms / 1000:g} s"):
+        while True:
+            try:
+                return await question()
+            except UNREACHED as error:
+                if loop.time() >= deadline:
+                    raise
+                problem = str(error)
+            except BrokerError as error:
+                if error.code not in NOT_YET or loop.time() >= deadline:
+                    raise
+                problem = str(error)
+            await asyncio.sleep(wait_ms / 1000)
+            wait_ms = min(2 * wait_ms, RETRY_MS_MAX)

@@ -24,6 +24,7 @@ from typing import Final, Literal
 import msgspec
 
 from penstock.base.checksum import crc32c
+from penstock.base.slow_waits import told_if_slow
 from penstock.client.cluster_client import ClusterClient
 from penstock.client.connection import Connection
 from penstock.client.errors import (
@@ -176,9 +177,21 @@ class Producer:
                     self._next_sequence[place] = refused
 
     async def _deliver(self, batches: Sequence[PartitionBatch]) -> list[Outcome]:
+        outcomes: dict[TopicPartition, Outcome] = {}
+
+        def sentence() -> str:
+            refused = [outcome.sentence() for outcome in outcomes.values() if isinstance(outcome, Refused)]
+            problem = refused[0] if refused else "no acknowledgement yet"
+            return f"{problem}; trying for up to {self._options.delivery_timeout_ms / 1000:g} s"
+
+        with told_if_slow(sentence):
+            return await self._try_until_deadline(batches, outcomes)
+
+    async def _try_until_deadline(
+        self, batches: Sequence[PartitionBatch], outcomes: dict[TopicPartition, Outcome]
+    ) -> list[Outcome]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.delivery_timeout_ms / 1000
-        outcomes: dict[TopicPartition, Outcome] = {}
         left = list(batches)
         while True:
             failure: ClientError | None = None

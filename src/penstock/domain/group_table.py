@@ -79,18 +79,18 @@ class GroupTable:
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = Group(self._config_of(group_id), self._topics)
-        refused = self._size_problem(group, command)
+        refused = self._size_problem(group_id, group, command)
         decision = group.decide(command, now_ms) if refused is None else Decision((), refused)
         if not decision.records:
             self._settle(group_id, group)
         return decision
 
-    def _size_problem(self, group: Group, command: GroupCommand) -> Refused | None:
+    def _size_problem(self, group_id: str, group: Group, command: GroupCommand) -> Refused | None:
         if not isinstance(command, Join | Sync | ConsumerHeartbeat):
             return None
         return size_problem(
             command,
-            self._config,
+            self._config_of(group_id),
             held_bytes=group.replaced_bytes(command),
             group_bytes=group.member_bytes,
             all_bytes=self.sizes.bytes,

@@ -51,7 +51,7 @@ class CronRoutes:
         wanted = request.query_params.get("topic")
         found = _known(await self._schedules.crons(None if wanted is None else self._door.topic(wanted)))
         shown = [facts for facts in found if self._door.is_allowed(Operation.DESCRIBE, access.topic(facts.topic))]
-        return json_response(CronList([self._reply(facts, None, 1) for facts in shown]))
+        return self._door.listing(CronList([self._reply(facts, None, 1) for facts in shown]))
 
     async def _show(self, request: Request) -> Response:
         topic, name = self._named(request, Operation.READ)

@@ -58,7 +58,7 @@ class DeadLetterRoutes:
     async def _list(self, _request: Request) -> Response:
         found = await self._redrives.scan.topics()
         shown = [each for each in found if self._door.is_allowed(Operation.DESCRIBE, access.topic(each.topic))]
-        return json_response(DeadLetterList([topic_reply(each) for each in shown]))
+        return self._door.listing(DeadLetterList([topic_reply(each) for each in shown]))
 
     async def _show(self, request: Request) -> Response:
         name = self._name(request, Operation.READ)

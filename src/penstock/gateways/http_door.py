@@ -23,6 +23,7 @@ from penstock.broker.queue_delivery import Caller
 from penstock.broker.served_topic import ServedTopic
 from penstock.cluster.metadata_store import StoreUnavailableError
 from penstock.cluster.topic_catalog import InvalidName
+from penstock.codec.http.fields import ANSWERED_AS
 from penstock.codec.http.long_json import NotJsonError, TooManyError, check_count
 from penstock.domain import access
 from penstock.domain.access import ANONYMOUS, CLUSTER, Authorizer, Operation, Resource
@@ -65,6 +66,8 @@ class HttpDoor:
         self._memory = BodyMemory(config.request_bytes_total_max)
         self._tasks = TaskSupervisor(log)
         self.work = LongWork()
+        # Rules are on, and have denied somebody something at this door.
+        self._has_denied = False
 
     async def read(self, request: Request, kind: type[BodyT]) -> BodyT:
         data = await self.read_bytes(request, bytes_max=COMMAND_BYTES_MAX)
@@ -116,12 +119,23 @@ class HttpDoor:
             watching.cancel()
 
     def is_allowed(self, operation: Operation, resource: Resource) -> bool:
-        return self._authorizer.authorize(ANONYMOUS, operation, resource)
+        is_allowed = self._authorizer.authorize(ANONYMOUS, operation, resource)
+        self._has_denied = self._has_denied or not is_allowed
+        return is_allowed
 
     def allow(self, operation: Operation, resource: Resource) -> None:
         if not self.is_allowed(operation, resource):
-            detail = f"{operation.name.lower()} of {resource.name} is not allowed"
+            kind = resource.type.name.lower().replace("_", " ")
+            detail = f"{ANONYMOUS} may not {operation.name} {kind} {resource.name!r}"
             raise ProblemError(HTTPStatus.FORBIDDEN, "Forbidden", detail)
+
+    def listing(self, value: object) -> Response:
+        """What the caller may see of something. Where rules are on a header tells as whom it was asked, so that a short
+        list is no riddle; not whether anything was left out of this one, which would tell of it."""
+        response = json_response(value)
+        if self._has_denied:
+            response.headers[ANSWERED_AS] = str(ANONYMOUS)
+        return response
 
     def topic(self, name: str) -> ServedTopic:
         topic = self.broker.topic(name)

@@ -178,7 +178,7 @@ class QueueRoutes:
             if self._door.is_allowed(Operation.DESCRIBE, access.topic(definition.name.topic))
             and self._door.is_allowed(Operation.DESCRIBE, access.group(definition.name.group))
         ]
-        return json_response({"queues": [_description(definition) for definition in shown]})
+        return self._door.listing({"queues": [_description(definition) for definition in shown]})
 
     async def _describe(self, request: Request) -> Response:
         name = self._name(request, Operation.DESCRIBE)

@@ -77,7 +77,7 @@ class ScheduleRoutes:
         counts = [
             PendingCount(topic.name, count) for topic in topics if (count := self._schedules.pending_count(topic))
         ]
-        return json_response(PendingCounts(sum(each.pending_count for each in counts), counts))
+        return self._door.listing(PendingCounts(sum(each.pending_count for each in counts), counts))
 
     async def _show(self, request: Request) -> Response:
         return json_response(await self._found(self._message_id(request, Operation.READ)))
@@ -186,5 +186,5 @@ def _cursor_of(request: Request) -> DueCursor | None:
         return None
     cursor = read_cursor(text)
     if cursor is None:
-        raise bad_request(f"cursor {text[:60]!r} is none that a page ended with")
+        raise bad_request(f"cursor {text[:60]!r} is not one that a page returned")
     return cursor

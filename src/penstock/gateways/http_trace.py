@@ -18,7 +18,7 @@ from penstock.domain import access
 from penstock.domain.access import Operation
 from penstock.domain.trace_events import Journey, JourneyList, Place
 from penstock.domain.trace_picture import FORMATS, render
-from penstock.gateways.http_door import HttpDoor, endpoint, json_response, number_of
+from penstock.gateways.http_door import HttpDoor, endpoint, number_of
 from penstock.gateways.http_problem import bad_request, not_found
 
 SINCE_MS_DEFAULT: Final = 3_600_000
@@ -65,7 +65,9 @@ class TraceRoutes:
             raise not_found(found.reason)
         sight = self._sight()
         journeys = [await self._trace.trace(place, sight) for place in found.places]
-        return json_response(JourneyList([each for each in journeys if isinstance(each, Journey)], list(found.notes)))
+        return self._door.listing(
+            JourneyList([each for each in journeys if isinstance(each, Journey)], list(found.notes))
+        )
 
     def _named(self, request: Request) -> Place:
         place = self._trace.place_of(request.path_params["message_id"])
@@ -82,7 +84,7 @@ class TraceRoutes:
         if isinstance(journey, NoSuchMessage):
             raise not_found(journey.reason)
         if wanted == "json":
-            return json_response(journey)
+            return self._door.listing(journey)
         return Response(render(journey, wanted), media_type=FORMATS[wanted])
 
     async def _explain(self, place: Place) -> Response:
@@ -90,7 +92,7 @@ class TraceRoutes:
         answer = await self._trace.why(place, self._sight())
         if isinstance(answer, NoSuchMessage):
             raise not_found(answer.reason)
-        return json_response(answer)
+        return self._door.listing(answer)
 
     def _sight(self) -> Sight:
         return Sight(

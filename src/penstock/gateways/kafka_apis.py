@@ -81,7 +81,7 @@ from penstock.gateways.kafka_fetch import FetchHandler
 from penstock.gateways.kafka_group_admin import GroupAdminHandler
 from penstock.gateways.kafka_group_offsets import GroupOffsetsHandler
 from penstock.gateways.kafka_groups import GroupsHandler
-from penstock.gateways.kafka_metadata import MetadataHandler, NodeAddress
+from penstock.gateways.kafka_metadata import MetadataHandler
 from penstock.gateways.kafka_offsets import OffsetsHandler
 from penstock.gateways.kafka_produce import ProduceHandler
 from penstock.gateways.kafka_producers import ProducersHandler
@@ -96,6 +96,7 @@ from penstock.gateways.kafka_transactions_admin import TransactionsAdminHandler
 from penstock.gateways.kafka_transactions_offsets import TransactionOffsetsHandler
 from penstock.gateways.kafka_users import UsersHandler
 from penstock.gateways.kafka_versions import ApiVersionsHandler
+from penstock.gateways.node_address import NodeAddress
 
 HandlerTable = dict[type[Request], Callable[[Any, Any], Any]]
 

@@ -47,8 +47,8 @@ from penstock.codec.wire.messages.update_features import (
 )
 from penstock.domain.access import CLUSTER, Authorizer, Operation
 from penstock.gateways.kafka_context import RequestContext
-from penstock.gateways.kafka_metadata import NodeAddress
 from penstock.gateways.kafka_versions import FEATURES
+from penstock.gateways.node_address import NodeAddress
 
 PREFERRED, UNCLEAN = 0, 1
 # What Kafka's controller takes in one operation. Tools name what they want in batches of this size or less.

@@ -118,6 +118,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.login: Login | None = None
         self._login_ending: asyncio.TimerHandle | None = None
         self.peer = "?"
+        self.local_address: tuple[str, int] | None = None
         # How the last simple Produce was handled; the next one is most likely the same.
         self.route: Route | None = None
         self.last_destination: Destination | None = None
@@ -156,6 +157,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=self._out_bytes_max)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        local = transport.get_extra_info("sockname")
+        self.local_address = (local[0], local[1]) if local else None
         self._server.on_connected(self)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002

@@ -17,6 +17,8 @@ from penstock.storage.group_commit import Turn
 class ClientConnection(Protocol):
     # None where nobody has to log in.
     login: Login | None
+    # The address and port on this side: what the client connected to.
+    local_address: tuple[str, int] | None
 
     @property
     def is_gone(self) -> bool:
@@ -52,6 +54,10 @@ class RequestContext(msgspec.Struct, frozen=True):
 
     def pace(self) -> Pace:
         return self.work.pace()
+
+    @property
+    def local_address(self) -> tuple[str, int] | None:
+        return None if self.connection is None else self.connection.local_address
 
 
 class PendingReply(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from penstock.codec.wire.messages.find_coordinator import Coordinator, FindCoord
 from penstock.domain import access
 from penstock.domain.access import CLUSTER, Authorizer, Operation, Resource
 from penstock.gateways.kafka_context import RequestContext
-from penstock.gateways.kafka_metadata import NodeAddress
+from penstock.gateways.node_address import NodeAddress
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -76,7 +76,7 @@ class CoordinatorsHandler:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code is not ErrorCode.NONE:
             return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=REASONS[code])
-        address = self._address()
+        address = self._address().told_to(context.local_address)
         return Coordinator(key=key, node_id=address.node_id, host=address.host, port=address.port)
 
     async def _is_ready(self, key_type: int) -> bool:

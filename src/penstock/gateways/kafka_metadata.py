@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
-import msgspec
-
 from penstock.base.long_work import Steps, all_at_once
 from penstock.broker.broker import Broker
 from penstock.broker.served_topic import ServedTopic
@@ -41,6 +39,7 @@ from penstock.domain import access, topic_rules
 from penstock.domain.access import CLUSTER, Authorizer, Operation, authorized_operations
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_store import StoreFailed, ask_store
+from penstock.gateways.node_address import NodeAddress
 
 NOT_ASKED: Final = -0x80000000
 ENDPOINT_BROKERS: Final = 1
@@ -58,27 +57,15 @@ CREATED_MAX: Final = 100
 CREATING_MAX: Final = 500
 
 
-class NodeAddress(msgspec.Struct, frozen=True):
-    """Who and where this node is, as clients are told."""
-
-    node_id: int
-    host: str
-    port: int
-    cluster_id: str
-
-
 class MetadataHandler:
     def __init__(self, broker: Broker, authorizer: Authorizer, address: Callable[[], NodeAddress]) -> None:
         self._broker = broker
         self._authorizer = authorizer
         # Asked for at every reply: with port 0 it is known only once the door listens.
-        self._address_now = address
+        self._address = address
+        self._node_id = address().node_id
         # Topics being created because somebody named them.
         self._creating = 0
-
-    @property
-    def _address(self) -> NodeAddress:
-        return self._address_now()
 
     def metadata(
         self, request: MetadataRequest, context: RequestContext
@@ -163,7 +150,7 @@ class MetadataHandler:
         cluster_operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             cluster_operations = authorized_operations(self._authorizer, context.principal, CLUSTER)
-        address = self._address
+        address = self._address().told_to(context.local_address)
         return MetadataResponse(
             brokers=(MetadataResponseBroker(node_id=address.node_id, host=address.host, port=address.port),),
             cluster_id=address.cluster_id,
@@ -204,7 +191,7 @@ class MetadataHandler:
     def _describe(
         self, topic: ServedTopic, context: RequestContext, *, with_operations: bool
     ) -> Steps[MetadataResponseTopic]:
-        node_id = self._address.node_id
+        node_id = self._node_id
         node = (node_id,)
         partitions: list[MetadataResponsePartition] = []
         for first in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
@@ -239,7 +226,7 @@ class MetadataHandler:
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message=f"endpoint type {request.endpoint_type}: only brokers (1) are listed here",
             )
-        address = self._address
+        address = self._address().told_to(context.local_address)
         operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = authorized_operations(self._authorizer, context.principal, CLUSTER)
@@ -302,11 +289,11 @@ class MetadataHandler:
                 error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_authorized_operations=operations
             )
             return unknown, 0
-        node = (self._address.node_id,)
+        node = (self._node_id,)
         partitions = [
             DescribeTopicPartitionsResponsePartition(
                 partition_index=shell.index,
-                leader_id=self._address.node_id,
+                leader_id=self._node_id,
                 leader_epoch=shell.leader_epoch,
                 replica_nodes=node,
                 isr_nodes=node,

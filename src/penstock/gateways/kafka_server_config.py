@@ -10,7 +10,8 @@ from penstock.gateways.kafka_sasl import KNOWN_MECHANISMS
 
 class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: str = "127.0.0.1:9092"
-    # What clients are told to connect to; empty: the address that is listened on.
+    # HOST:PORT that clients are told to connect to. Empty: the address that is listened on; where that is every address
+    # of the machine (0.0.0.0, [::]), the one that the client's connection came in by.
     advertised: str = ""
     # As Kafka's socket.request.max.bytes.
     frame_bytes_max: int = 100 * 1024 * 1024

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.base.slow_waits import told_if_slow
 from penstock.pipeline.java_home import JavaMissingError, find_java_home
 from penstock.pipeline.spark_stderr import QuietStart
 
@@ -52,6 +53,13 @@ def open_session(
     `master` None is what `spark-submit` or `conf` say, else this machine. Raises `SparkStartError`.
     """
     check_spark()
+    with told_if_slow("Spark is starting, which takes some seconds"):
+        return _open_session(name, master=master, conf=conf, log_level=log_level, is_quiet=is_quiet)
+
+
+def _open_session(
+    name: str, *, master: str | None, conf: Mapping[str, str] | None, log_level: str, is_quiet: bool
+) -> SparkSession:
     from pyspark.sql import SparkSession
 
     from penstock.pipeline.spark_pushdown import enable_filter_pushdown

@@ -18,13 +18,14 @@ from penstock.storage.checkpoint_file import pack_entry, read_checkpoint, unpack
 from penstock.storage.cleaner_swap import settle_swaps
 from penstock.storage.cut_bytes import CUT_SUFFIX
 from penstock.storage.directory_files import DirectoryFiles
+from penstock.storage.directory_lock import locked_error
 from penstock.storage.file_protocols import Files
 from penstock.storage.known_end import known_end
 from penstock.storage.log_home import read_topic_facts
 from penstock.storage.log_repair import DAMAGED_SUFFIX, Repair, repair_log
 from penstock.storage.log_store import LOCK_FILE, LOGS_DIRECTORY, TOPIC_ID
 from penstock.storage.log_survey import LogProblem, LogSurvey, ProblemKind, segment_path
-from penstock.storage.storage_errors import DataDirectoryError, DirectoryLockedError
+from penstock.storage.storage_errors import DataDirectoryError
 
 # Before its first batch a topic has no file that tells its name, and after damage to it neither.
 UNKNOWN_TOPIC = "?"
@@ -134,7 +135,7 @@ def locked_directory(root: str, files: Files | None) -> Iterator[Files]:
         raise DataDirectoryError(f"{root} is not a data directory: it has no {LOGS_DIRECTORY}/ in it")
     lock = seam.lock(f"{root}/{LOCK_FILE}")
     if lock is None:
-        raise DirectoryLockedError(f"the data directory {root} is used by another process: stop the node first")
+        raise locked_error(seam, root, f"{root}/{LOCK_FILE}")
     try:
         yield seam
     finally:

@@ -42,6 +42,7 @@ from penstock.storage.checkpoint_work import (
     shortened,
 )
 from penstock.storage.cleaner_swap import corrected, forget_swaps
+from penstock.storage.directory_lock import locked_error
 from penstock.storage.disk_reserve import RESERVE_BYTES
 from penstock.storage.file_protocols import Files, Lock
 from penstock.storage.group_commit import GroupCommit
@@ -52,7 +53,7 @@ from penstock.storage.log_truncation import cut_segments, save_forgotten_aborts
 from penstock.storage.partition_log import PartitionLog
 from penstock.storage.small_file import read_small_file, write_small_file
 from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import DirectoryLockedError, LogFailedError
+from penstock.storage.storage_errors import LogFailedError
 from penstock.storage.store_context import StoreContext
 
 _log = get_logger("storage")
@@ -129,7 +130,7 @@ class LogStore:
         files.make_root(f"{root}/{LOGS_DIRECTORY}")
         lock = files.lock(f"{root}/{LOCK_FILE}")
         if lock is None:
-            raise DirectoryLockedError(f"the data directory {root} is used by another process")
+            raise locked_error(files, root, f"{root}/{LOCK_FILE}")
         store = cls(StoreContext(files, root, config, clock, registry), root, lock)
         store._start()
         return store

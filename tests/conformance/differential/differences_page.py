@@ -30,9 +30,9 @@ _TAIL: Final = """
   monitor that reads the topic instead of asking (Burrow, kminion with `scrapeMode: offsetsTopic`) finds no group. The
   reason: offsets of an open transaction, members of share groups and generations that were told and are not kept yet
   are plain keyed records here, for which Kafka's schemas have no place, so that one rule of compaction, one snapshot
-  and one replay serve them all (decisions 0006 and 0007). Everything in them is answered: `kafka-consumer-groups --describe
-  --all-groups`, `kafka-transactions list`, OffsetFetch and ListGroups, which most lag monitors ask
-  (kafka-lag-exporter, kminion with `adminApi`); Penstock's own metrics have the lag of every group (`--metrics`), and
+  and one replay serve them all (decisions 0006 and 0007). Everything in them is answered:
+  `kafka-consumer-groups --describe --all-groups`, `kafka-transactions list`, OffsetFetch and ListGroups, which most lag
+  monitors ask (kafka-lag-exporter, kminion with `adminApi`); Penstock's own metrics have the lag of every group (`--metrics`), and
   `penstock trace` tells who committed what and when.
 """
 

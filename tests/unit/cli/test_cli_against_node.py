@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.app import app, run
+from penstock.domain.queue_receipt import MessageId, read_message_id
 from support.node_process import NodeProcess
 
 
@@ -94,13 +95,42 @@ def test_lines_come_back_as_they_went_in(penstock: Penstock, tmp_path: Path, com
     lines = [f"line {number}" for number in range(1000)]
     file = lines_file(tmp_path, *lines)
     code, _, err = penstock("produce", topic, "--file", file, "-z", compression, "--partition", "0")
-    assert (code, err) == (0, "1,000 messages acknowledged\n")
+    assert (code, err) == (0, "1,000 messages acknowledged: partition 0, offsets 0 to 999\n")
     assert penstock("consume", topic)[1].splitlines() == lines
     assert penstock("consume", topic, "--from", "990")[1].splitlines() == lines[990:]
     assert penstock("consume", topic, "--last", "2")[1].splitlines() == lines[-2:]
     assert penstock("consume", topic, "--count", "3")[1].splitlines() == lines[:3]
     assert penstock("consume", topic, "--from", "10 minutes ago", "-n", "1")[1].splitlines() == lines[:1]
     assert penstock("consume", topic, "--from", "latest")[1] == ""
+
+
+def test_producer_is_told_ids_that_others_understand(penstock: Penstock, tmp_path: Path) -> None:
+    penstock("topic", "create", "named", "-p", "1")
+    file = lines_file(tmp_path, "a", "b")
+    assert penstock("produce", "named", "--file", file)[2] == "2 messages acknowledged: partition 0, offsets 0 to 1\n"
+    code, out, err = penstock("produce", "named", "--file", file, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["partitions"] == [{"partition": 0, "message_count": 2, "first_offset": 2, "last_offset": 3}]
+    topic_id = bytes.fromhex(described(penstock, "named")["topic_id"])
+    ids = [read_message_id(place["id"]) for place in found["messages"]]
+    assert ids == [MessageId(topic_id, 0, 2), MessageId(topic_id, 0, 3)]
+    late = penstock("produce", "named", "--file", file, "--delay", "1h")
+    assert late[2] == "2 messages acknowledged, to be delivered later: penstock schedule pending --topic named\n"
+
+
+def test_changes_of_topics_are_told_in_json(penstock: Penstock) -> None:
+    def told(*words: str) -> Any:
+        code, out, err = penstock(*words, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    assert told("topic", "create", "changing") == {"topic": "changing", "is_created": True}
+    assert not told("topic", "create", "changing", "--if-not-exists")["is_created"]
+    assert told("topic", "alter", "changing", "--config", "retention.ms=5000")["changed"] == {"retention.ms": "5000"}
+    assert told("topic", "delete", "changing", "--yes") == {"deleted": ["changing"]}
+    code, out, err = penstock("topic", "delete", "changing", "--yes", "--json")
+    assert (code, out, json.loads(err)["error"]) == (1, "", "topic 'changing' does not exist")
 
 
 def test_keys_headers_and_partitions(penstock: Penstock, tmp_path: Path) -> None:

@@ -144,6 +144,6 @@ def test_a_checkpoint_that_lies_elsewhere_is_named_by_a_reset_that_forgets_the_r
     state.directory.mkdir(parents=True)
     state.keep(Kept("here", {"a": "id INT"}))
     with pytest.raises(ClientError):
-        reset(file, [], "127.0.0.1:1", is_confirmed=True)
+        reset(file, [], "127.0.0.1:1", is_confirmed=True, as_json=False)
     assert state.read() == Kept()
     assert "to be removed there: s3a://bucket/p, s3a://bucket/p-dead-letters" in "".join(capsys.readouterr())

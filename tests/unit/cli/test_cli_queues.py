@@ -120,6 +120,17 @@ def test_a_receipt_of_a_message_that_somebody_else_has_fails(node: NodeProcess, 
     assert "no longer ours" in err
 
 
+def test_changes_of_queues_are_told_in_json(node: NodeProcess, penstock: Penstock) -> None:
+    topic = next(_names)
+    publish(node, topic, "a")
+    queue = {"topic": topic, "group": "workers"}
+    assert told(penstock, "queue", "create", topic, "workers")["group"] == "workers"
+    for act in ("pause", "resume"):
+        assert told(penstock, "queue", act, topic, "workers") == {**queue, "done": act}
+    assert told(penstock, "queue", "purge", topic, "workers", "--yes") == {**queue, "done": "purge"}
+    assert told(penstock, "queue", "delete", topic, "workers", "--yes") == {**queue, "is_deleted": True}
+
+
 def test_a_paused_queue_delivers_nothing_and_a_purged_one_is_empty(node: NodeProcess, penstock: Penstock) -> None:
     topic = next(_names)
     publish(node, topic, "a", "b")

@@ -76,7 +76,7 @@ def test_a_name_that_two_topics_have_needs_its_topic(penstock: Penstock) -> None
     assert "--topic" in err
     assert penstock("schedule", "delete", "twice", "--yes", "-t", first)[0] == 0
     assert told(penstock, "show", "twice")["topic"] == second
-    assert penstock("schedule", "delete", "twice", "--yes")[0] == 0
+    assert told(penstock, "delete", "twice", "--yes") == {"name": "twice", "topic": second, "is_deleted": True}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_delayed_messages_are_listed_shown_cancelled_and_given_another_time(
     assert penstock("schedule", "cancel", early)[2] == f"message {early} is cancelled\n"
     code, _, err = penstock("schedule", "cancel", early)
     assert (code, "released or cancelled" in err) == (1, True)
-    assert penstock("schedule", "cancel", late)[0] == 0
+    assert told(penstock, "cancel", late) == {"id": late, "is_cancelled": True}
     assert penstock("schedule", "pending", "--topic", topic)[2] == f"nothing is delayed in {topic}\n"
 
 

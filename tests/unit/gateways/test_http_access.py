@@ -104,6 +104,19 @@ async def test_no_action_of_sqs_is_done_without_a_right(http: httpx.AsyncClient,
         assert reply.headers["x-amzn-query-error"] == "AccessDenied;Sender", action
 
 
+async def test_list_that_rules_shorten_says_as_whom_it_was_asked(http: httpx.AsyncClient, rules: Rules) -> None:
+    await ask_sqs(http, "CreateQueue", {"QueueName": "orders"})
+    lists = ("/v1/queues", "/v1/dead-letters", "/v1/schedule-counts", "/v1/crons")
+    for path in lists:
+        assert "penstock-answered-as" not in (await http.get(path)).headers, path
+    rules.is_open = False
+    for path in lists:
+        reply = await http.get(path)
+        assert (reply.status_code, reply.headers["penstock-answered-as"]) == (200, "User:ANONYMOUS"), path
+    refused = await http.get("/v1/queues/orders/workers")
+    assert (refused.status_code, refused.json()["detail"]) == (403, "User:ANONYMOUS may not DESCRIBE group 'workers'")
+
+
 async def test_a_sender_and_a_receiver_need_no_more_than_their_own_right(http: httpx.AsyncClient, rules: Rules) -> None:
     await ask_sqs(http, "CreateQueue", {"QueueName": "orders"})
     rules.is_open = False

@@ -11,6 +11,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+# A header of answers that rules may have shortened: as whom the node took the caller.
+ANSWERED_AS: Final = "penstock-answered-as"
 COUNT_MAX: Final = 10_000
 # The end of the year 9999.
 MOMENT_MS_MAX: Final = 253_402_300_799_999
