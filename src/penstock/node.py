@@ -9,7 +9,6 @@ Doors open last and close first: while one is open, everything below it works.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import secrets
 import socket
@@ -59,11 +58,7 @@ from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.config import Config, ConfigError, advertised_address, split_address
 from penstock.domain.access import Authorizer
 from penstock.domain.acl import AclAuthorizer
-from penstock.domain.config_change import ConfigEntry, node_entry
-from penstock.domain.config_definition import ConfigType
 from penstock.domain.node_config import BACKGROUND_THREADS, CONNECTIONS_MAX
-from penstock.domain.sasl import OAUTHBEARER, PLAIN
-from penstock.domain.topic_config import validate
 from penstock.gateways.http_server import HttpServer
 from penstock.gateways.kafka_apis import make_handlers
 from penstock.gateways.kafka_metrics import KafkaDoorCollector
@@ -73,12 +68,12 @@ from penstock.gateways.kafka_sasl_users import SaslUsers
 from penstock.gateways.kafka_server import KafkaServer
 from penstock.gateways.metrics_page import MetricsPage
 from penstock.gateways.node_address import NodeAddress, host_to_tell, join_address
+from penstock.node_settings import OFF, check_settings, node_entries, warn_of_open_doors
 from penstock.storage.files import DirectoryFiles, MemoryFiles
 from penstock.storage.log_store import LogStore
 
 log = get_logger("node")
 
-OFF: Final = "off"
 # Cold reads wait for the disk, not for a core: a few threads keep it busy without crowding the loop.
 READER_THREADS: Final = 4
 # Half of the machine at the most: strangers that try passwords must leave something for everybody else.
@@ -112,8 +107,8 @@ class Node:
         log.info("node stopped")
 
     async def _start(self) -> None:
-        self._check_settings()
-        self._warn_of_open_doors()
+        check_settings(self._config)
+        warn_of_open_doors(self._config)
         store = await self._open_storage()
         keys = KeySpace()
         try:
@@ -265,26 +260,6 @@ class Node:
         self._registry.register(TransactionCollector(transactions))
         return transactions
 
-    def _check_settings(self) -> None:
-        problems = validate(self._config.broker.topic_defaults)
-        if problems:
-            raise ConfigError(f"configuration: [broker] topic_defaults: {problems[0].reason}")
-        problem = self._config.kafka.check()
-        if problem is not None:
-            raise ConfigError(f"configuration: [kafka] {problem}")
-        if OAUTHBEARER in self._config.kafka.sasl_mechanisms and _is_beyond_loopback(
-            self._config.kafka.listen, "kafka"
-        ):
-            # Whoever can write a name is believed: that is no login where strangers can connect.
-            raise ConfigError(
-                "configuration: [kafka] sasl_mechanisms: OAUTHBEARER takes tokens that nobody has signed, so it is "
-                f"served on loopback only, not on {self._config.kafka.listen}"
-            )
-        advertised_address(self._config.kafka.advertised)
-        nobody = [name for name in self._config.access.super_users if not name.partition(":")[2]]
-        if nobody:
-            raise ConfigError(f"configuration: [access] super_users: {nobody[0]!r} is not of the form User:NAME")
-
     async def _open_storage(self) -> LogStore:
         node = self._config.node
         files = MemoryFiles(bytes_max=node.memory_bytes_max) if node.memory else DirectoryFiles()
@@ -373,11 +348,10 @@ class Node:
             return
         await parts.shares.start()
         sasl = await self._open_sasl(parts.access)
-        entries = self._node_entries
         handlers = make_handlers(
             parts,
             address=lambda: self._address,
-            node_entries=entries,
+            node_entries=lambda: node_entries(self._config, self._address, log_directory=self._log_directory()),
             node_settings={CONNECTIONS_MAX: str(config.connections_max)},
             sasl=sasl,
         )
@@ -409,18 +383,6 @@ class Node:
         await users.start()
         return SaslHandler(users, settings, self._clock)
 
-    def _warn_of_open_doors(self) -> None:
-        kafka, http = self._config.kafka, self._config.http
-        if _is_beyond_loopback(kafka.listen, "kafka"):
-            if not kafka.sasl_mechanisms:
-                log.warning("the Kafka door asks nobody for a login: whoever reaches it is let in", listen=kafka.listen)
-            elif PLAIN in kafka.sasl_mechanisms:
-                log.warning("passwords travel in clear: there is no TLS yet", listen=kafka.listen)
-        if OAUTHBEARER in kafka.sasl_mechanisms:
-            log.warning("tokens are believed without a signature", setting="kafka.unsecured_tokens")
-        if _is_beyond_loopback(http.listen, "http") or (kafka.sasl_mechanisms and http.listen not in ("", OFF)):
-            log.warning("the HTTP door asks nobody for a login: whoever reaches it is anonymous", listen=http.listen)
-
     async def _register(self, nodes: NodeRegistry) -> None:
         record = NodeRecord(
             self._config.node.id,
@@ -448,75 +410,12 @@ class Node:
             return uuid.uuid4().hex
         return f"{socket.gethostname()}:{Path(self._config.node.data_dir).resolve()}"
 
-    def _node_entries(self) -> list[ConfigEntry]:
-        """What DescribeConfigs tells of this node, by the names that Kafka's tools know."""
-        broker, kafka = self._config.broker, self._config.kafka
-        whole, long, truth = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
-        protocol = "SASL_PLAINTEXT" if kafka.sasl_mechanisms else "PLAINTEXT"
-        settings = {
-            "broker.id": (str(self._config.node.id), whole, "The id of this node."),
-            "listeners": (f"{protocol}://{kafka.listen}", ConfigType.STRING, "Where the Kafka door listens."),
-            "advertised.listeners": (
-                # Known once the door listens, and nobody can ask before.
-                f"{protocol}://{self._address.host}:{self._address.port}",
-                ConfigType.STRING,
-                "Where clients are told to connect.",
-            ),
-            "sasl.enabled.mechanisms": (",".join(kafka.sasl_mechanisms), ConfigType.LIST, "How clients may log in."),
-            "connections.max.reauth.ms": (
-                str(kafka.reauthentication_ms_max),
-                long,
-                "After this a client has to log in again; 0: never.",
-            ),
-            "connection.failed.authentication.delay.ms": (
-                str(kafka.failed_login_delay_ms),
-                whole,
-                "How late a login is refused.",
-            ),
-            "log.dirs": (self._log_directory(), ConfigType.STRING, "Where the logs lie."),
-            "auto.create.topics.enable": (
-                str(broker.auto_create_topics).lower(),
-                truth,
-                "Metadata creates unknown topics.",
-            ),
-            "num.partitions": (str(broker.default_partitions), whole, "Partitions of a topic that does not say."),
-            "socket.request.max.bytes": (str(kafka.frame_bytes_max), whole, "The largest request."),
-            "connections.max.idle.ms": (str(kafka.idle_ms_max), long, "After this a silent connection is closed."),
-            "fetch.max.bytes": (str(broker.fetch_bytes_max), whole, "The largest Fetch reply."),
-            "transaction.max.timeout.ms": (
-                str(self._config.transactions.timeout_ms_max),
-                whole,
-                "The longest time that a producer may ask for its transactions.",
-            ),
-            "transactional.id.expiration.ms": (
-                str(self._config.transactions.id_expiration_ms),
-                whole,
-                "After this a transactional id that nobody uses is forgotten.",
-            ),
-        }
-        return [
-            node_entry(name, value, documentation=text, config_type=kind)
-            for name, (value, kind, text) in settings.items()
-        ]
-
 
 def _follow_rules(authorizer: AclAuthorizer, broker: Broker, change: AccessChange) -> None:
     if isinstance(change, AclsChanged):
         authorizer.replace(change.bindings)
         # What connections have remembered about who may write where holds no longer.
         broker.generation += 1
-
-
-def _is_beyond_loopback(listen: str, what: str) -> bool:
-    """Whether others than this machine's can reach the door."""
-    return listen not in ("", OFF) and not is_loopback(split_address(listen, what)[0])
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _listen(start: Callable[[str, int], Awaitable[None]], address: str, what: str) -> None:

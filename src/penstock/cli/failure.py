@@ -51,12 +51,11 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def report(sentence: str, *, exit_code: int, as_json: bool) -> None:
+    text = f"penstock: {sentence}"
     if as_json:
-        document = msgspec.json.encode({"error": sentence, "exit_code": exit_code})
-        sys.stderr.write(document.decode() + "\n")
-    else:
-        # A broker's error may name what a stranger wrote.
-        sys.stderr.write(f"penstock: {printable(sentence) if sys.stderr.isatty() else sentence}\n")
+        text = msgspec.json.encode({"error": sentence, "exit_code": exit_code}).decode()
+    # A broker's error may name what a stranger wrote.
+    sys.stderr.write((printable(text) if sys.stderr.isatty() else text) + "\n")
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

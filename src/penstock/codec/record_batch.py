@@ -1,7 +1,8 @@
 """The header of a record batch v2, seen in place.
 
-A batch is the unit of everything on the log path: it is checked, patched, stored, indexed and sent as it came, and its
-records are never looked at. On disk and on the wire it is the same bytes:
+A batch is the unit of everything on the log path: it is checked, patched, stored, indexed and sent as it came. Its
+records are looked at once, when a client's batch is taken (`record_check`). On disk and on the wire it is the same
+bytes:
 
      0  base offset         int64   ours: patched at append, outside the checksum
      8  length              int32   of what follows

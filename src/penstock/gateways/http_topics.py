@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.base.long_work import Steps
-from penstock.base.typed_values import convert
+from penstock.base.typed_values import convert, read_json
 from penstock.broker.publisher import Delayed, NotPublished, Outgoing, Publisher, PublishOutcome
 from penstock.broker.served_topic import ServedTopic
 from penstock.codec.http.fields import COUNT_MAX
@@ -157,9 +157,9 @@ def _read_many(data: bytes, start: int) -> Steps[list[NewMessage]]:
 def _read_one(data: bytes, place: str) -> NewMessage:
     try:
         try:
-            return msgspec.json.decode(data, type=NewMessage)
+            return read_json(data, NewMessage)
         except msgspec.ValidationError:
-            return msgspec.convert(whole_numbers(msgspec.json.decode(data)), NewMessage)
+            return convert(whole_numbers(msgspec.json.decode(data)), NewMessage)
     except UNREADABLE as error:
         raise bad_request(f"the body cannot be used: {error}{place}") from error
 

@@ -254,10 +254,10 @@ class ClusterAdminHandler:
             for topic in request.topics
         ]
         is_told = any(each.leader_id == self._address().node_id for topic in topics for each in topic.partitions)
-        return DescribeQuorumResponse(topics=topics, nodes=(self._quorum_node(),) if is_told else ())
+        return DescribeQuorumResponse(topics=topics, nodes=(self._quorum_node(context),) if is_told else ())
 
-    def _quorum_node(self) -> quorum.Node:
-        address = self._address()
+    def _quorum_node(self, context: RequestContext) -> quorum.Node:
+        address = self._address().told_to(context.local_address)
         return quorum.Node(address.node_id, (quorum.Listener(CONTROLLER_LISTENER, address.host, address.port),))
 
     def _described_quorum(self, topic: str, index: int) -> quorum.PartitionData:

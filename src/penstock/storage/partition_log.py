@@ -20,6 +20,7 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 
 from penstock.base.log_events import get_logger
@@ -48,6 +49,7 @@ _log = get_logger("storage")
 
 # Ends of recent reads, so that a reader that goes on from there needs no search: more than consumers of one partition.
 _BOUNDARIES_MAX: Final = 64
+_base_offset: Final = attrgetter("base_offset")
 
 
 class PartitionLog:
@@ -492,10 +494,6 @@ class PartitionLog:
         except OSError as error:
             raise write_failed(self, segment, error) from error
         return segment
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset
 
 
 assert SEGMENT_BYTES_LIMIT <= ENTRY_MAX, "positions fit into an index entry"

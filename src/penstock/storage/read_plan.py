@@ -142,11 +142,10 @@ class ReadPlan:
 
     def _load(self, index: SegmentIndex | None, read: _Read, *, is_inline: bool) -> memoryview | Damage:
         segment = self._segment
-        start, expected = self._begin(index)
-        interval = self._log.context.config.index_interval_bytes
-        if is_inline and segment.verified.covers(start, start + self._reach(start, interval)):
-            return self._load_known(index, read, start, expected, interval)
-        size = self._reach(start, interval)
+        start, expected = (self._start, self._offset) if self._start >= 0 else self._begin(index)
+        size = self._reach(start)
+        if is_inline and segment.verified.covers(start, start + size):
+            return self._load_known(index, read, start, expected, size)
         if is_inline and size > self._log.context.config.inline_check_bytes_max:
             raise _NotCached
         if size <= 0:
@@ -155,29 +154,27 @@ class ReadPlan:
 
     def _begin(self, index: SegmentIndex | None) -> tuple[int, int]:
         """A batch's position and offset, at or below the one that is wanted."""
-        if self._start >= 0:
-            return self._start, self._offset
         assert index is not None
         relative, start, _ = index.floor(self._offset - self._segment.base_offset)
         if self._floor is not None and self._floor[0] > start:
             return self._floor
         return start, self._segment.base_offset + relative
 
-    def _reach(self, start: int, interval: int) -> int:
+    def _reach(self, start: int) -> int:
         # The wanted batch begins within one interval of the floor; its header at least must be in the read.
+        interval = self._log.context.config.index_interval_bytes
         return min(self._end - start, max(self._bytes_max, HEADER_BYTES) + interval)
 
-    def _load_known(
-        self, index: SegmentIndex | None, read: _Read, start: int, expected: int, interval: int
-    ) -> memoryview:
+    def _load_known(self, index: SegmentIndex | None, read: _Read, start: int, expected: int, size: int) -> memoryview:
         """Bytes that were checked, and are in memory still."""
         if self._up_to < self._end_offset:
             assert index is not None
             self._end = self._position_of(self._up_to, index, read, start)
             self._end_offset = self._up_to
-        if self._end <= start:
+            size = min(size, self._end - start)
+        if size <= 0:
             return memoryview(b"")
-        buffer = _ask(read, start, self._reach(start, interval))
+        buffer = _ask(read, start, size)
         first, size_first = self._find_first(buffer, expected)
         if first < 0:
             return memoryview(b"")
@@ -274,8 +271,7 @@ class ReadPlan:
             start = damage.position_end
             if start >= self._end:
                 return memoryview(b"")
-            interval = self._log.context.config.index_interval_bytes
-            walk = _Walk(_ask(read, start, self._reach(start, interval)), start, damage.offset_end)
+            walk = _Walk(_ask(read, start, self._reach(start)), start, damage.offset_end)
             has_read_again = False
         self._segment.verified.add(start, start + walk.place)
         if walk.first < 0:

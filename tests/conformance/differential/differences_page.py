@@ -32,8 +32,8 @@ _TAIL: Final = """
   are plain keyed records here, for which Kafka's schemas have no place, so that one rule of compaction, one snapshot
   and one replay serve them all (decisions 0006 and 0007). Everything in them is answered:
   `kafka-consumer-groups --describe --all-groups`, `kafka-transactions list`, OffsetFetch and ListGroups, which most lag
-  monitors ask (kafka-lag-exporter, kminion with `adminApi`); Penstock's own metrics have the lag of every group (`--metrics`), and
-  `penstock trace` tells who committed what and when.
+  monitors ask (kafka-lag-exporter, kminion with `adminApi`); Penstock's own metrics have the lag of every group
+  (`--metrics`), and `penstock trace` tells who committed what and when.
 """
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from penstock.base.log_events import configure, get_logger
 from penstock.base.printable import printable, printable_bytes, printable_line
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """What a test configures ends with it: its standard error is closed then, and whoever logs next would fail."""
+    handlers = logging.getLogger().handlers
+    yield
+    logging.getLogger().handlers = handlers
+    structlog.reset_defaults()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ async def test_a_batch_of_nonsense_does_not_stop_the_queue(desk: QueueBroker) ->
     assert isinstance(outcome, Appended)
     await desk.send("orders", [b"good"])
     assert values(await desk.receive(name)) == [b"good"]
-    assert shell_of(desk).queue("workers").in_flight_count == 1  # type: ignore[union-attr]
+    assert await desk.receive(name) == []
 
 
 async def test_who_waits_is_not_held_up_by_what_is_too_old(desk: QueueBroker) -> None:

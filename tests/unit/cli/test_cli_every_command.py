@@ -66,6 +66,7 @@ ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {
     "log verify": ("--data-dir", "absent"),
     "log dump": ("t", "--data-dir", "absent"),
     "log repair": ("-y", "--data-dir", "absent"),
+    "metadata rebuild": ("-y", "--data-dir", "absent"),
     "pipeline run": ("absent.yaml", *KAFKA),
     "pipeline validate": ("absent.yaml", *KAFKA),
     "pipeline explain": ("absent.yaml", *KAFKA),

@@ -47,12 +47,13 @@ def test_nothing_that_commands_print_steers_a_terminal(monkeypatch: pytest.Monke
     print_json({"key": HOSTILE})
     print_table(("key",), [(HOSTILE,)], title=HOSTILE)
     say(HOSTILE)
-    report(HOSTILE)
+    report(HOSTILE, exit_code=1, as_json=False)
+    report(HOSTILE, exit_code=1, as_json=True)
     shown = terminal.shown()
     assert b"\x1b]" not in shown
     assert b"\x07" not in shown
     assert b"\x9b" not in shown
-    assert shown.count(b"owned") == 7
+    assert shown.count(b"owned") == 8
 
 
 def test_a_pipe_gets_every_byte_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

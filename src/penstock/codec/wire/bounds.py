@@ -69,20 +69,29 @@ BOUNDS: Final[dict[int, RequestBound]] = {
     31: _MANY_CHANGES,  # DeleteAcls
     32: _MANY_CHANGES,  # DescribeConfigs, whose reply has fifty settings for each
     33: _MANY_CHANGES,  # AlterConfigs
+    34: _EVERY_PARTITION,  # AlterReplicaLogDirs
     35: _EVERY_PARTITION,  # DescribeLogDirs
     36: _SMALL,  # SaslAuthenticate
     37: _MANY_CHANGES,  # CreatePartitions
     42: _EVERY_GROUP,  # DeleteGroups
+    43: _EVERY_PARTITION,  # ElectLeaders
     44: _MANY_CHANGES,  # IncrementalAlterConfigs
+    45: _EVERY_PARTITION,  # AlterPartitionReassignments
+    46: _EVERY_PARTITION,  # ListPartitionReassignments
     47: _EVERY_PARTITION,  # OffsetDelete
+    48: _SMALL,  # DescribeClientQuotas
     50: _MANY_CHANGES,  # DescribeUserScramCredentials
     51: _MANY_CHANGES,  # AlterUserScramCredentials
+    55: _EVERY_PARTITION,  # DescribeQuorum
+    57: _SMALL,  # UpdateFeatures
     60: _SMALL,  # DescribeCluster
     61: _EVERY_PARTITION,  # DescribeProducers
+    64: _SMALL,  # UnregisterBroker
     65: _EVERY_GROUP,  # DescribeTransactions
     66: RequestBound(10_000, _MIB, "10,000 producers to look for"),  # ListTransactions
     68: _ONE_MEMBER,  # ConsumerGroupHeartbeat
     69: _EVERY_GROUP,  # ConsumerGroupDescribe
+    74: _SMALL,  # ListConfigResources
     75: _EVERY_TOPIC,  # DescribeTopicPartitions
     76: _ONE_MEMBER,  # ShareGroupHeartbeat
     77: _EVERY_GROUP,  # ShareGroupDescribe
