@@ -86,7 +86,7 @@ def test_without_copy_the_rebuild_names_what_is_lost_and_asks_to_accept_it(own_n
     fill(own_node)
     refused = rebuild(own_node.data_directory, "--yes")
     assert refused.returncode == 1
-    assert "stop the node first" in refused.stderr
+    assert "stop that one first" in refused.stderr
     own_node.kill()
     for each in own_node.data_directory.glob("metadata.sqlite*"):
         each.unlink()

@@ -58,8 +58,6 @@ HOPELESS = {
     "a negative version": frame(header(3, -1)),
     "an array longer than the frame": frame(header(3, 1) + struct.pack(">i", 0x7FFF_FFFF)),
     "a negative array length": frame(header(0, 3) + struct.pack(">hhii", -1, -1, 1_000, -7)),
-    # Not with Metadata: librdkafka itself sends bytes after it.
-    "trailing bytes": frame(header(2, 1) + struct.pack(">ii", -1, 0) + b"and more"),
     "noise": random.Random(1).randbytes(4_096),
 }
 

@@ -312,7 +312,7 @@ def test_command_line_logs_in_and_manages_users(node: NodeProcess, tmp_path: Pat
     assert {user["user"] for user in json.loads(listed.stdout)["users"]} >= {BOB[0], carol[0]}
     carol = (carol[0], "hums")
     new = run("user", "create", carol[0], "--password-file", "-", "--replace", who=ADMIN, stdin=f"{carol[1]}\n")
-    assert (new.returncode, run("user", "list", who=carol).returncode) == (0, 0)
+    assert (new.returncode, run("topic", "list", who=carol).returncode) == (0, 0)
     assert run("user", "delete", carol[0], "--yes", who=ADMIN).returncode == 0
     refused = run("topic", "list", who=carol)
     assert "the user or the password is wrong" in refused.stderr

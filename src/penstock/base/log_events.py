@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Final, Literal, cast
+from contextlib import suppress
+from typing import Final, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
@@ -38,10 +39,22 @@ def configure(log_format: LogFormat = "text", level: LogLevel = "info") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _StandardError())),
         cache_logger_on_first_use=True,
     )
     logging.getLogger().handlers = [_OtherLibraries()]
+
+
+class _StandardError:
+    """As it is now. A node whose log nobody reads any more (`penstock serve 2>&1 | head`) goes on all the same."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 class _OtherLibraries(logging.Handler):

@@ -37,13 +37,10 @@ class TracedPublisher(Publisher):
     def __init__(self, schedules: NodeSchedules, spans: OtelSpans) -> None:
         super().__init__(schedules)
         self._spans = spans
-        # `publish` is on its way to `place`: nothing comes in between.
-        self._is_publishing = False
 
     async def publish(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
         contexts = [self._spans.context_of(message.record.headers) for message in messages]
         with self._spans.publish(topic.name, contexts) as span:
-            self._is_publishing = True
             outcomes = await super().publish(topic, messages)
             refused = [outcome for outcome in outcomes if isinstance(outcome, NotPublished)]
             if refused:
@@ -55,9 +52,6 @@ class TracedPublisher(Publisher):
 
     def place(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[Placed]:
         """By itself for FIFO queues alone: the span is over when the message is written, and not yet durable."""
-        if self._is_publishing:
-            self._is_publishing = False
-            return super().place(topic, messages)
         contexts = [self._spans.context_of(message.record.headers) for message in messages]
         with self._spans.publish(topic.name, contexts):
             return super().place(topic, messages)
