@@ -10,6 +10,8 @@ from penstock.broker.parts import Parts
 from penstock.codec.wire import Request
 from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.codec.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from penstock.codec.wire.messages.add_raft_voter import AddRaftVoterRequest
+from penstock.codec.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest
 from penstock.codec.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from penstock.codec.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
@@ -19,17 +21,20 @@ from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
 from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.codec.wire.messages.create_acls import CreateAclsRequest
+from penstock.codec.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.codec.wire.messages.create_partitions import CreatePartitionsRequest
 from penstock.codec.wire.messages.create_topics import CreateTopicsRequest
 from penstock.codec.wire.messages.delete_acls import DeleteAclsRequest
 from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.codec.wire.messages.delete_records import DeleteRecordsRequest
 from penstock.codec.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from penstock.codec.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest
 from penstock.codec.wire.messages.describe_acls import DescribeAclsRequest
 from penstock.codec.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest
+from penstock.codec.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from penstock.codec.wire.messages.describe_producers import DescribeProducersRequest
@@ -40,11 +45,13 @@ from penstock.codec.wire.messages.describe_transactions import DescribeTransacti
 from penstock.codec.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from penstock.codec.wire.messages.elect_leaders import ElectLeadersRequest
 from penstock.codec.wire.messages.end_txn import EndTxnRequest
+from penstock.codec.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from penstock.codec.wire.messages.fetch import FetchRequest
 from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.codec.wire.messages.heartbeat import HeartbeatRequest
 from penstock.codec.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from penstock.codec.wire.messages.join_group import JoinGroupRequest
 from penstock.codec.wire.messages.leave_group import LeaveGroupRequest
 from penstock.codec.wire.messages.list_config_resources import ListConfigResourcesRequest
@@ -58,16 +65,23 @@ from penstock.codec.wire.messages.offset_delete import OffsetDeleteRequest
 from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.wire.messages.read_share_group_state import ReadShareGroupStateRequest
+from penstock.codec.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from penstock.codec.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.codec.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.codec.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from penstock.codec.wire.messages.share_fetch import ShareFetchRequest
 from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.codec.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.codec.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from penstock.codec.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.codec.wire.messages.sync_group import SyncGroupRequest
 from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.codec.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.codec.wire.messages.update_features import UpdateFeaturesRequest
+from penstock.codec.wire.messages.write_share_group_state import WriteShareGroupStateRequest
 from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from penstock.domain.config_change import ConfigEntry
 from penstock.domain.fetch_session import FetchSessions
@@ -77,6 +91,7 @@ from penstock.gateways.kafka_config_resources import ConfigResourcesHandler
 from penstock.gateways.kafka_configs import ConfigsHandler
 from penstock.gateways.kafka_context import Handler
 from penstock.gateways.kafka_coordinators import CoordinatorsHandler
+from penstock.gateways.kafka_delegation_tokens import DelegationTokensHandler
 from penstock.gateways.kafka_fetch import FetchHandler
 from penstock.gateways.kafka_group_admin import GroupAdminHandler
 from penstock.gateways.kafka_group_offsets import GroupOffsetsHandler
@@ -85,11 +100,14 @@ from penstock.gateways.kafka_metadata import MetadataHandler
 from penstock.gateways.kafka_offsets import OffsetsHandler
 from penstock.gateways.kafka_produce import ProduceHandler
 from penstock.gateways.kafka_producers import ProducersHandler
+from penstock.gateways.kafka_quotas import QuotasHandler
 from penstock.gateways.kafka_sasl import SaslHandler
 from penstock.gateways.kafka_share_desk import ShareDesk
 from penstock.gateways.kafka_share_fetch import ShareFetchHandler
 from penstock.gateways.kafka_share_groups import ShareGroupsHandler
 from penstock.gateways.kafka_share_offsets import ShareOffsetsHandler
+from penstock.gateways.kafka_share_state import ShareStateHandler
+from penstock.gateways.kafka_streams_groups import StreamsGroupsHandler
 from penstock.gateways.kafka_topics import TopicsHandler
 from penstock.gateways.kafka_transactions import TransactionsHandler
 from penstock.gateways.kafka_transactions_admin import TransactionsAdminHandler
@@ -150,6 +168,7 @@ def make_handlers(
 def _cluster_handlers(parts: Parts, address: Callable[[], NodeAddress]) -> HandlerTable:
     admin = ClusterAdminHandler(parts.broker, parts.topics, parts.authorizer, parts.clock, address)
     resources = ConfigResourcesHandler(parts.topics, parts.authorizer, node_id=address().node_id)
+    quotas = QuotasHandler(parts.authorizer)
     return {
         ElectLeadersRequest: admin.elect_leaders,
         ListPartitionReassignmentsRequest: admin.list_partition_reassignments,
@@ -158,8 +177,11 @@ def _cluster_handlers(parts: Parts, address: Callable[[], NodeAddress]) -> Handl
         DescribeQuorumRequest: admin.describe_quorum,
         UpdateFeaturesRequest: admin.update_features,
         UnregisterBrokerRequest: admin.unregister_broker,
+        AddRaftVoterRequest: admin.add_raft_voter,
+        RemoveRaftVoterRequest: admin.remove_raft_voter,
         ListConfigResourcesRequest: resources.list_config_resources,
-        DescribeClientQuotasRequest: resources.describe_client_quotas,
+        DescribeClientQuotasRequest: quotas.describe_client_quotas,
+        AlterClientQuotasRequest: quotas.alter_client_quotas,
     }
 
 
@@ -167,6 +189,7 @@ def _share_handlers(parts: Parts) -> HandlerTable:
     members = ShareGroupsHandler(parts.broker, parts.shares, parts.authorizer)
     messages = ShareFetchHandler(ShareDesk(parts.broker, parts.shares, parts.authorizer), parts.clock)
     offsets = ShareOffsetsHandler(parts.broker, parts.shares, parts.authorizer)
+    state = ShareStateHandler(parts.authorizer)
     return {
         ShareGroupHeartbeatRequest: members.share_group_heartbeat,
         ShareGroupDescribeRequest: members.share_group_describe,
@@ -175,6 +198,11 @@ def _share_handlers(parts: Parts) -> HandlerTable:
         DescribeShareGroupOffsetsRequest: offsets.describe_share_group_offsets,
         AlterShareGroupOffsetsRequest: offsets.alter_share_group_offsets,
         DeleteShareGroupOffsetsRequest: offsets.delete_share_group_offsets,
+        InitializeShareGroupStateRequest: state.initialize,
+        ReadShareGroupStateRequest: state.read,
+        WriteShareGroupStateRequest: state.write,
+        DeleteShareGroupStateRequest: state.delete,
+        ReadShareGroupStateSummaryRequest: state.summarize,
     }
 
 
@@ -182,6 +210,7 @@ def _group_handlers(parts: Parts) -> HandlerTable:
     members = GroupsHandler(parts.groups, parts.authorizer)
     offsets = GroupOffsetsHandler(parts.broker, parts.groups, parts.authorizer)
     admin = GroupAdminHandler(parts.broker, parts.groups, parts.shares, parts.authorizer)
+    streams = StreamsGroupsHandler()
     return {
         JoinGroupRequest: members.join_group,
         SyncGroupRequest: members.sync_group,
@@ -195,6 +224,8 @@ def _group_handlers(parts: Parts) -> HandlerTable:
         ConsumerGroupDescribeRequest: admin.consumer_group_describe,
         ListGroupsRequest: admin.list_groups,
         DeleteGroupsRequest: admin.delete_groups,
+        StreamsGroupHeartbeatRequest: streams.streams_group_heartbeat,
+        StreamsGroupDescribeRequest: streams.streams_group_describe,
     }
 
 
@@ -217,6 +248,7 @@ def _transaction_handlers(parts: Parts) -> HandlerTable:
 def _access_handlers(parts: Parts, sasl: SaslHandler) -> HandlerTable:
     acls = AclsHandler(parts.access, parts.authorizer)
     users = UsersHandler(parts.access, parts.authorizer, sasl.is_configured)
+    tokens = DelegationTokensHandler(parts.authorizer)
     return {
         SaslHandshakeRequest: sasl.sasl_handshake,
         SaslAuthenticateRequest: sasl.sasl_authenticate,
@@ -225,4 +257,8 @@ def _access_handlers(parts: Parts, sasl: SaslHandler) -> HandlerTable:
         DeleteAclsRequest: acls.delete_acls,
         DescribeUserScramCredentialsRequest: users.describe_user_scram_credentials,
         AlterUserScramCredentialsRequest: users.alter_user_scram_credentials,
+        CreateDelegationTokenRequest: tokens.create_delegation_token,
+        RenewDelegationTokenRequest: tokens.renew_delegation_token,
+        ExpireDelegationTokenRequest: tokens.expire_delegation_token,
+        DescribeDelegationTokenRequest: tokens.describe_delegation_token,
     }

@@ -1,4 +1,4 @@
-"""ElectLeaders, reassignments, AlterReplicaLogDirs, DescribeQuorum, UpdateFeatures, UnregisterBroker: for one node.
+"""ElectLeaders, reassignments, AlterReplicaLogDirs, quorum and voters, features, UnregisterBroker: for one node.
 
 A node has one replica of each partition, in one directory, and keeps the metadata itself. So nothing moves and nobody
 is elected; tools that ask are told how things are, and what cannot be done is refused by the error that Kafka has for
@@ -22,6 +22,7 @@ from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages import alter_partition_reassignments as reassigning
 from penstock.codec.wire.messages import alter_replica_log_dirs as directories
 from penstock.codec.wire.messages import describe_quorum as quorum
+from penstock.codec.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from penstock.codec.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -38,6 +39,7 @@ from penstock.codec.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from penstock.codec.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from penstock.codec.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.codec.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -275,6 +277,35 @@ class ClusterAdminHandler:
             high_watermark=revision,
             current_voters=(voter,),
         )
+
+    # AddRaftVoter, RemoveRaftVoter
+
+    def add_raft_voter(self, request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
+        refused = self._voter_refusal(request.cluster_id, request.voter_id, context)
+        if refused.code is ErrorCode.UNSUPPORTED_VERSION and not any(
+            each.name.upper() == CONTROLLER_LISTENER for each in request.listeners
+        ):
+            reason = f"no address of the voter for {CONTROLLER_LISTENER} is given"
+            refused = _Refused(ErrorCode.INVALID_REQUEST, reason)
+        return AddRaftVoterResponse(error_code=refused.code, error_message=refused.reason)
+
+    def remove_raft_voter(self, request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
+        refused = self._voter_refusal(request.cluster_id, request.voter_id, context)
+        return RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.reason)
+
+    def _voter_refusal(self, cluster_id: str | None, voter_id: int, context: RequestContext) -> _Refused:
+        """As where the voters are fixed: this node, which is the only one."""
+        address = self._address()
+        refused = self._refusal(Operation.ALTER, context)
+        if refused is not None:
+            return refused
+        if cluster_id is not None and cluster_id != address.cluster_id:
+            reason = f"this is cluster {address.cluster_id}, not {cluster_id[:80]!r}"
+            return _Refused(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
+        if voter_id < 0:
+            return _Refused(ErrorCode.INVALID_REQUEST, f"{voter_id} is no node's number")
+        reason = f"the voters do not change: node {address.node_id} keeps the metadata alone"
+        return _Refused(ErrorCode.UNSUPPORTED_VERSION, reason)
 
     # UpdateFeatures
 

@@ -1,4 +1,4 @@
-"""ListConfigResources and DescribeClientQuotas: what has settings, and which clients have limits."""
+"""ListConfigResources: what has settings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from typing import Final
 
 from penstock.cluster.topic_catalog import TopicCatalog
 from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.describe_client_quotas import (
-    ComponentData,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-)
 from penstock.codec.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -26,10 +21,6 @@ CLIENT_METRICS: Final = 16
 KINDS_FROM: Final = 1
 # In the order in which Kafka lists them. Loggers and client metrics have no settings here, so there is none to list.
 LISTED: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
-
-# What limits can be set for, and how a filter may choose among them.
-QUOTA_KINDS: Final = ("user", "client-id", "ip")
-EXACT, BY_DEFAULT, ANY = 0, 1, 2
 
 
 class ConfigResourcesHandler:
@@ -56,42 +47,3 @@ class ConfigResourcesHandler:
         if kind == BROKER:
             return (str(self._node_id),)
         return self._catalog.configured_groups() if kind == GROUP else ()
-
-    def describe_client_quotas(
-        self, request: DescribeClientQuotasRequest, context: RequestContext
-    ) -> DescribeClientQuotasResponse:
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, CLUSTER):
-            reason = f"{context.principal} may not see limits"
-            return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, reason)
-        kinds: set[str] = set()
-        # Each kind once, and there are three: more than that is refused before it is looked at.
-        for component in request.components[: len(QUOTA_KINDS) + 1]:
-            refused = _component_problem(component, kinds)
-            if refused is not None:
-                return refused
-            kinds.add(component.entity_type)
-        if "ip" in kinds and len(kinds) > 1:
-            return _refused(ErrorCode.INVALID_REQUEST, "limits of an ip are not combined with those of others")
-        # Nobody has limits yet.
-        return DescribeClientQuotasResponse(entries=())
-
-
-def _component_problem(component: ComponentData, seen: set[str]) -> DescribeClientQuotasResponse | None:
-    kind = component.entity_type
-    if not kind:
-        return _refused(ErrorCode.INVALID_REQUEST, "a filter without a kind of entity")
-    if kind in seen:
-        return _refused(ErrorCode.INVALID_REQUEST, f"{kind[:80]!r} is named more than once")
-    if kind not in QUOTA_KINDS:
-        reason = f"{kind[:80]!r}: there are limits of {', '.join(QUOTA_KINDS)}"
-        return _refused(ErrorCode.UNSUPPORTED_VERSION, reason)
-    if component.match_type not in (EXACT, BY_DEFAULT, ANY):
-        reason = f"match type {component.match_type}: there are exact (0), default (1) and any (2)"
-        return _refused(ErrorCode.INVALID_REQUEST, reason)
-    if (component.match_type == EXACT) == (component.match is None):
-        return _refused(ErrorCode.INVALID_REQUEST, "a name belongs to an exact match, and to no other")
-    return None
-
-
-def _refused(code: ErrorCode, reason: str) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_code=code, error_message=reason, entries=None)

@@ -1,4 +1,4 @@
-"""ElectLeaders, reassignments, log directories, quorum, features, ListConfigResources, quotas: one node's answers.
+"""ElectLeaders, reassignments, log directories, quorum, voters, features, ListConfigResources: one node's answers.
 
 What Apache Kafka answers to the same is compared in tests/conformance/differential/dialogue_one_node.py.
 """
@@ -11,19 +11,22 @@ import pytest
 
 from penstock.codec import wire
 from penstock.codec.wire import ErrorCode
+from penstock.codec.wire.messages import add_raft_voter as av
 from penstock.codec.wire.messages import alter_partition_reassignments as ar
 from penstock.codec.wire.messages import alter_replica_log_dirs as ad
-from penstock.codec.wire.messages import describe_client_quotas as cq
 from penstock.codec.wire.messages import describe_quorum as dq
 from penstock.codec.wire.messages import elect_leaders as el
 from penstock.codec.wire.messages import incremental_alter_configs as ic
 from penstock.codec.wire.messages import list_config_resources as lc
 from penstock.codec.wire.messages import list_partition_reassignments as lr
 from penstock.codec.wire.messages import update_features as uf
+from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.codec.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from penstock.codec.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from penstock.domain.access import CLUSTER, Operation, Principal, Resource
+from penstock.domain.access import Operation
 from penstock.gateways.kafka_cluster_admin import PARTITIONS_MAX
+from support.authorizers import AllButOne
 from support.conversation import Conversation, TalkingNode, running_node
 
 TOPIC, BROKER, GROUP, CLIENT_METRICS = 2, 4, 32, 16
@@ -92,6 +95,25 @@ async def test_the_node_keeps_the_metadata_alone(node: TalkingNode, talk: Conver
     assert after.current_voters[0].log_end_offset == after.high_watermark
 
 
+async def test_the_voters_stay_as_they_are(talk: Conversation) -> None:
+    cluster = (await talk.ask(DescribeClusterRequest(), DescribeClusterResponse)).cluster_id
+    door = (av.Listener("CONTROLLER", "127.0.0.1", 9093),)
+
+    async def codes(cluster_id: str | None, voter_id: int, listeners: Sequence[av.Listener]) -> list[int]:
+        add = av.AddRaftVoterRequest(cluster_id, 1000, voter_id, bytes(16), listeners)
+        added = await talk.ask(add, av.AddRaftVoterResponse)
+        removed = await talk.ask(RemoveRaftVoterRequest(cluster_id, voter_id), RemoveRaftVoterResponse)
+        assert added.error_message
+        assert removed.error_message
+        return [added.error_code, removed.error_code]
+
+    for known in (None, cluster):
+        assert await codes(known, 2, door) == [ErrorCode.UNSUPPORTED_VERSION] * 2
+    assert await codes("another", 2, door) == [ErrorCode.INCONSISTENT_CLUSTER_ID] * 2
+    assert await codes(None, -1, door) == [ErrorCode.INVALID_REQUEST] * 2
+    assert await codes(None, 2, ()) == [ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION]
+
+
 @pytest.mark.parametrize(
     ("name", "level", "kind", "expected"),
     [
@@ -139,19 +161,6 @@ async def test_what_has_settings_is_listed(node: TalkingNode, talk: Conversation
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_nobody_has_limits(talk: Conversation) -> None:
-    async def ask(*components: cq.ComponentData) -> cq.DescribeClientQuotasResponse:
-        return await talk.ask(cq.DescribeClientQuotasRequest(components), cq.DescribeClientQuotasResponse)
-
-    for components in ((), (cq.ComponentData("user", 2, None), cq.ComponentData("client-id", 0, "mine"))):
-        reply = await ask(*components)
-        assert (reply.error_code, list(reply.entries or ())) == (ErrorCode.NONE, [])
-    user = cq.ComponentData("user", 2, None)
-    assert (await ask(user, user)).error_code == ErrorCode.INVALID_REQUEST
-    assert (await ask(cq.ComponentData("colour", 2, None))).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert (await ask(*[user] * 5_000)).error_code == ErrorCode.INVALID_REQUEST
-
-
 async def test_more_partitions_than_a_request_may_name_are_refused(node: TalkingNode, talk: Conversation) -> None:
     await node.create_topic("orders")
     many = range(PARTITIONS_MAX + 1)
@@ -161,16 +170,6 @@ async def test_more_partitions_than_a_request_may_name_are_refused(node: Talking
     reply = await talk.ask(request, ar.AlterPartitionReassignmentsResponse)
     assert (reply.error_code, list(reply.responses)) == (ErrorCode.INVALID_REQUEST, [])
     assert str(PARTITIONS_MAX) in (reply.error_message or "")
-
-
-class Nobody:
-    """May do all but one thing to the cluster."""
-
-    def __init__(self, operation: Operation) -> None:
-        self._operation = operation
-
-    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        return not (resource == CLUSTER and operation is self._operation)
 
 
 TOUCHED = (el.TopicPartitions("orders", (0,)),)
@@ -185,14 +184,15 @@ GUARDED: list[tuple[Operation, wire.Request]] = [
     (Operation.ALTER, uf.UpdateFeaturesRequest()),
     (Operation.ALTER, UnregisterBrokerRequest(2)),
     (Operation.DESCRIBE_CONFIGS, lc.ListConfigResourcesRequest()),
-    (Operation.DESCRIBE_CONFIGS, cq.DescribeClientQuotasRequest()),
+    (Operation.ALTER, av.AddRaftVoterRequest()),
+    (Operation.ALTER, RemoveRaftVoterRequest()),
 ]
 
 
 @pytest.mark.parametrize(("operation", "request_"), GUARDED, ids=lambda each: type(each).__name__)
 async def test_the_cluster_is_guarded(operation: Operation, request_: wire.Request) -> None:
     api = wire.APIS[request_.api_key]
-    async with running_node(authorizer=Nobody(operation)) as node:
+    async with running_node(authorizer=AllButOne(operation)) as node:
         talk = await node.connect()
         for version in range(api.version_min, api.version_max + 1):
             reply = await talk.ask(request_, api.response, version)

@@ -73,6 +73,10 @@ BOUNDS: Final[dict[int, RequestBound]] = {
     35: _EVERY_PARTITION,  # DescribeLogDirs
     36: _SMALL,  # SaslAuthenticate
     37: _MANY_CHANGES,  # CreatePartitions
+    38: _SMALL,  # CreateDelegationToken
+    39: _SMALL,  # RenewDelegationToken
+    40: _SMALL,  # ExpireDelegationToken
+    41: _SMALL,  # DescribeDelegationToken
     42: _EVERY_GROUP,  # DeleteGroups
     43: _EVERY_PARTITION,  # ElectLeaders
     44: _MANY_CHANGES,  # IncrementalAlterConfigs
@@ -80,6 +84,7 @@ BOUNDS: Final[dict[int, RequestBound]] = {
     46: _EVERY_PARTITION,  # ListPartitionReassignments
     47: _EVERY_PARTITION,  # OffsetDelete
     48: _SMALL,  # DescribeClientQuotas
+    49: _MANY_CHANGES,  # AlterClientQuotas
     50: _MANY_CHANGES,  # DescribeUserScramCredentials
     51: _MANY_CHANGES,  # AlterUserScramCredentials
     55: _EVERY_PARTITION,  # DescribeQuorum
@@ -97,6 +102,15 @@ BOUNDS: Final[dict[int, RequestBound]] = {
     77: _EVERY_GROUP,  # ShareGroupDescribe
     78: RequestBound(40_000, 16 * _MIB, "acknowledgements one by one of all that a member holds"),  # ShareFetch
     79: RequestBound(40_000, 16 * _MIB, "acknowledgements one by one of all that a member holds"),  # ShareAcknowledge
+    80: _SMALL,  # AddRaftVoter
+    81: _SMALL,  # RemoveRaftVoter
+    83: _EVERY_PARTITION,  # InitializeShareGroupState
+    84: _EVERY_PARTITION,  # ReadShareGroupState
+    85: _EVERY_PARTITION,  # WriteShareGroupState
+    86: _EVERY_PARTITION,  # DeleteShareGroupState
+    87: _EVERY_PARTITION,  # ReadShareGroupStateSummary
+    88: RequestBound(20_000, 8 * _MIB, "a topology with its topics, and the member's tasks"),  # StreamsGroupHeartbeat
+    89: _EVERY_GROUP,  # StreamsGroupDescribe
     90: _EVERY_PARTITION,  # DescribeShareGroupOffsets
     91: _EVERY_PARTITION,  # AlterShareGroupOffsets
     92: _EVERY_TOPIC,  # DeleteShareGroupOffsets

@@ -9,6 +9,8 @@ from penstock.codec.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
+from penstock.codec.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from penstock.codec.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from penstock.codec.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,6 +35,10 @@ from penstock.codec.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from penstock.codec.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from penstock.codec.wire.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from penstock.codec.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from penstock.codec.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.codec.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
@@ -42,6 +48,10 @@ from penstock.codec.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
 )
+from penstock.codec.wire.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+)
 from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.codec.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from penstock.codec.wire.messages.describe_client_quotas import (
@@ -50,6 +60,10 @@ from penstock.codec.wire.messages.describe_client_quotas import (
 )
 from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from penstock.codec.wire.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
 from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from penstock.codec.wire.messages.describe_producers import (
@@ -75,6 +89,10 @@ from penstock.codec.wire.messages.describe_user_scram_credentials import (
 )
 from penstock.codec.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from penstock.codec.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.codec.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from penstock.codec.wire.messages.fetch import FetchRequest, FetchResponse
 from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.codec.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -83,6 +101,10 @@ from penstock.codec.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.codec.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+)
 from penstock.codec.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.codec.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from penstock.codec.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -102,6 +124,16 @@ from penstock.codec.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
+from penstock.codec.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+from penstock.codec.wire.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+)
+from penstock.codec.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from penstock.codec.wire.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
 from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.codec.wire.messages.share_acknowledge import (
@@ -120,10 +152,22 @@ from penstock.codec.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from penstock.codec.wire.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from penstock.codec.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from penstock.codec.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from penstock.codec.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.codec.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from penstock.codec.wire.messages.write_share_group_state import (
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+)
 from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from penstock.codec.wire.schema import Request, Response
 
@@ -163,6 +207,10 @@ API_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (DescribeLogDirsRequest, DescribeLogDirsResponse),
     (SaslAuthenticateRequest, SaslAuthenticateResponse),
     (CreatePartitionsRequest, CreatePartitionsResponse),
+    (CreateDelegationTokenRequest, CreateDelegationTokenResponse),
+    (RenewDelegationTokenRequest, RenewDelegationTokenResponse),
+    (ExpireDelegationTokenRequest, ExpireDelegationTokenResponse),
+    (DescribeDelegationTokenRequest, DescribeDelegationTokenResponse),
     (DeleteGroupsRequest, DeleteGroupsResponse),
     (ElectLeadersRequest, ElectLeadersResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
@@ -170,6 +218,7 @@ API_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
     (OffsetDeleteRequest, OffsetDeleteResponse),
     (DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+    (AlterClientQuotasRequest, AlterClientQuotasResponse),
     (DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse),
     (AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     (DescribeQuorumRequest, DescribeQuorumResponse),
@@ -187,6 +236,15 @@ API_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
     (ShareGroupDescribeRequest, ShareGroupDescribeResponse),
     (ShareFetchRequest, ShareFetchResponse),
     (ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+    (AddRaftVoterRequest, AddRaftVoterResponse),
+    (RemoveRaftVoterRequest, RemoveRaftVoterResponse),
+    (InitializeShareGroupStateRequest, InitializeShareGroupStateResponse),
+    (ReadShareGroupStateRequest, ReadShareGroupStateResponse),
+    (WriteShareGroupStateRequest, WriteShareGroupStateResponse),
+    (DeleteShareGroupStateRequest, DeleteShareGroupStateResponse),
+    (ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse),
+    (StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse),
+    (StreamsGroupDescribeRequest, StreamsGroupDescribeResponse),
     (DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
     (AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
     (DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
@@ -262,6 +320,14 @@ __all__ = [
     "SaslAuthenticateResponse",
     "CreatePartitionsRequest",
     "CreatePartitionsResponse",
+    "CreateDelegationTokenRequest",
+    "CreateDelegationTokenResponse",
+    "RenewDelegationTokenRequest",
+    "RenewDelegationTokenResponse",
+    "ExpireDelegationTokenRequest",
+    "ExpireDelegationTokenResponse",
+    "DescribeDelegationTokenRequest",
+    "DescribeDelegationTokenResponse",
     "DeleteGroupsRequest",
     "DeleteGroupsResponse",
     "ElectLeadersRequest",
@@ -276,6 +342,8 @@ __all__ = [
     "OffsetDeleteResponse",
     "DescribeClientQuotasRequest",
     "DescribeClientQuotasResponse",
+    "AlterClientQuotasRequest",
+    "AlterClientQuotasResponse",
     "DescribeUserScramCredentialsRequest",
     "DescribeUserScramCredentialsResponse",
     "AlterUserScramCredentialsRequest",
@@ -310,6 +378,24 @@ __all__ = [
     "ShareFetchResponse",
     "ShareAcknowledgeRequest",
     "ShareAcknowledgeResponse",
+    "AddRaftVoterRequest",
+    "AddRaftVoterResponse",
+    "RemoveRaftVoterRequest",
+    "RemoveRaftVoterResponse",
+    "InitializeShareGroupStateRequest",
+    "InitializeShareGroupStateResponse",
+    "ReadShareGroupStateRequest",
+    "ReadShareGroupStateResponse",
+    "WriteShareGroupStateRequest",
+    "WriteShareGroupStateResponse",
+    "DeleteShareGroupStateRequest",
+    "DeleteShareGroupStateResponse",
+    "ReadShareGroupStateSummaryRequest",
+    "ReadShareGroupStateSummaryResponse",
+    "StreamsGroupHeartbeatRequest",
+    "StreamsGroupHeartbeatResponse",
+    "StreamsGroupDescribeRequest",
+    "StreamsGroupDescribeResponse",
     "DescribeShareGroupOffsetsRequest",
     "DescribeShareGroupOffsetsResponse",
     "AlterShareGroupOffsetsRequest",
