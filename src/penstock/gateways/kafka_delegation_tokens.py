@@ -29,8 +29,9 @@ from penstock.domain.access import Authorizer, Operation, Principal, Resource, R
 from penstock.gateways.kafka_context import RequestContext
 
 USER: Final = "User"
-# What Kafka tells instead of a time where there is no token.
+# What Kafka tells instead of a time, to who may not ask and to who may.
 NO_TIME_MS: Final = -1
+OFF_TIME_MS: Final = 0
 
 
 class DelegationTokensHandler:
@@ -43,15 +44,16 @@ class DelegationTokensHandler:
         requester = context.principal
         name = request.owner_principal_name
         owner = Principal(request.owner_principal_type or "", name) if name else requester
+        code = self._creation_problem(request, owner, context)
         return CreateDelegationTokenResponse(
-            error_code=self._creation_problem(request, owner, context),
+            error_code=code,
             principal_type=owner.kind,
             principal_name=owner.name,
             token_requester_principal_type=requester.kind,
             token_requester_principal_name=requester.name,
-            issue_timestamp_ms=NO_TIME_MS,
-            expiry_timestamp_ms=NO_TIME_MS,
-            max_timestamp_ms=NO_TIME_MS,
+            issue_timestamp_ms=_time_ms(code),
+            expiry_timestamp_ms=_time_ms(code),
+            max_timestamp_ms=_time_ms(code),
         )
 
     def _creation_problem(
@@ -73,14 +75,16 @@ class DelegationTokensHandler:
         request: RenewDelegationTokenRequest,  # noqa: ARG002
         context: RequestContext,
     ) -> RenewDelegationTokenResponse:
-        return RenewDelegationTokenResponse(error_code=_problem(context), expiry_timestamp_ms=NO_TIME_MS)
+        code = _problem(context)
+        return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=_time_ms(code))
 
     def expire_delegation_token(
         self,
         request: ExpireDelegationTokenRequest,  # noqa: ARG002
         context: RequestContext,
     ) -> ExpireDelegationTokenResponse:
-        return ExpireDelegationTokenResponse(error_code=_problem(context), expiry_timestamp_ms=NO_TIME_MS)
+        code = _problem(context)
+        return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=_time_ms(code))
 
     def describe_delegation_token(
         self,
@@ -94,3 +98,7 @@ def _problem(context: RequestContext) -> ErrorCode:
     if context.connection is None or context.connection.login is None:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+def _time_ms(code: ErrorCode) -> int:
+    return OFF_TIME_MS if code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else NO_TIME_MS

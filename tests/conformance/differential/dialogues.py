@@ -16,6 +16,7 @@ from conformance.differential import (  # noqa: F401
     dialogue_group_changes,
     dialogue_group_offsets,
     dialogue_login,
+    dialogue_not_served,
     dialogue_offsets,
     dialogue_one_node,
     dialogue_produce,
