@@ -93,6 +93,26 @@ def test_settings_are_described_without_a_name(tools: Tools, kind: str) -> None:
     tools.run("kafka.admin.ConfigCommand", "--describe", "--entity-type", kind)
 
 
+def test_a_limit_that_would_have_no_effect_is_refused_with_the_reason(tools: Tools) -> None:
+    user = ("--entity-type", "users", "--entity-name", "alice")
+    said = tools.run(
+        "kafka.admin.ConfigCommand", "--alter", *user, "--add-config", "producer_byte_rate=1024", fails=True
+    )
+    assert "does not limit clients" in said
+
+
+def test_voters_are_not_removed(tools: Tools) -> None:
+    voter = ("--controller-id", "1", "--controller-directory-id", "AAAAAAAAAAAAAAAAAAAAAQ")
+    said = tools.run(f"{PACKAGE}.MetadataQuorumCommand", "remove-controller", *voter, fails=True)
+    assert "keeps the metadata alone" in said
+
+
+def test_there_are_no_streams_groups(tools: Tools) -> None:
+    command = f"{PACKAGE}.streams.StreamsGroupCommand"
+    tools.run(command, "--list")
+    assert "not served" in tools.run(command, "--describe", "--group", "pipes", fails=True)
+
+
 def test_settings_of_a_group_and_of_the_node_change(tools: Tools) -> None:
     command = "kafka.admin.ConfigCommand"
     group = ("--entity-type", "groups", "--entity-name", "readers")

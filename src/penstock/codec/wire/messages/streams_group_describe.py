@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.codec.wire.schema import Bool, Int16, Int32, Int64, Message, Request, Response, String, Uint16
+from penstock.codec.wire.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
+from penstock.codec.wire.schema import Bool, Int16, Int32, Message, Request, Response, String
 
 
 class StreamsGroupDescribeRequest(Request, frozen=True):
@@ -14,18 +15,6 @@ class StreamsGroupDescribeRequest(Request, frozen=True):
 
     group_ids: Sequence[String] = ()
     include_authorized_operations: Bool = False
-
-
-class KeyValue(Message, frozen=True):
-    key: String = ""
-    value: String = ""
-
-
-class TopicInfo(Message, frozen=True):
-    name: String = ""
-    partitions: Int32 = 0
-    replication_factor: Int16 = 0
-    topic_configs: Sequence[KeyValue] = ()
 
 
 class Subtopology(Message, frozen=True):
@@ -39,22 +28,6 @@ class Subtopology(Message, frozen=True):
 class Topology(Message, frozen=True):
     epoch: Int32 = 0
     subtopologies: Sequence[Subtopology] | None = None
-
-
-class Endpoint(Message, frozen=True):
-    host: String = ""
-    port: Uint16 = 0
-
-
-class TaskOffset(Message, frozen=True):
-    subtopology_id: String = ""
-    partition: Int32 = 0
-    offset: Int64 = 0
-
-
-class TaskIds(Message, frozen=True):
-    subtopology_id: String = ""
-    partitions: Sequence[Int32] = ()
 
 
 class Assignment(Message, frozen=True):
