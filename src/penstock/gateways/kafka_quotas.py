@@ -23,10 +23,12 @@ from penstock.gateways.kafka_context import RequestContext
 # What limits can be set for, and how a filter may choose among them.
 QUOTA_KINDS: Final = ("user", "client-id", "ip")
 EXACT, BY_DEFAULT, ANY = 0, 1, 2
-# Which limits those can have, and which of them are whole numbers.
+# Which limits those can have.
 CLIENT_LIMITS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 ADDRESS_LIMITS: Final = ("connection_creation_rate",)
 WHOLE: Final = ("producer_byte_rate", "consumer_byte_rate", "connection_creation_rate")
+# Of one entry, which is looked at in one go: far more than there are limits.
+CHANGES_MAX: Final = 100
 
 Problem = tuple[ErrorCode, str]
 
@@ -70,6 +72,8 @@ class QuotasHandler:
 def _entity_problem(entry: altering.EntryData) -> Problem | None:
     if not entry.entity:
         return ErrorCode.INVALID_REQUEST, "nobody is named whose limits they are"
+    if len(entry.entity) > len(QUOTA_KINDS):
+        return ErrorCode.INVALID_REQUEST, f"{len(entry.entity)} names, but there are {len(QUOTA_KINDS)} kinds of them"
     for each in entry.entity:
         kind = each.entity_type
         if kind not in QUOTA_KINDS:
@@ -83,6 +87,8 @@ def _entity_problem(entry: altering.EntryData) -> Problem | None:
 
 
 def _limits_problem(entry: altering.EntryData) -> Problem | None:
+    if len(entry.ops) > CHANGES_MAX:
+        return ErrorCode.INVALID_REQUEST, f"{len(entry.ops)} changes in one entry, at most {CHANGES_MAX} are taken"
     seen: set[str] = set()
     limits = ADDRESS_LIMITS if entry.entity[0].entity_type == "ip" else CLIENT_LIMITS
     for change in entry.ops:

@@ -12,6 +12,7 @@ from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages import alter_client_quotas as aq
 from penstock.codec.wire.messages import describe_client_quotas as cq
 from penstock.domain.access import Operation
+from penstock.gateways.kafka_quotas import CHANGES_MAX
 from support.authorizers import AllButOne
 from support.conversation import Conversation, running_node
 
@@ -63,6 +64,8 @@ async def test_taking_away_a_limit_that_is_not_there_succeeds(talk: Conversation
         aq.EntryData((ADDRESS,), (RATE,)),
         aq.EntryData((ALICE,), (aq.OpData("connection_creation_rate", 1.0),)),
         aq.EntryData((ALICE,), (RATE, REMOVED)),
+        aq.EntryData((ALICE,), tuple(aq.OpData(str(n), 0.0, remove=True) for n in range(CHANGES_MAX + 1))),
+        aq.EntryData((ALICE,) * 4, (REMOVED,)),
         aq.EntryData((ALICE,), (aq.OpData("producer_byte_rate", 0.0),)),
         aq.EntryData((ALICE,), (aq.OpData("producer_byte_rate", 1.5),)),
         aq.EntryData((ALICE,), (aq.OpData("producer_byte_rate", float("nan")),)),
