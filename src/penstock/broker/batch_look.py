@@ -23,7 +23,7 @@ from penstock.broker.batch_refusals import refuse_keyless, refuse_timestamps
 from penstock.broker.delivery_search import DeliverySearch
 from penstock.codec.compression import Codec, CompressionError, decompress_into
 from penstock.codec.record_batch import ATTRIBUTE_CODEC_MASK, HEADER_BYTES, BatchHeader, BatchProblem
-from penstock.codec.record_check import check_records
+from penstock.codec.record_check import TooLong, check_records, check_some
 from penstock.codec.records import DECOMPRESSED_BYTES_MAX, read_payload
 from penstock.domain.config_definition import LONG_MAX
 from penstock.domain.topic_config import TopicConfig
@@ -35,6 +35,8 @@ GZIP_PLAIN_BYTES_MAX: Final = 320 * 1024
 RATIO_EXPECTED: Final = 4
 # What librdkafka puts into a batch at most by default. To compare them takes 0.4 ms if they have one size, 4 ms else.
 LOOP_RECORDS_MAX: Final = 10_000
+# Records and headers that are read field by field there, which takes a microsecond each.
+LOOP_READS_MAX: Final = 2_000
 
 Plain = bytes | bytearray | mmap.mmap
 
@@ -67,14 +69,17 @@ class BatchLook:
         """At a batch of a Kafka producer, who may have made it of anything. True: some of its records are to be
         delivered later."""
         search = self.search
-        must_open = self._is_checked or self._asks_rules(header, now_ms)
-        is_large = header.record_count > LOOP_RECORDS_MAX or len(records) > PLAIN_BYTES_MAX
+        asks_rules = self._asks_rules(header, now_ms)
+        must_open = self._is_checked or asks_rules
+        # For the rules all are read, which is bounded only where they are checked before.
+        records_max = (LOOP_READS_MAX if self._is_checked else 0) if asks_rules else LOOP_RECORDS_MAX
+        is_large = header.record_count > records_max or len(records) > PLAIN_BYTES_MAX
         if not header.attributes & ATTRIBUTE_CODEC_MASK:
             if must_open:
                 if is_large:
                     return TooMuch()
                 plain = bytes(records[HEADER_BYTES:])
-                refused = self._refuse(header, plain, len(plain), now_ms)
+                refused = self._refuse(header, plain, len(plain), now_ms, LOOP_READS_MAX)
                 if refused is not None:
                     return refused
             return search is not None and search.finds(records)
@@ -84,7 +89,7 @@ class BatchLook:
         if opened is None:
             return TooMuch() if must_open or (search is not None and search.is_on) else False
         buffer, size = opened
-        refused = self._refuse(header, buffer, size, now_ms)
+        refused = self._refuse(header, buffer, size, now_ms, LOOP_READS_MAX)
         if refused is not None:
             return refused
         return search is not None and search.finds(memoryview(buffer)[:size])
@@ -112,15 +117,23 @@ class BatchLook:
                 if self._is_checked or self._asks_rules(header, now_ms):
                     return AppendRefused(Refusal.INVALID, str(error))
                 return None
-        refused = self._refuse(header, plain, size, now_ms)
+        refused = self._refuse(header, plain, size, now_ms, None)
+        assert not isinstance(refused, TooMuch), "nobody waits here"
         return refused if refused is not None else memoryview(plain)[:size]
 
     def _asks_rules(self, header: BatchHeader, now_ms: int) -> bool:
         return self._has_rules or header.max_timestamp > now_ms + self._after_ms_max
 
-    def _refuse(self, header: BatchHeader, plain: Plain, size: int, now_ms: int) -> AppendRefused | None:
+    def _refuse(
+        self, header: BatchHeader, plain: Plain, size: int, now_ms: int, reads_max: int | None
+    ) -> AppendRefused | TooMuch | None:
         if self._is_checked:
-            problem = check_records(header, plain, size)
+            if reads_max is None:
+                problem: BatchProblem | TooLong | None = check_records(header, plain, size)
+            else:
+                problem = check_some(header, plain, size, reads_max=reads_max)
+            if isinstance(problem, TooLong):
+                return TooMuch()
             if problem is not None:
                 return AppendRefused(Refusal.INVALID, problem.reason)
         if not self._asks_rules(header, now_ms):

@@ -39,8 +39,8 @@ from penstock.domain.schedule_records import ProducerBatch
 from penstock.domain.transaction_partition import NotVerified, TransactionOpen
 from penstock.domain.transaction_verification import NO_GUARD
 
-# More is opened and put together in a thread: the loop has others to serve.
-LOOP_BYTES_MAX: Final = 64 * 1024
+# More is opened and put together in a thread: the loop has others to serve. So much may hold 8,000 headers.
+LOOP_BYTES_MAX: Final = 16 * 1024
 
 # Records: some ten milliseconds of work.
 SCHEDULED_AT_ONCE: Final = 1_000

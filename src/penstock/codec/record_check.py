@@ -10,8 +10,8 @@ so one comparison of eight bytes stands for the fields from the date to the valu
 Records are read field by field until two are alike; those after them are compared, and the first that is not alike is
 read again. Alike ones of one size stand in columns, and a column is compared at once.
 
-Measured: 0.05 µs a record in columns, 0.35 µs if compared, 1 µs if read. Nothing is kept, and nothing is copied but
-columns.
+Measured: 0.05 µs a record in columns, 0.35 µs if compared, 1 µs if read, and 0.3 µs a header. Nothing is kept, and
+nothing is copied but columns. Who cannot wait says how much may be read (`check_some`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import mmap
 import struct
 from functools import cache
 from typing import Final
+
+import msgspec
 
 from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.codec.records import BASE_MAX, DELTA_MAX, HEADER_ENTRY_BYTES_MIN, RECORD_BYTES_MIN
@@ -34,6 +36,10 @@ _TWO_BYTES: Final = 64
 _THREE_BYTES: Final = 8192
 # Fewer of one size are compared one by one as fast.
 _COLUMN_RECORDS_MIN: Final = 48
+# Columns are looked at a few records deep first, and then so many times as deep: those that end soon cost little.
+_COLUMN_GROWTH: Final = 4
+# To look whether records are alike costs as much as to read so many.
+_SHAPE_READS: Final = 6
 
 _NULL: Final = 1
 # No encoding of a number.
@@ -51,22 +57,41 @@ _REST_BYTES_MIN: Final = 2
 
 
 class _BrokenError(Exception):
-    """Leaves the walk; `check_records` makes a `BatchProblem` of it."""
+    """Leaves the walk; `check_some` makes a `BatchProblem` of it."""
+
+
+class _TooLongError(Exception):
+    """Leaves the walk; `check_some` makes a `TooLong` of it."""
+
+
+class TooLong(msgspec.Struct, frozen=True):
+    """More would have to be read than the caller has time for."""
 
 
 def check_records(header: BatchHeader, payload: Payload, end: int) -> BatchProblem | None:
     """Of a batch that a client sent: there are no holes in it. Its plain records are the first `end` bytes."""
+    # Two for each byte: there cannot be as many.
+    problem = check_some(header, payload, end, reads_max=2 * end)
+    assert not isinstance(problem, TooLong), "more to read than there are bytes"
+    return problem
+
+
+def check_some(header: BatchHeader, payload: Payload, end: int, *, reads_max: int) -> BatchProblem | TooLong | None:
+    """The same, as long as no more than so many records and headers have to be read field by field."""
     count = header.record_count
     if count * RECORD_BYTES_MIN > end:
         return BatchProblem(f"{end} bytes cannot hold {count} records")
     if abs(header.base_timestamp) > BASE_MAX:
         return BatchProblem(f"base timestamp {header.base_timestamp}")
     number = position = 0
+    reads_left = reads_max
     try:
         while number < count and position < end:
-            position, number, shape = _read_records(payload, position, number, count, end)
+            position, number, reads_left, shape = _read_records(payload, position, number, count, end, reads_left)
             if shape is not None:
                 position, number = shape.follow(payload, position, number, count, end)
+    except _TooLongError:
+        return TooLong()
     except (IndexError, struct.error):
         position = end + 1
     except (VarintError, _BrokenError) as error:
@@ -78,10 +103,16 @@ def check_records(header: BatchHeader, payload: Payload, end: int) -> BatchProbl
     return None
 
 
-def _read_records(payload: Payload, position: int, number: int, count: int, end: int) -> tuple[int, int, _Shape | None]:
+def _read_records(
+    payload: Payload, position: int, number: int, count: int, end: int, reads_left: int
+) -> tuple[int, int, int, _Shape | None]:
     """Field by field, up to the end or to two that are alike. A number of one byte is read in line: nearly all are."""
     before: tuple[int, bool] | None = None
+    # Headers bring it nearer: so that records without have nothing to count.
+    number_end = number + reads_left
     while number < count and position < end:
+        if number >= number_end:
+            raise _TooLongError
         size, start = payload[position], position + 1
         if size < 0x80:
             size = ONE_BYTE_VALUES[size]
@@ -100,7 +131,11 @@ def _read_records(payload: Payload, position: int, number: int, count: int, end:
         key_bytes, value_start = _past_field(payload, key_start)
         value_bytes, place = _past_field(payload, value_start)
         has_headers = payload[place]
-        place = _past_headers(payload, place) if has_headers else place + 1
+        if has_headers:
+            header_count, place = _past_headers(payload, place, number_end - number)
+            number_end -= header_count
+        else:
+            place += 1
         if place != start + size:
             raise _BrokenError(f"it says that it has {size} bytes, its fields have {place - start}")
         look = (delta_start - start - 1, key_bytes > 0)
@@ -111,10 +146,10 @@ def _read_records(payload: Payload, position: int, number: int, count: int, end:
         elif look == before:
             shape = _shape_of(*look, number)
             if shape is not None:
-                return position, number, shape
+                return position, number, number_end - number - _SHAPE_READS, shape
         else:
             before = look
-    return position, number, None
+    return position, number, number_end - number, None
 
 
 def _past_date(payload: Payload, position: int) -> int:
@@ -138,16 +173,19 @@ def _past_field(payload: Payload, position: int) -> tuple[int, int]:
     return start - position, start + size
 
 
-def _past_headers(payload: Payload, position: int) -> int:
+def _past_headers(payload: Payload, position: int, reads_left: int) -> tuple[int, int]:
+    """How many there are, and where they end."""
     count, position = read_varint(payload, position)
     if count < 0 or count * HEADER_ENTRY_BYTES_MIN > len(payload) - position:
         raise _BrokenError(f"it has {count} headers")
+    if count > reads_left:
+        raise _TooLongError
     for _ in range(count):
         name_bytes, position = _past_field(payload, position)
         if not name_bytes:
             raise _BrokenError("a header has no key")
         _, position = _past_field(payload, position)
-    return position
+    return count, position
 
 
 class _Shape:
@@ -222,23 +260,31 @@ class _Shape:
             return 0, 0
         front = 1 if payload[position] < 0x80 else 2
         size = _sizes()[int.from_bytes(payload[position : position + front], "little")]
+        if size <= 0:
+            return 0, 0
         total = front + size
-        rows = min(count - number, (end - position) // total)
+        rows_max = min(count - number, (end - position) // total)
         # Not tried in vain where sizes differ.
         following = payload[position + total : position + total + front]
-        if rows < _COLUMN_RECORDS_MIN or size < 0 or payload[position : position + front] != following:
+        if rows_max < _COLUMN_RECORDS_MIN or payload[position : position + front] != following:
             return 0, 0
-        expected = self._columns(payload, position, front, size)
-        for place, allowed in expected:
-            column = payload[position + place : position + rows * total : total]
-            rows = len(column) - len(column.lstrip(allowed))
-            if rows < _COLUMN_RECORDS_MIN:
-                return 0, 0
+        columns = self._columns(payload, position, front, size)
         delta_at = front + self._fields_bytes - 1 - len(self._deltas)
-        for place, deltas in enumerate(self._deltas, delta_at):
-            if payload[position + place : position + rows * total : total] != deltas[number : number + rows]:
-                return 0, 0
+        rows = tried = 0
+        while rows == tried < rows_max:
+            tried = min(rows_max, max(_COLUMN_RECORDS_MIN, tried * _COLUMN_GROWTH))
+            next_position = position + rows * total
+            matched = _match_columns(payload, next_position, tried - rows, total, columns)
+            rows += self._match_deltas(payload, next_position + delta_at, number + rows, matched, total)
         return rows, total
+
+    def _match_deltas(self, payload: Payload, position: int, number: int, rows: int, total: int) -> int:
+        """All of them or none: the next one would not be alike either."""
+        end = position + rows * total
+        for place, deltas in enumerate(self._deltas):
+            if payload[position + place : end : total] != deltas[number : number + rows]:
+                return 0
+        return rows
 
     def _columns(self, payload: Payload, position: int, front: int, size: int) -> list[tuple[int, bytes]]:
         """Places in a record of that size, and what may stand there; the offset deltas are not among them."""
@@ -259,6 +305,16 @@ class _Shape:
         columns += [(value_at + place, value[place : place + 1]) for place in range(len(value))]
         columns.append((front + size - 1, b"\0"))
         return columns
+
+
+def _match_columns(payload: Payload, position: int, rows: int, total: int, columns: list[tuple[int, bytes]]) -> int:
+    """How many of so many records of one size have in these places what may stand there."""
+    for place, allowed in columns:
+        column = payload[position + place : position + rows * total : total]
+        rows = len(column) - len(column.lstrip(allowed))
+        if not rows:
+            break
+    return rows
 
 
 @cache

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from penstock.codec.record_batch import HEADER_BYTES, BatchHeader, BatchProblem, read_header
-from penstock.codec.record_check import check_records
+from penstock.codec.record_check import TooLong, check_records, check_some
 from penstock.codec.records import Record, build_batch, parse_records
 
 
@@ -105,3 +105,46 @@ def test_record_that_goes_past_the_end_is_told() -> None:
     header, payload = opened([Record(b"value") for _ in range(3)])
     problem = checked(header, payload[:-1])
     assert problem == BatchProblem("record 3 of 3 goes on past the 35 bytes of its batch")
+
+
+def test_record_that_says_it_has_less_than_nothing_is_broken_behind_alike_ones_too() -> None:
+    header, payload = opened([Record(b"value %d" % number) for number in range(5)])
+    record_bytes = len(payload) // 5
+    broken = payload[: 2 * record_bytes] + b"\x01" + payload[2 * record_bytes + 1 :]
+    assert isinstance(checked(header, broken), BatchProblem)
+
+
+ENDLESS = {
+    "a record of headers": [Record(b"x", headers=(("", None),) * 100_000)],
+    "records of headers": [Record(b"x", headers=(("", None),) * 100) for _ in range(1_000)],
+    "alike by twos": [
+        Record(bytes(90 - 2 * (n % 3 == 0)), headers=(("", None),) * (n % 3 == 0)) for n in range(10_000)
+    ],
+    "long keys": [Record(b"x", bytes(100)) for _ in range(10_000)],
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_records_that_would_be_read_for_long_are_left_to_who_has_time(name: str) -> None:
+    header, payload = opened(ENDLESS[name])
+    assert isinstance(check_some(header, payload, len(payload), reads_max=2_000), TooLong)
+    assert check_records(header, payload, len(payload)) is None
+
+
+def test_ordinary_records_are_never_too_long() -> None:
+    header, payload = opened([Record(bytes(100), b"key %06d" % number) for number in range(10_000)])
+    assert check_some(header, payload, len(payload), reads_max=50) is None
+
+
+def test_columns_that_end_soon_are_not_looked_at_as_deep_as_the_batch() -> None:
+    class Counting(bytes):
+        looked_at = 0
+
+        def __getitem__(self, place):  # type: ignore[no-untyped-def]
+            found = super().__getitem__(place)
+            Counting.looked_at += len(found) if isinstance(place, slice) else 1
+            return found
+
+    header, payload = opened(ENDLESS["alike by twos"])
+    assert check_records(header, Counting(payload), len(payload)) is None
+    assert Counting.looked_at < 2 * len(payload)

@@ -132,3 +132,13 @@ async def test_others_are_served_while_a_batch_is_opened(node: TalkingNode, talk
     assert not answer.done()
     assert outcome(await answer)[0] is NONE
     assert time.thread_time() - began < LOOP_SECONDS_MAX
+
+
+async def test_batch_that_is_read_for_long_keeps_nobody_waiting(talk: Conversation) -> None:
+    """A few hundred bytes that unpack to one record with very many headers."""
+    headers = plain_of(Record(b"", headers=(("", None),) * 700_000))
+    batch = batch_of(compress(Codec.ZSTD, headers), 1, Codec.ZSTD)
+    assert len(headers) < PLAIN_BYTES_MAX
+    began = time.thread_time()
+    assert (await told(talk, batch))[0] is NONE
+    assert time.thread_time() - began < LOOP_SECONDS_MAX
