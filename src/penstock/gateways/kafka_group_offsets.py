@@ -183,7 +183,7 @@ class GroupOffsetsHandler:
                 # Named twice, told once.
                 places += [PartitionName(name, index, topic_id) for index in dict.fromkeys(topic.partition_indexes)]
         portions = [None] if wanted.topics is None else _portions(places)
-        topics: list[OffsetFetchResponseTopics] = []
+        fetched: list[FetchedOffset] = []
         for portion in portions:
             reply = await self._groups.submit(
                 group_id,
@@ -197,9 +197,10 @@ class GroupOffsetsHandler:
             if isinstance(reply, Refused):
                 return OffsetFetchResponseGroup(group_id=group_id, error_code=GROUP_CODES[reply.error])
             assert isinstance(reply, OffsetsFetched), reply
-            steps = self._fetched(reply.partitions, context, is_everything=wanted.topics is None)
-            topics += await context.work.run(steps)
+            fetched += reply.partitions
             await pace.rest_if_due()
+        # A topic that was asked for in portions is told as one: clients take its last entry for all there is.
+        topics = await context.work.run(self._fetched(fetched, context, is_everything=wanted.topics is None))
         return OffsetFetchResponseGroup(group_id=group_id, topics=[*topics, *refused])
 
     def _name_of(self, topic: OffsetFetchRequestTopics, context: RequestContext) -> tuple[str, bytes] | ErrorCode:
@@ -225,22 +226,15 @@ class GroupOffsetsHandler:
             served = self._broker.topic(name)
             if by_id and served is None:
                 continue
-            topics.append(
-                OffsetFetchResponseTopics(
-                    name=name,
-                    topic_id=NO_TOPIC_ID if served is None else served.topic_id,
-                    partitions=[
-                        OffsetFetchResponsePartitions(
-                            offset.partition,
-                            offset.offset,
-                            offset.leader_epoch,
-                            offset.metadata,
-                            group_code(offset.error),
-                        )
-                        for offset in found
-                    ],
+            partitions = []
+            for offset in found:
+                told = OffsetFetchResponsePartitions(
+                    offset.partition, offset.offset, offset.leader_epoch, offset.metadata, group_code(offset.error)
                 )
-            )
+                partitions.append(told)
+                yield
+            topic_id = NO_TOPIC_ID if served is None else served.topic_id
+            topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
         return topics
 
     # Delete

@@ -16,12 +16,14 @@ from penstock.codec.wire.messages import join_group as jg
 from penstock.codec.wire.messages import list_offsets as lo
 from penstock.codec.wire.messages import metadata as m
 from penstock.codec.wire.messages import offset_commit as oc
+from penstock.codec.wire.messages import offset_fetch as of
 from penstock.codec.wire.messages import produce as p
 from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.codec.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode
+from support.group_phrases import positions
 from support.kafka_phrases import UNLIMITED, batch, fetch, values_in
 
 PARTITIONS = 1_200
@@ -134,6 +136,16 @@ async def test_a_long_commit_is_taken_whole(wide: TalkingNode, talk: Conversatio
     assert [answer.partition_index for answer in answers] == list(range(PARTITIONS))
     assert {answer.error_code for answer in answers} == {ErrorCode.NONE}
     assert wide.parts.groups.committed_offset("workers", "wide", PARTITIONS - 1) == PARTITIONS - 1
+
+
+async def test_a_topic_of_very_many_partitions_is_told_as_one_with_the_offsets_of_a_group(
+    wide: TalkingNode, talk: Conversation
+) -> None:
+    """Clients that find a topic twice keep the second of both."""
+    assert wide.server.work.slice_seconds == 0
+    reply = await talk.ask(positions(range(PARTITIONS), topic="wide"), of.OffsetFetchResponse, 8)
+    (topic,) = reply.groups[0].topics
+    assert [found.partition_index for found in topic.partitions] == list(range(PARTITIONS))
 
 
 async def test_a_long_reply_keeps_its_place_among_others(wide: TalkingNode, talk: Conversation) -> None:
