@@ -167,13 +167,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._login_ending.cancel()
         self._pending.clear()
         self._out.clear()
-        self._give_memory_back()
         if self.parked is not None:
             self.parked.cancel()
+            self._is_frame_kept = False
         callbacks, self._closed_callbacks = self._closed_callbacks, []
         for callback in callbacks:
             callback()
-        self._server.on_disconnected(self)
+        self._leave_if_gone()
+
+    def _leave_if_gone(self) -> None:
+        """Counts with its memory while its frame is worked on: or who sends and leaves again and again has no bound."""
+        if self._transport is None and not self._is_frame_kept:
+            self._give_memory_back()
+            self._server.on_disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         return self._view[self._end :]
@@ -333,6 +339,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._is_frame_kept:
             self._is_frame_kept = False
             self._make_room()
+            self._leave_if_gone()
 
     def release_memory(self) -> None:
         """Gives a large receive buffer back while nothing is in it."""
@@ -389,7 +396,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_busy = True
 
     def become_free(self) -> None:
-        self._is_busy = self._is_frame_kept = False
+        self._is_busy = False
+        self.free_frame()
         self.parked = None
         self._handle_frames()
         self._close_when_drained()

@@ -116,6 +116,9 @@ class ProduceHandler:
         topics = [self._append_topic(topic, request.acks, context, appends) for topic in request.topic_data]
         response = ProduceResponse(responses=topics)
         if appends.held:
+            if context.connection is not None:
+                # What waits is copied, and counts as the frame does.
+                context.connection.keep_frame()
             return self._append_held(request, response, appends, context.api_version)
         return _silence(response) if request.acks == ACKS_NONE else appends.reply(response)
 

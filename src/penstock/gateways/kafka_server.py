@@ -82,6 +82,9 @@ API_VERSIONS_KEY: Final = 18
 WHOLE_BYTES_MAX: Final = 8 * 1024
 # Requests that are worked through in slices at a time: each may hold 30 MB of objects. More wait for their turn.
 LONG_REQUESTS_MAX: Final = 4
+# Those that bring messages or ask for some have places of their own: four that make ten thousand topics hold theirs for
+# many seconds, and nobody's messages wait for that.
+MESSAGE_KEYS: Final = (0, 1, 78, 79)
 SWEEP_MS: Final = 5_000
 # How often it is counted what clients have not taken: ten thousand of them are looked at in milliseconds.
 UNREAD_SECONDS: Final = 0.1
@@ -129,7 +132,8 @@ class KafkaServer:
         self.port = 0
         self._loop = asyncio.get_running_loop()
         self.work = LongWork()
-        self._long_requests = asyncio.Semaphore(LONG_REQUESTS_MAX)
+        self._long_messages = asyncio.Semaphore(LONG_REQUESTS_MAX)
+        self._long_others = asyncio.Semaphore(LONG_REQUESTS_MAX)
 
     @property
     def connection_count(self) -> int:
@@ -281,7 +285,7 @@ class KafkaServer:
         """A large request from the rest of its decoding on, a few of them at a time."""
         # It would be forgotten by a request that is handled at once; what it has learnt of this one is nothing.
         connection.route = connection.last_destination = None
-        async with self._long_requests:
+        async with self.places_of(header.api_key):
             request = await self.work.finish(steps)
             if isinstance(request, Malformed):
                 refusal = self._refusal(connection, header, request)
@@ -292,6 +296,10 @@ class KafkaServer:
             if header.api_key not in WAITING_KEYS:
                 return await self._answered(result)
         return await self._answered(result)
+
+    def places_of(self, api_key: int) -> asyncio.Semaphore:
+        """Where a large request waits for its turn."""
+        return self._long_messages if api_key in MESSAGE_KEYS else self._long_others
 
     async def _answered(self, result: HandlerResult) -> Answered:
         if isinstance(result, Answered):

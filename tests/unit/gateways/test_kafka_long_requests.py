@@ -3,7 +3,10 @@ others are served."""
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -22,6 +25,7 @@ from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVer
 from penstock.codec.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.codec.wire.messages.fetch import FetchResponse
 from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.gateways.kafka_server import LONG_REQUESTS_MAX
 from support.conversation import Conversation, TalkingNode
 from support.group_phrases import positions
 from support.kafka_phrases import UNLIMITED, batch, fetch, values_in
@@ -117,6 +121,55 @@ async def test_others_write_between_the_batches_of_a_long_produce(wide: TalkingN
     assert codes_of(await other.ask(produce_to(0, value=b"other"), ProduceResponse, 9)) == {ErrorCode.NONE}
     assert not talk.has_heard
     assert codes_of(await talk.hear(ProduceResponse)) == {ErrorCode.NONE}
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_true():  # noqa: ASYNC110  the door tells nobody
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def all_places_taken(node: TalkingNode, api_key: int) -> AsyncIterator[None]:
+    """By large requests that take for ever."""
+    async with AsyncExitStack() as taken:
+        for _ in range(LONG_REQUESTS_MAX):
+            await taken.enter_async_context(node.server.places_of(api_key))
+        yield
+
+
+async def test_messages_do_not_wait_for_large_changes_of_topics(wide: TalkingNode, talk: Conversation) -> None:
+    async with all_places_taken(wide, CreateTopicsRequest.api_key):
+        reply = await talk.ask(produce_to(*range(PARTITIONS)), ProduceResponse, 9)
+    assert codes_of(reply) == {ErrorCode.NONE}
+
+
+async def test_a_long_request_counts_until_it_is_done_though_its_client_has_left(
+    wide: TalkingNode, talk: Conversation
+) -> None:
+    """Or what waits has no bound: whoever sends, leaves and comes again."""
+    server, request = wide.server, produce_to(*range(PARTITIONS))
+    async with all_places_taken(wide, p.ProduceRequest.api_key):
+        await talk.send(request, 9)
+        await until(lambda: server.request_counts[p.ProduceRequest.api_key] == 1)
+        talk.close()
+        other = await wide.connect()
+        await other.expect_open()
+        assert server.connection_count == 2
+        assert server.memory.bytes_held > len(talk.frame(request, 9))
+    await until(lambda: server.connection_count == 1)
+    assert server.memory.bytes_held == 0
+    assert wide.shell("wide", PARTITIONS - 1).log.log_end == 1
+
+
+async def test_a_long_fetch_that_waits_for_its_turn_ends_with_its_client(wide: TalkingNode, talk: Conversation) -> None:
+    server = wide.server
+    async with all_places_taken(wide, f.FetchRequest.api_key):
+        await talk.send(fetch_from(*range(PARTITIONS)), 12)
+        await until(lambda: server.request_counts[f.FetchRequest.api_key] == 1)
+        talk.close()
+        await until(lambda: server.connection_count == 0)
+        assert server.memory.bytes_held == 0
 
 
 async def test_a_long_fetch_is_woken_by_what_comes_while_it_reads(wide: TalkingNode, talk: Conversation) -> None:
