@@ -69,6 +69,10 @@ class Resource(msgspec.Struct, frozen=True):
 CLUSTER: Final = Resource(ResourceType.CLUSTER, "kafka-cluster")
 
 
+# Some topic, whichever, and whether it exists or not. None has this name.
+SOME_TOPIC: Final = Resource(ResourceType.TOPIC, "")
+
+
 def topic(name: str) -> Resource:
     return Resource(ResourceType.TOPIC, name)
 

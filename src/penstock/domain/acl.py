@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.access import CLUSTER, OPERATIONS_OF, Operation, Principal, Resource, ResourceType
+from penstock.domain.access import CLUSTER, OPERATIONS_OF, SOME_TOPIC, Operation, Principal, Resource, ResourceType
 
 EVERYTHING: Final = "*"
 EVERYBODY: Final = "User:*"
@@ -70,6 +70,8 @@ class AclFilter(msgspec.Struct, frozen=True):
     permission: Permission
 
 
+# No topic's, so that no rule names it whole.
+_NO_NAME: Final = "/"
 _CONCRETE_PATTERNS: Final = frozenset({PatternType.LITERAL, PatternType.PREFIXED})
 _CONCRETE_PERMISSIONS: Final = frozenset({Permission.DENY, Permission.ALLOW})
 
@@ -183,7 +185,8 @@ class AclAuthorizer:
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
             is_open = self._is_open and resource.type not in self._closed
-            answer = self._answers[question] = str(principal) in self._super_users or is_allowed(
+            decide = is_allowed_somewhere if resource == SOME_TOPIC else is_allowed
+            answer = self._answers[question] = str(principal) in self._super_users or decide(
                 self._bindings, principal, operation, resource, is_open=is_open
             )
         return answer
@@ -208,3 +211,22 @@ def is_allowed(
         return False
     enough = exact | _IMPLIED_BY.get(operation, frozenset())
     return any(binding.permission is Permission.ALLOW and binding.operation in enough for binding in own)
+
+
+def is_allowed_somewhere(
+    bindings: Iterable[AclBinding], principal: Principal, operation: Operation, kind: Resource, *, is_open: bool
+) -> bool:
+    """To some thing of this kind, which need not exist yet: one that a rule names, or one that no rule names."""
+    about = [binding for binding in bindings if binding.resource_type is kind.type]
+    if is_allowed(about, principal, operation, Resource(kind.type, _NO_NAME), is_open=is_open):
+        return True
+    own = [binding for binding in about if binding.principal in (str(principal), EVERYBODY)]
+    names = {_sample_name(binding) for binding in own if binding.permission is Permission.ALLOW}
+    return any(is_allowed(own, principal, operation, Resource(kind.type, name)) for name in names)
+
+
+def _sample_name(binding: AclBinding) -> str:
+    """Of something that the rule names, and no rule names alone if there is more of it."""
+    if binding.pattern_type is PatternType.PREFIXED:
+        return binding.resource_name + _NO_NAME
+    return _NO_NAME if binding.resource_name == EVERYTHING else binding.resource_name

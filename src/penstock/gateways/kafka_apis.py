@@ -152,7 +152,7 @@ def make_handlers(
         AlterConfigsRequest: configs.alter_configs,
         IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         DescribeLogDirsRequest: configs.describe_log_dirs,
-        InitProducerIdRequest: ProducersHandler(broker, parts.producer_ids, transactions, authorizer).init_producer_id,
+        InitProducerIdRequest: ProducersHandler(parts.producer_ids, transactions, authorizer).init_producer_id,
         FindCoordinatorRequest: CoordinatorsHandler(parts.groups, transactions, authorizer, address).find_coordinator,
         **_cluster_handlers(parts, address),
         **_group_handlers(parts),

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Final
 
-from penstock.broker.broker import Broker
 from penstock.broker.transaction_coordinators import TransactionCoordinators
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.codec.wire import ErrorCode
 from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.domain import access
-from penstock.domain.access import CLUSTER, Authorizer, Operation
-from penstock.domain.topic_rules import is_internal
+from penstock.domain.access import CLUSTER, SOME_TOPIC, Authorizer, Operation
 from penstock.domain.transaction_commands import InitProducer, ProducerReady, Refused
 from penstock.gateways.kafka_context import RequestContext
 from penstock.gateways.kafka_transactions_errors import refusal_code
@@ -28,9 +26,8 @@ FENCED_FROM: Final = 4
 
 class ProducersHandler:
     def __init__(
-        self, broker: Broker, producer_ids: ProducerIds, transactions: TransactionCoordinators, authorizer: Authorizer
+        self, producer_ids: ProducerIds, transactions: TransactionCoordinators, authorizer: Authorizer
     ) -> None:
-        self._broker = broker
         self._producer_ids = producer_ids
         self._transactions = transactions
         self._authorizer = authorizer
@@ -52,12 +49,11 @@ class ProducersHandler:
         return InitProducerIdResponse(producer_id=producer_id)
 
     def _may_be_idempotent(self, context: RequestContext) -> bool:
-        """Who may write to any topic may do it safely: producers are idempotent nowadays without being told to."""
+        """Who may write to any topic may do it safely: producers are idempotent nowadays without being told to. The
+        topic need not exist: they ask before they have it created."""
         authorize = self._authorizer.authorize
-        return authorize(context.principal, Operation.IDEMPOTENT_WRITE, CLUSTER) or any(
-            authorize(context.principal, Operation.WRITE, topic.resource)
-            for topic in self._broker.topics()
-            if not is_internal(topic.name)
+        return authorize(context.principal, Operation.IDEMPOTENT_WRITE, CLUSTER) or authorize(
+            context.principal, Operation.WRITE, SOME_TOPIC
         )
 
     async def _take(self) -> InitProducerIdResponse:

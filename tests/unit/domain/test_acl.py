@@ -24,6 +24,7 @@ from penstock.domain.acl import (
 ALICE = Principal("User", "alice")
 BOB = Principal("User", "bob")
 ORDERS = access.topic("orders")
+WRITE = Operation.WRITE
 ANYTHING = AclFilter(ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)
 
 
@@ -222,3 +223,31 @@ def test_who_may_do_what_no_rule_names_depends_on_whether_the_node_knows_anybody
         ]
     )
     assert partly.authorize(*rules)
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_open", "expected"),
+    [
+        ((), True, True),
+        ((), False, False),
+        ((rule(WRITE),), False, True),
+        ((rule(WRITE, "ord", prefixed=True),), False, True),
+        ((rule(WRITE, "*"),), False, True),
+        ((rule(WRITE, "*", principal="User:*"),), False, True),
+        ((rule(WRITE, principal="User:bob"),), False, False),
+        ((rule(Operation.READ),), False, False),
+        ((rule(WRITE), rule(WRITE, deny=True)), False, False),
+        ((rule(WRITE), rule(WRITE, "ord", deny=True, prefixed=True)), False, False),
+        ((rule(WRITE, "ord", prefixed=True), rule(WRITE, "ord", deny=True)), False, True),
+        ((rule(WRITE), rule(WRITE, "*", deny=True)), False, False),
+        # Every topic is named by this one, so none is open.
+        ((rule(WRITE, "*", principal="User:bob"),), True, False),
+        ((rule(WRITE, principal="User:bob"),), True, True),
+    ],
+)
+def test_who_may_write_to_some_topic_is_known_before_there_is_one(
+    rules: tuple[AclBinding, ...], is_open: bool, expected: bool
+) -> None:
+    authorizer = AclAuthorizer(AccessSettings(allow_without_rule=is_open), has_logins=True)
+    authorizer.replace(rules)
+    assert authorizer.authorize(ALICE, WRITE, access.SOME_TOPIC) is expected

@@ -45,7 +45,8 @@ from penstock.codec.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.domain.access import CLUSTER, Operation, Principal, Resource
+from penstock.domain.access import CLUSTER, Operation, Principal, Resource, ResourceType
+from penstock.domain.acl import AccessSettings, AclAuthorizer, AclBinding, PatternType, Permission
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, fetch, list_offsets, metadata, only_partition, outcome, produce
 
@@ -235,12 +236,17 @@ async def test_cluster_is_guarded_too() -> None:
 
 
 async def test_who_may_write_to_any_topic_may_be_idempotent() -> None:
-    async with guarded_node() as (node, talk, _):
-        assert (await talk.ask(InitProducerIdRequest(), InitProducerIdResponse)).error_code == ErrorCode.NONE
-        await node.catalog.delete_topic("open")
-        await talk.send(InitProducerIdRequest())
+    """Also before there is one: producers ask for an id first, and have the topic created afterwards."""
+    authorizer = AclAuthorizer(AccessSettings(super_users=("User:root",)))
+    async with running_node(authorizer=authorizer) as node:
+        talk = await node.connect()
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        await talk.send(InitProducerIdRequest())
         await talk.expect(InitProducerIdResponse(error_code=code, producer_epoch=-1))
+        kind, by_beginning, allow = ResourceType.TOPIC, PatternType.PREFIXED, Permission.ALLOW
+        rule = AclBinding(kind, "orders-", by_beginning, "User:ANONYMOUS", "*", Operation.WRITE, allow)
+        authorizer.replace([rule])
+        assert (await talk.ask(InitProducerIdRequest(), InitProducerIdResponse)).error_code == ErrorCode.NONE
 
 
 async def test_no_acks_are_refused_by_the_end_of_the_connection() -> None:
