@@ -24,6 +24,7 @@ from penstock.codec.wire import (
     refusal_of,
 )
 from penstock.codec.wire.compiler_decode import STEP_ELEMENTS
+from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from penstock.codec.wire.messages.create_topics import CreateTopicsRequest
 from penstock.codec.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -73,6 +74,17 @@ def test_what_real_clients_name_is_within_the_bounds() -> None:
     assert decode(MetadataRequest, 9, encode(MetadataRequest(topics=topics), 9)) == MetadataRequest(topics=topics)
     request = fetch_of(PARTITIONS)
     assert decode(FetchRequest, 12, encode(request, 12)) == request
+
+
+@pytest.mark.parametrize(("topic_count", "partition_count"), [(10_000, 1), (1, 20_000), (20_000, 1)])
+def test_a_member_may_own_every_partition_that_it_subscribes_to(topic_count: int, partition_count: int) -> None:
+    owned = TopicPartitions(partitions=tuple(range(partition_count)))
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="workers",
+        subscribed_topic_names=tuple(f"topic-{number}" for number in range(topic_count)),
+        topic_partitions=(owned,) * topic_count,
+    )
+    assert decode(ConsumerGroupHeartbeatRequest, 1, encode(request, 1)) == request
 
 
 @pytest.mark.parametrize("seed", range(3))

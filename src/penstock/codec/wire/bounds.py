@@ -31,7 +31,8 @@ _EVERY_TOPIC: Final = RequestBound(40_000, 16 * _MIB, "40,000 topics by name")
 _EVERY_GROUP: Final = RequestBound(40_000, 16 * _MIB, "40,000 groups or transactions by name")
 # As much of everything as a person or a tool changes by one command; Kafka's controller stops at 10,000 records.
 _MANY_CHANGES: Final = RequestBound(40_000, 8 * _MIB, "10,000 things with three settings each")
-_ONE_MEMBER: Final = RequestBound(20_000, 8 * _MIB, "a subscription to 10,000 topics and what is owned of them")
+# All of them named, and each partition owned besides, in a topic of its own.
+_ONE_MEMBER: Final = RequestBound(60_000, 16 * _MIB, "a subscription to 20,000 topics, and one partition of each owned")
 _SMALL: Final = RequestBound(1_000, _MIB, "a handful of names")
 
 BOUNDS: Final[dict[int, RequestBound]] = {
