@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import wraps
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -70,14 +70,14 @@ class HttpDoor:
         self._has_denied = False
 
     async def read(self, request: Request, kind: type[BodyT]) -> BodyT:
-        data = await self.read_bytes(request, bytes_max=COMMAND_BYTES_MAX)
-        await self.check_values(data)
-        try:
-            return read_json(data or b"{}", kind)
-        except UNREADABLE as error:
-            if b"." in data and isinstance(error, msgspec.ValidationError):
-                return _read_again(data, kind)
-            raise bad_request(f"the body cannot be used: {error}") from error
+        async with self.body(request, bytes_max=COMMAND_BYTES_MAX) as data:
+            await self.check_values(data)
+            try:
+                return read_json(data or b"{}", kind)
+            except UNREADABLE as error:
+                if b"." in data and isinstance(error, msgspec.ValidationError):
+                    return _read_again(data, kind)
+                raise bad_request(f"the body cannot be used: {error}") from error
 
     async def check_values(self, data: bytes) -> None:
         """A body with very many values would keep everybody waiting while it is decoded."""
@@ -90,22 +90,25 @@ class HttpDoor:
         except NotJsonError as error:
             raise bad_request(f"the body cannot be used: {error}") from error
 
-    async def read_bytes(self, request: Request, *, bytes_max: int | None = None) -> bytes:
-        """At most `bytes_max`, and never more than the door takes at all."""
+    @asynccontextmanager
+    async def body(self, request: Request, *, bytes_max: int | None = None) -> AsyncIterator[bytes]:
+        """At most `bytes_max`, and never more than the door takes at all. Of a large one the memory counts until the
+        caller is done with it: what waits for its turn to be worked on is held as well."""
         bytes_max = self._request_bytes_max if bytes_max is None else min(bytes_max, self._request_bytes_max)
         text = request.headers.get("content-length", "")
         declared = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
-        try:
-            if declared is not None and declared <= _SMALL_BYTES_MAX:
-                return await read_body(request.receive, declared_bytes=declared, bytes_max=bytes_max)
-            # One that is too large is refused before it waits for anything.
-            size_bytes = bytes_max if declared is None else min(declared, bytes_max)
-            async with self._memory.of(size_bytes):
-                return await read_body(request.receive, declared_bytes=declared, bytes_max=bytes_max)
-        except BodyTooLargeError as error:
-            raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", f"the body: {error}") from error
-        except BodyCutOffError as error:
-            raise bad_request(str(error)) from error
+        async with AsyncExitStack() as held:
+            if declared is None or declared > _SMALL_BYTES_MAX:
+                # One that is too large is refused before it waits for anything.
+                size_bytes = bytes_max if declared is None else min(declared, bytes_max)
+                await held.enter_async_context(self._memory.of(size_bytes))
+            try:
+                data = await read_body(request.receive, declared_bytes=declared, bytes_max=bytes_max)
+            except BodyTooLargeError as error:
+                raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large", f"the body: {error}") from error
+            except BodyCutOffError as error:
+                raise bad_request(str(error)) from error
+            yield data
 
     @contextmanager
     def attend(self, request: Request) -> Iterator[Caller]:

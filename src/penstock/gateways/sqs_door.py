@@ -109,18 +109,19 @@ class SqsDoor:
         is_json = target.startswith(TARGET_PREFIX)
         action = target.removeprefix(TARGET_PREFIX)
         try:
-            body = await self._door.read_bytes(request, bytes_max=BODY_BYTES_MAX)
-            if is_json:
-                await self._door.check_values(body)
-            else:
-                form = _form_of(request, body)
-                action = form.get("Action", "")
-            kind = ACTIONS.get(action)
-            if kind is None or action not in self._actions:
-                raise SqsRefusal(SqsError.INVALID_ACTION, f"The action {action[:100]} is not valid for this endpoint.")
-            if not is_json:
-                require_client(action, request.headers.get("authorization", ""))
-            asked = messages.decode_json(kind, body) if is_json else _read_form(kind, form, action, request)
+            async with self._door.body(request, bytes_max=BODY_BYTES_MAX) as body:
+                if is_json:
+                    await self._door.check_values(body)
+                else:
+                    form = _form_of(request, body)
+                    action = form.get("Action", "")
+                kind = ACTIONS.get(action)
+                if kind is None or action not in self._actions:
+                    reason = f"The action {action[:100]} is not valid for this endpoint."
+                    raise SqsRefusal(SqsError.INVALID_ACTION, reason)
+                if not is_json:
+                    require_client(action, request.headers.get("authorization", ""))
+                asked = messages.decode_json(kind, body) if is_json else _read_form(kind, form, action, request)
             if isinstance(asked, Unreadable):
                 error = SqsError.MISSING_PARAMETER if asked.is_missing else SqsError.INVALID_PARAMETER_VALUE
                 raise SqsRefusal(error, asked.reason)

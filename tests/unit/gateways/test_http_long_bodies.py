@@ -125,3 +125,31 @@ async def test_others_are_answered_while_a_long_body_is_taken_apart(
             assert (await long).status_code == 201
             # All of it at once would let two of them through: before the body is there, and after it.
             assert answered > 5
+
+
+async def test_a_long_body_counts_until_it_is_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only while it comes: or bodies that wait for their turn have no bound."""
+    make = HttpDoor.__init__
+    held: list[int] = []
+
+    def make_watched(door: HttpDoor, *args: Any, **kwargs: Any) -> None:
+        make(door, *args, **kwargs)
+        run = door.work.run
+        doors.append(door)
+
+        def watched(steps: Any) -> Any:
+            held.append(door._memory.bytes_held)
+            return run(steps)
+
+        monkeypatch.setattr(door.work, "run", watched)
+
+    doors: list[HttpDoor] = []
+    monkeypatch.setattr(HttpDoor, "__init__", make_watched)
+    async with (
+        running_node(http=HttpServerConfig(listen=ANY_PORT)) as node,
+        httpx.AsyncClient(base_url=f"http://{node.addresses['http']}", timeout=20) as client,
+    ):
+        assert (await publish(client, [{"value": [1] * 400}] * 200)).status_code == 201
+        assert len(held) >= 3
+        assert min(held) > 200 * 400
+        assert doors[0]._memory.bytes_held == 0
