@@ -30,12 +30,19 @@ class LoginQueue(Generic[Check]):
     def add(self, address: str, user: str, check: Check) -> bool:
         """False: there is no room."""
         held = self._counts.get(address, 0)
-        if self.count >= self._waiting_max or held >= self._per_address_max:
+        if self.count >= self._waiting_max or held >= self._room_of_one():
             return False
         self._addresses.setdefault(address, {}).setdefault(user, deque()).append(check)
         self._counts[address] = held + 1
         self.count += 1
         return True
+
+    def _room_of_one(self) -> int:
+        """The second half of the places is shared out: a few addresses that ask for all of them leave it to others."""
+        if self.count < self._waiting_max // 2:
+            return self._per_address_max
+        share = self._waiting_max // 2 // (len(self._addresses) + 1)
+        return min(self._per_address_max, max(1, share))
 
     def take(self) -> Check | None:
         """The next one, or None. Its user goes to the end of its address, and its address to the end of all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.domain.good_logins import GoodLogins
-from penstock.domain.login_queue import LoginQueue
+from penstock.domain.login_queue import WAITING_MAX, LoginQueue
 from penstock.domain.scram import Mechanism, ScramCredential
 
 STRANGERS = 600
@@ -43,12 +43,20 @@ def test_names_of_one_address_have_one_turn_together() -> None:
 
 
 def test_each_address_and_all_together_are_bounded() -> None:
-    queue: LoginQueue[int] = LoginQueue(waiting_max=5, per_address_max=3)
-    assert [queue.add("a", "u", number) for number in range(4)] == [True, True, True, False]
-    assert [queue.add("b", "u", number) for number in range(3)] == [True, True, False]
-    assert sorted(queue.take() or 0 for _ in range(5)) == [0, 0, 1, 1, 2]
+    queue: LoginQueue[int] = LoginQueue(waiting_max=10, per_address_max=4)
+    assert [queue.add("a", "u", number) for number in range(5)] == [True] * 4 + [False]
+    assert sum(queue.add(f"address {number}", "u", number) for number in range(20)) == 6
+    assert sorted(queue.take() or 0 for _ in range(10)) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 5]
     assert (queue.take(), queue.count) == (None, 0)
     assert queue.add("a", "u", 9)
+
+
+def test_a_few_addresses_cannot_take_all_the_places() -> None:
+    queue: LoginQueue[str] = LoginQueue()
+    for number in range(WAITING_MAX):
+        queue.add(f"10.0.0.{number % 20}", "nobody", "stranger")
+    assert WAITING_MAX // 4 < queue.count <= WAITING_MAX // 2 + 20
+    assert all(queue.add(f"10.1.0.{number}", "alice", "alice") for number in range(100))
 
 
 def test_a_good_login_is_known_by_password_and_credential() -> None:
