@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -55,8 +54,6 @@ from penstock.gateways.node_address import NodeAddress
 PREFERRED, UNCLEAN = 0, 1
 # What Kafka's controller takes in one operation. Tools name what they want in batches of this size or less.
 PARTITIONS_MAX: Final = 10_000
-# Looked up before others have their turn: a millisecond.
-PARTITIONS_AT_ONCE: Final = 1_000
 FEATURES_MAX: Final = 100
 # The topic that Kafka's controllers keep metadata in, and the only one that has a quorum. Ours are in a store; its
 # revision counts the changes as the offsets of that topic would.
@@ -72,19 +69,6 @@ UPGRADE_TYPE_FROM: Final = 1
 class _Refused(msgspec.Struct, frozen=True):
     code: ErrorCode
     reason: str
-
-
-class _Turns:
-    """So many partitions, then others have their turn."""
-
-    def __init__(self) -> None:
-        self._left = PARTITIONS_AT_ONCE
-
-    async def step(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._left = PARTITIONS_AT_ONCE
-            await asyncio.sleep(0)
 
 
 class ClusterAdminHandler:
@@ -133,14 +117,14 @@ class ClusterAdminHandler:
         if asked is None or named > PARTITIONS_MAX:
             # Of all partitions those are told that have not the leader they should have.
             return ElectLeadersResponse(error_code=ErrorCode.NONE if refused is None else refused.code)
-        results, turns = [], _Turns()
+        results, pace = [], context.pace()
         for topic in asked:
             outcomes = []
             for index in topic.partitions:
                 # Also with each partition: the oldest version says it nowhere else.
                 outcome = refused or self._elect(topic.topic, index, request.election_type)
                 outcomes.append(PartitionResult(index, outcome.code, outcome.reason))
-                await turns.step()
+                await pace.rest_if_due()
             results.append(ReplicaElectionResult(topic.topic, outcomes))
         code = ErrorCode.NONE if refused is None else refused.code
         return ElectLeadersResponse(error_code=code, replica_election_results=results)
@@ -178,12 +162,12 @@ class ClusterAdminHandler:
             return AlterPartitionReassignmentsResponse(
                 allow_replication_factor_change=allows_change, error_code=refused.code, error_message=refused.reason
             )
-        responses, turns = [], _Turns()
+        responses, pace = [], context.pace()
         for topic in request.topics:
             outcomes = []
             for partition in topic.partitions:
                 outcomes.append(self._reassign(topic.name, partition))
-                await turns.step()
+                await pace.rest_if_due()
             responses.append(reassigning.ReassignableTopicResponse(topic.name, outcomes))
         return AlterPartitionReassignmentsResponse(allow_replication_factor_change=allows_change, responses=responses)
 
@@ -218,7 +202,7 @@ class ClusterAdminHandler:
     ) -> AlterReplicaLogDirsResponse:
         named = sum(len(topic.partitions) for each in request.dirs for topic in each.topics)
         refused = self._refusal(Operation.ALTER, context, named)
-        results, turns = [], _Turns()
+        results, pace = [], context.pace()
         for each in request.dirs:
             problem = refused or self._directory_problem(each.path)
             for topic in each.topics:
@@ -226,7 +210,7 @@ class ClusterAdminHandler:
                 for index in topic.partitions:
                     code = self._placed(topic.name, index, problem)
                     outcomes.append(directories.AlterReplicaLogDirPartitionResult(index, code))
-                    await turns.step()
+                    await pace.rest_if_due()
                 results.append(directories.AlterReplicaLogDirTopicResult(topic.name, outcomes))
         return AlterReplicaLogDirsResponse(results=results)
 
@@ -244,18 +228,18 @@ class ClusterAdminHandler:
 
     # DescribeQuorum
 
-    def describe_quorum(self, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    async def describe_quorum(self, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
         refused = self._refusal(Operation.DESCRIBE, context, sum(len(topic.partitions) for topic in request.topics))
         if refused is not None:
             return DescribeQuorumResponse(error_code=refused.code, error_message=refused.reason)
-        topics = [
-            quorum.TopicData(
-                topic.topic_name,
-                [self._described_quorum(topic.topic_name, each.partition_index) for each in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-        is_told = any(each.leader_id == self._address().node_id for topic in topics for each in topic.partitions)
+        topics, pace, is_told = [], context.pace(), False
+        for topic in request.topics:
+            partitions = []
+            for each in topic.partitions:
+                partitions.append(self._described_quorum(topic.topic_name, each.partition_index))
+                is_told = is_told or partitions[-1].leader_id == self._address().node_id
+                await pace.rest_if_due()
+            topics.append(quorum.TopicData(topic.topic_name, partitions))
         return DescribeQuorumResponse(topics=topics, nodes=(self._quorum_node(context),) if is_told else ())
 
     def _quorum_node(self, context: RequestContext) -> quorum.Node:
