@@ -20,7 +20,7 @@ from penstock.codec.wire.messages.list_offsets import (
 LATEST: Final = -1
 EARLIEST: Final = -2
 # Of Penstock's nodes: the first place that is damaged.
-DAMAGED: Final = -1001
+DAMAGED: Final = -1999
 
 _STALE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE})
 _ATTEMPTS_MAX: Final = 3

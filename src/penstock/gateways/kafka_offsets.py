@@ -41,7 +41,8 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 # Of ours: the first place that is damaged. Its first offset is the answer, the offset after it stands where others say
 # a timestamp, and this number where they say an epoch: who takes it for a moment does not. -1: there is none.
-DAMAGED: Final = -1001
+# Not -1000, -1001 or from -2000 down, by which librdkafka means something else.
+DAMAGED: Final = -1999
 # The version that brought each: an older client that says so means something else, or nothing.
 SPECIAL_FROM: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 

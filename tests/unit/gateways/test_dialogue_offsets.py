@@ -85,6 +85,13 @@ async def test_special_timestamp_means_nothing_before_its_version(
 
 
 @pytest.mark.usefixtures("orders")
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("moment", [-1_000, -1_001, -2_000])
+async def test_what_librdkafka_says_for_no_offset_means_nothing_here(talk: Conversation, moment: int) -> None:
+    found = only_offset(await talk.ask(list_offsets("orders", moment), ListOffsetsResponse, 5))
+    assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+
 async def test_partition_that_is_named_twice_is_refused_once(talk: Conversation) -> None:
     (wanted,) = list_offsets("orders", LATEST).topics
     twice = ListOffsetsTopic(name="orders", partitions=(*wanted.partitions, *wanted.partitions))
