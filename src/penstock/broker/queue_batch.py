@@ -164,6 +164,11 @@ class QueueBatch:
         return self._records
 
     @property
+    def size_opened(self) -> int:
+        """What there is to decode, in bytes: four kilobytes may have unpacked to a hundred megabytes."""
+        return len(self.raw) if self._payload is None else len(self._payload)
+
+    @property
     def is_decoded(self) -> bool:
         return self._records is not None
 

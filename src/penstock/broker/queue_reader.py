@@ -187,7 +187,7 @@ class QueueReader:
                 return batch
             if batch is None:
                 break
-            if len(batch.raw) > LOOP_BYTES_MAX and not batch.is_prepared(offset, last):
+            if batch.size_opened > LOOP_BYTES_MAX and not batch.is_prepared(offset, last):
                 await self._in_thread(partial(batch.prepare, offset, last))
             found += batch.between(offset, last)
             offset = batch.next_offset
@@ -245,9 +245,7 @@ class QueueReader:
             return read.problem
         if not read.size_bytes:
             return None
-        batches = (
-            list(_cut(read)) if read.size_bytes <= LOOP_BYTES_MAX else await self._in_thread(lambda: list(_cut(read)))
-        )
+        batches = await self._in_thread(lambda: list(_cut(read))) if _is_long(read) else list(_cut(read))
         for batch in batches:
             self._cache.put(place, batch)
         return next((batch for batch in batches if batch.next_offset > offset), None)
@@ -285,8 +283,14 @@ class QueueReader:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     async def _decode(self, batch: QueueBatch) -> None:
-        if not batch.is_decoded and len(batch.raw) > LOOP_BYTES_MAX:
+        if not batch.is_decoded and batch.size_opened > LOOP_BYTES_MAX:
             await self._in_thread(lambda: batch.records)
+
+
+def _is_long(read: PartitionRead) -> bool:
+    """More than the loop should do at once. How much is in a compressed batch is known once it is open, and a small
+    one may hold very much."""
+    return read.size_bytes > LOOP_BYTES_MAX or any(header.codec for _, header in walk_headers(memoryview(read.records)))
 
 
 def _cut(read: PartitionRead) -> Iterator[QueueBatch]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from penstock.broker.append_outcome import Appended
+from penstock.broker.queue_batch import QueueBatch
+from penstock.broker.queue_reader import LOOP_BYTES_MAX
 from penstock.broker.queue_unreadable import without_unreadable
 from penstock.broker.share_delivery import ShareTaken, take
+from penstock.codec.compression import Codec
+from penstock.codec.record_batch import read_header
 from penstock.codec.records import Record, StoredRecord, build_batch
 from penstock.domain.queue_commands import Act, Settlement
 from penstock.domain.queue_definition import QueueName, QueueOptions
@@ -92,3 +97,25 @@ def test_settlement_is_cut_where_something_is_unreadable() -> None:
     whole = Settlement(0, 9, Act.GAP)
     pieces = without_unreadable(whole, [(0, "why"), (5, "why"), (20, "why")])
     assert [(piece.first, piece.last) for piece in pieces] == [(1, 4), (6, 9)]
+
+
+async def test_small_batch_that_unpacks_to_very_much_is_opened_off_the_loop(desk: QueueBroker) -> None:
+    """By its compressed size it was taken for a small one, and the loop unpacked it at the first receive."""
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    batch = build_batch([Record(bytes(64 << 20), timestamp_ms=1)], codec=Codec.ZSTD)
+    assert len(batch) < LOOP_BYTES_MAX
+    header = read_header(batch)
+    began = time.thread_time()
+    assert QueueBatch(header, memoryview(batch), is_left_out=False).records
+    alone = time.thread_time() - began
+    served = desk.broker.topic("orders")
+    assert served is not None
+    outcome = served.partitions[0].append(memoryview(batch))
+    assert isinstance(outcome, Appended)
+    if outcome.turn is not None:
+        await outcome.turn.wait()
+    began = time.thread_time()
+    (message,) = await desk.receive(name)
+    assert time.thread_time() - began < alone / 2, "the loop's own thread has unpacked it"
+    assert len(message.record.value or b"") == 64 << 20
