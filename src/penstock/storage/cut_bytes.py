@@ -45,8 +45,15 @@ def forget_old(files: Files, directory: str) -> None:
 
 
 def kept_files(files: Files, directory: str) -> list[str]:
-    """Oldest first: offsets grow."""
-    return [name for name in files.list_directory(directory) if name.endswith(CUT_SUFFIX)]
+    """Oldest first: offsets and positions grow."""
+    names = [name for name in files.list_directory(directory) if name.endswith(CUT_SUFFIX)]
+    return sorted(names, key=_place)
+
+
+def _place(name: str) -> tuple[int, int, str]:
+    base_offset, _, position = name.removesuffix(CUT_SUFFIX).partition("-")
+    is_ours = base_offset.isdecimal() and position.isdecimal()
+    return (int(base_offset), int(position), name) if is_ours else (-1, -1, name)
 
 
 def _holds_anything(source: File, start: int, end: int) -> bool:

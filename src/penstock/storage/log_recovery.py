@@ -115,6 +115,8 @@ class LogRecovery:
         )
         self._epochs = LeaderEpochs()
         self._are_epochs_lost = False
+        # By segment: where it was read from, with checksums.
+        self._scan_starts: dict[int, int] = {}
         self._scanned_bytes = 0
         self._scanned_batches = 0
         self._torn_bytes = 0
@@ -297,7 +299,8 @@ class LogRecovery:
             file.sync()
         file.drop_cache()
         size = file.size()
-        self._scanned_bytes += size - begin_scan(self._context, segment)
+        start = self._scan_starts[segment.base_offset] = begin_scan(self._context, segment)
+        self._scanned_bytes += size - start
         while True:
             problem = scan_on(self._context, segment, file, file_bytes=size, on_batch=self._take)
             self._next_offset = segment.next_offset
@@ -464,6 +467,10 @@ class LogRecovery:
             segment = segments.get(damage.segment_base_offset)
             # A gap is found anew by whoever finds the segments before and after it.
             if segment is None or not damage.position < damage.position_end <= segment.size:
+                continue
+            if damage.position >= self._scan_starts.get(segment.base_offset, segment.size):
+                # Read just now: if it is still true, it was found. After a repair that was interrupted before it came
+                # to the file that remembers, other bytes stand there.
                 continue
             if is_mended(self._files.open(segment.path), damage):
                 _log.info("damage mended", topic=self._home.topic, partition=self._home.partition, offset=damage.offset)

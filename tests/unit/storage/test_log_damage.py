@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.storage.log_check import repair, verify
+from penstock.storage.log_damage import DAMAGE_FILE
 from penstock.storage.storage_config import LogConfig, StorageConfig
 from penstock.storage.storage_errors import Damage, Damaged, LogDamagedError, LogFailedError
 from penstock.storage.time_lookup import TimestampOffset
@@ -186,6 +187,25 @@ def test_repair_ends_the_damage() -> None:
     assert desk.offsets(desk.read(0)) == [0, 1, 2]
 
 
+def test_damage_that_a_repair_has_ended_is_not_believed_although_it_is_still_remembered() -> None:
+    desk = RottenDesk(*(300 for _ in range(8)))
+    for offset in (1, 4):
+        desk.rot(offset)
+        desk.load(offset)
+    desk.store.close()
+    path = f"{desk.log.home.directory}/{DAMAGE_FILE}"
+    remembered = desk.disk.content(path)
+    repair(ROOT, files=desk.disk)
+    # The machine went down when the segment was written anew, and the file that remembers was not removed yet.
+    desk.disk.open(path, create=True).write_at(remembered, 0)
+    for is_clean in (False, True):
+        desk.restart(clean=is_clean)
+        assert desk.log.damage is None
+        assert desk.offsets(desk.load(0)) == list(range(8))  # type: ignore[arg-type]
+        assert desk.load(7, bytes_max=1) == desk.batches[7]
+    assert not desk.disk.exists(path)
+
+
 def test_index_made_anew_reaches_past_damage() -> None:
     desk = RottenDesk(*(30 for _ in range(20)), interval_bytes=64)
     desk.rot(5)
@@ -222,6 +242,21 @@ def test_what_is_kept_aside_is_bounded() -> None:
         desk.restart(clean=False)
     assert len([path for path in desk.disk.paths() if path.endswith(".cut")]) == 8
     assert desk.log.log_end == 13
+
+
+def test_what_was_cut_last_is_kept_also_where_its_position_has_one_more_digit() -> None:
+    desk = RottenDesk(30)
+    for place in range(14):
+        desk.batches.append(desk.append(b"x"))
+        desk.sync()
+        desk.store.checkpoint_now(every_log=True)
+        file = desk.disk.open(desk.log.segments[0].path)
+        position = file.size()
+        file.write_at(b"torn %d" % place, position)
+        desk.restart(clean=False)
+        kept = f"{desk.log.home.directory}/{0:020}-{position}.cut"
+        assert desk.disk.content(kept) == b"torn %d" % place
+    assert position > 1_000
 
 
 def test_rotten_last_batch_below_the_checkpoint_is_damage_and_not_cut() -> None:
