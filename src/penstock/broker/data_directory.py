@@ -19,7 +19,7 @@ import msgspec
 from penstock.base.log_events import get_logger
 from penstock.broker.companion import CompanionKind, companion_id
 from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import MetadataStore, StoreDamagedError
+from penstock.cluster.metadata_store import MetadataStore, StoreDamagedError, StoreFullError
 from penstock.cluster.topic_image import StoredTopic, Topic
 from penstock.cluster.values import decode
 from penstock.storage.directory_survey import TopicOnDisk, read_cluster_id, survey_topics, write_cluster_id
@@ -139,8 +139,13 @@ class DataDirectory:
         for topic_id in leftovers:
             log.info("files of a deleted topic removed", topic_id=topic_id.hex())
             await asyncio.to_thread(self._store.remove_topic(topic_id).run)
-        for topic_id in removed:
-            await self._metadata.txn(deletes=[self._keys.removed_topic(topic_id)])
+        notes = [self._keys.removed_topic(topic_id) for topic_id in removed]
+        try:
+            if notes:
+                await self._metadata.txn(deletes=notes)
+        except StoreFullError as error:
+            # A full disk is no reason not to serve what is on it; the next start tries again.
+            log.warning("deletions of topics are still noted", topics=len(notes), error=str(error))
 
 
 def stored_topics(values: Mapping[str, bytes], keys: KeySpace) -> dict[bytes, Topic]:

@@ -104,6 +104,10 @@ def make_plan(
         )
     if not sources.is_whole:
         entries[keys.cluster_id] = entries.get(keys.cluster_id) or encode(belongs_to or _new_cluster_id())
+    is_fitting = not (added or grown or renamed or set_aside)
+    if not sources.is_whole or not is_fitting:
+        # Also of a store that is whole and older than the directories: ids were taken since then, and the logs know
+        # them.
         entries[keys.producer_ids] = encode(_producer_ids(entries.get(keys.producer_ids), keys, now_ms))
     plan = RebuildPlan(
         notes=sources.notes,
@@ -113,7 +117,7 @@ def make_plan(
         renamed=tuple(renamed),
         set_aside=tuple(set_aside),
         losses=tuple(_losses(sources, added, set_aside)),
-        is_needless=sources.is_whole and not (added or grown or renamed or set_aside),
+        is_needless=sources.is_whole and is_fitting,
     )
     return Rebuild(plan, entries, sources.revision)
 

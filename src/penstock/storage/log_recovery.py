@@ -51,7 +51,7 @@ from penstock.storage.log_producers import LogProducers
 from penstock.storage.producer_recovery import OnBatch, ProducerRecovery
 from penstock.storage.segment import LOG_SUFFIX, Segment, base_offset_of
 from penstock.storage.segment_index import SegmentIndex
-from penstock.storage.segment_recovery import any_holds_a_batch, begin_scan, judge, scan_on
+from penstock.storage.segment_recovery import any_holds_a_batch, begin_scan, believe, judge, scan_on
 from penstock.storage.side_files import SIDE_SUFFIXES, remove_side_files
 from penstock.storage.storage_errors import Damage
 from penstock.storage.store_context import StoreContext
@@ -245,7 +245,7 @@ class LogRecovery:
         self._segments.append(segment)
         is_short = facts is not None and size < facts.size_bytes
         if facts is not None and not is_short:
-            _believe(segment, facts)
+            believe(segment, facts)
             self._next_offset = segment.next_offset
             is_last = base_offset == max(self._facts)
             if not is_last or self._is_clean:
@@ -494,12 +494,3 @@ class LogRecovery:
 
     def _path(self, base_offset: int) -> str:
         return f"{self._home.directory}/{base_offset:020}{LOG_SUFFIX}"
-
-
-def _believe(segment: Segment, facts: SegmentCheckpoint) -> None:
-    segment.begun_ms = facts.begun_ms
-    segment.next_offset = facts.next_offset
-    segment.size = facts.size_bytes
-    segment.record_count = facts.record_count
-    segment.max_timestamp = facts.max_timestamp
-    segment.verified.forget_below(facts.size_bytes)

@@ -10,6 +10,7 @@ import msgspec
 from penstock.codec.record_batch import BatchHeader, BatchProblem
 from penstock.storage.batch_scan import BatchScan
 from penstock.storage.batch_search import OFFSET_REACH, find_batch_after, find_next_batch
+from penstock.storage.checkpoint_file import SegmentCheckpoint
 from penstock.storage.damage_search import misplaced_batch
 from penstock.storage.file_protocols import File, Files
 from penstock.storage.index_file import load_index
@@ -17,6 +18,16 @@ from penstock.storage.segment import Segment
 from penstock.storage.segment_index import ENTRY_MAX, SegmentIndex
 from penstock.storage.storage_errors import Damage
 from penstock.storage.store_context import StoreContext
+
+
+def believe(segment: Segment, facts: SegmentCheckpoint) -> None:
+    """As the checkpoint has it; its bytes are checked when they are read."""
+    segment.begun_ms = facts.begun_ms
+    segment.next_offset = facts.next_offset
+    segment.size = facts.size_bytes
+    segment.record_count = facts.record_count
+    segment.max_timestamp = facts.max_timestamp
+    segment.verified.forget_below(facts.size_bytes)
 
 
 def begin_scan(context: StoreContext, segment: Segment) -> int:

@@ -9,10 +9,11 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.broker.companion import CompanionKind, companion_id
-from penstock.broker.data_directory import DataDirectory, MetadataMisfitError, compare, stored_topics
+from penstock.broker.data_directory import DataDirectory, MetadataMisfitError, compare, removed_topics, stored_topics
 from penstock.broker.metadata_rebuild import apply_plan, make_plan
 from penstock.broker.metadata_sources import Sources, read_sources
 from penstock.cluster.keys import KeySpace
+from penstock.cluster.metadata_store import StoreFullError, TxnResult
 from penstock.cluster.sqlite_store import SqliteStore
 from penstock.cluster.topic_catalog import Created, TopicCatalog
 from penstock.cluster.topic_image import Topic
@@ -148,6 +149,28 @@ async def test_a_deletion_that_was_cut_off_is_finished(tmp_path: Path) -> None:
         assert (await world.metadata.range(KEYS.removed_topics)).entries == ()
 
 
+class _FullStore(SqliteStore):
+    async def txn(self, *_args: object, **_options: object) -> TxnResult:
+        raise StoreFullError("no room")
+
+
+async def test_a_full_disk_does_not_keep_a_deletion_from_being_finished_or_the_node_from_starting(
+    tmp_path: Path,
+) -> None:
+    await make_two_topics(tmp_path)
+    async with World(tmp_path) as world:
+        await world.begin()
+        await world.catalog.delete_topic("a")
+    async with World(tmp_path) as world:
+        world.metadata.__class__ = _FullStore
+        await world.directory.check()
+        assert survey_topics(DirectoryFiles(), str(tmp_path)) == []
+    async with World(tmp_path) as world:
+        await world.directory.check()
+        values = {entry.key: entry.value for entry in (await world.metadata.range(KEYS.root)).entries}
+        assert removed_topics(values, KEYS) == []
+
+
 def rebuilt(root: Path, path: str) -> Sources:
     files = DirectoryFiles()
     belongs_to = read_cluster_id(files, str(root))
@@ -215,3 +238,11 @@ def test_coordinators_get_the_partitions_that_they_always_have() -> None:
 def test_whole_metadata_that_fit_need_no_rebuild() -> None:
     sources = Sources({KEYS.cluster_id: b'"mine"'}, 1, (), is_whole=True, is_complete=True)
     assert make_plan(sources, [], belongs_to="mine", keys=KEYS, now_ms=NOW_MS).plan.is_needless
+
+
+def test_producer_ids_of_metadata_that_are_older_than_the_directories_are_not_given_out_again() -> None:
+    entries = {KEYS.cluster_id: b'"mine"', KEYS.producer_ids: b"2000"}
+    sources = Sources(entries, 1, (), is_whole=True, is_complete=True)
+    made = make_plan(sources, [TopicOnDisk(A, "a", (0,))], belongs_to="mine", keys=KEYS, now_ms=NOW_MS)
+    assert [each.name for each in made.plan.added] == ["a"]
+    assert decode(KEYS.producer_ids, made.entries[KEYS.producer_ids], int) >= NOW_MS
