@@ -98,7 +98,7 @@ class LogStore:
         self.logs_directory = f"{root}/{LOGS_DIRECTORY}"
         self._logs: dict[LogKey, PartitionLog] = {}
         self.group_commit = GroupCommit(
-            context.files, root, context.metrics, self._logs.values, threads=context.config.sync_threads
+            context.files, root, context.metrics, lambda: self.logs, threads=context.config.sync_threads
         )
         self.statistics = RecoveryStatistics()
         self._lock = lock
@@ -161,6 +161,7 @@ class LogStore:
 
     @property
     def logs(self) -> list[PartitionLog]:
+        # A copy, made in one step: threads open companions' logs while the loop goes through all of them.
         return list(self._logs.values())
 
     def topics_on_disk(self) -> list[bytes]:
@@ -171,7 +172,7 @@ class LogStore:
     def remove_topic(self, topic_id: bytes) -> TopicRemoval:
         """Its logs take and serve nothing from now on; `run` of what is returned removes the files."""
         name = topic_id.hex()
-        for key in [key for key in self._logs if key[0] == topic_id]:
+        for key in [key for key in list(self._logs) if key[0] == topic_id]:
             self._logs.pop(key).close()
         for key in [key for key in self._packed if key[0] == topic_id]:
             self._packed.pop(key)
@@ -252,7 +253,7 @@ class LogStore:
         """On the loop: what is due; None if nothing is, or one is under way."""
         if self._is_checkpoint_running:
             return None
-        logs = logs_due(self.context.config, self._logs.values(), every_log=every_log)
+        logs = logs_due(self.context.config, self.logs, every_log=every_log)
         if not logs:
             return None
         if not every_log:
@@ -321,11 +322,11 @@ class LogStore:
     def close(self, *, clean: bool = True) -> None:
         """Blocking. Clean: everything is synced and saved, so that the next start reads nothing."""
         if clean:
-            self.group_commit.sync_now([log for log in self._logs.values() if log.is_healthy])
+            self.group_commit.sync_now([log for log in self.logs if log.is_healthy])
             self.checkpoint_now(every_log=True)
-            if all(log.unsaved_batches == 0 or not log.is_healthy for log in self._logs.values()):
+            if all(log.unsaved_batches == 0 or not log.is_healthy for log in self.logs):
                 self._mark_clean()
-        for log in self._logs.values():
+        for log in self.logs:
             log.close()
         self.group_commit.close()
         self.context.writeback.close()

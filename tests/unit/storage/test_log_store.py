@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -274,3 +276,23 @@ def test_topic_that_is_deleted_during_a_checkpoint_does_not_spoil_it(
     payload = read_checkpoint(desk.files, desk.root)
     assert payload is not None
     assert list(unpack_entries(payload)) == [(TOPIC_ID, 0)]
+
+
+def test_threads_open_logs_while_topics_are_removed_and_checkpoints_are_made() -> None:
+    """As companions are opened: whoever goes through all logs on the loop meets logs that come meanwhile."""
+    store = LogDesk(MemoryFiles()).store
+    other = bytes(16)
+    opener = threading.Thread(
+        target=lambda: [store.open_log("t", other, partition, LogConfig()) for partition in range(5_000)]
+    )
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        opener.start()
+        while opener.is_alive():
+            store.remove_topic(bytes([1]) * 16)
+            assert store.begin_checkpoint() is None
+    finally:
+        sys.setswitchinterval(interval)
+        opener.join()
+    assert len(store.logs) == 5_001
