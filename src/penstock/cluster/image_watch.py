@@ -55,6 +55,7 @@ class ImageWatch(Generic[ChangeT]):
         self._keys = keys
         self._image = image
         self._revision = 0
+        self._is_starting = True
         self._advanced = asyncio.Event()
         self._listeners: list[Callable[[ChangeT], Steps[None] | None]] = []
         self._work = LongWork()
@@ -67,6 +68,7 @@ class ImageWatch(Generic[ChangeT]):
     async def start(self) -> None:
         """Raises if the store cannot be read: a node must not start with an empty image."""
         await self._read_everything()
+        self._is_starting = False
         self._tasks.start(f"{self._what} watch", self._run())
 
     async def stop(self) -> None:
@@ -125,6 +127,13 @@ class ImageWatch(Generic[ChangeT]):
     async def _tell(self, changes: list[ChangeT]) -> None:
         for change in changes:
             for listener in self._listeners:
-                steps = listener(change)
-                if steps is not None:
-                    await self._work.run(steps)
+                try:
+                    steps = listener(change)
+                    if steps is not None:
+                        await self._work.run(steps)
+                except Exception as error:
+                    if self._is_starting:
+                        raise
+                    # The change is made. A watch that ended here would be deaf to every one that comes after it.
+                    what = type(change).__name__
+                    self._log.error("change not followed", image=self._what, change=what, exc_info=error)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
+from penstock.base.long_work import Steps
 from penstock.cluster.keys import KeySpace
 from penstock.cluster.metadata_store import StoreDamagedError, StoreUnavailableError, TxnResult
 from penstock.cluster.sqlite_store import SqliteStore
@@ -371,6 +372,28 @@ async def test_a_change_that_does_not_come_back_is_an_error(nodes: Nodes, monkey
     monkeypatch.setattr("penstock.cluster.image_watch._IMAGE_WAIT_S", 0.01)
     with pytest.raises(StoreUnavailableError, match="stored but has not come back"):
         await catalog.create_topic("orders", 1)
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+async def test_a_listener_that_fails_does_not_end_the_watch(nodes: Nodes, in_steps: bool) -> None:
+    catalog, told = await nodes.start()
+
+    def fail(_change: Change) -> Steps[None] | None:
+        def steps() -> Steps[None]:
+            yield
+            raise RuntimeError("in the middle of it")
+
+        if in_steps:
+            return steps()
+        raise RuntimeError("at once")
+
+    catalog.on_change(fail)
+    later: list[Change] = []
+    catalog.on_change(later.append)
+    for name in ("a", "b"):
+        assert isinstance(await catalog.create_topic(name, 1), Created)
+    assert [type(change) for change in later] == [TopicAdded, TopicAdded]
+    assert told == later
 
 
 async def test_a_node_does_not_start_on_damaged_topics(nodes: Nodes) -> None:
