@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from typing import Final
 
-from penstock.codec.record_batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchProblem, check_batch
+from penstock.codec.record_batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, BatchProblem, check_batch
 from penstock.storage.file_protocols import ReadableFile
 
 _OFFSET = struct.Struct(">q")
@@ -31,8 +32,15 @@ class FoundBatch:
         self.base_offset = base_offset
 
 
+_Attempt = Callable[[ReadableFile, int, int, int], tuple[FoundBatch | None, int]]
+
+
 def find_batch_after(file: ReadableFile, *, start: int, end: int, offset_min: int) -> FoundBatch | None:
     """The first whole batch that begins in [start, end) with an offset of at least `offset_min`."""
+    return _search(file, start, end, offset_min, _try)
+
+
+def _search(file: ReadableFile, start: int, end: int, offset_min: int, attempt: _Attempt) -> FoundBatch | None:
     pattern = _header_pattern(offset_min)
     budget = CHECKSUM_BYTES_MAX
     position = start
@@ -40,7 +48,7 @@ def find_batch_after(file: ReadableFile, *, start: int, end: int, offset_min: in
         window = file.read_at(position, min(_WINDOW_BYTES + HEADER_BYTES, end - position))
         for match in pattern.finditer(window):
             place = match.start()
-            found, cost = _try(file, position + place, end, offset_min, window[place : place + HEADER_BYTES])
+            found, cost = attempt(file, position + place, end, offset_min)
             budget -= cost
             if found is not None:
                 return found
@@ -56,8 +64,7 @@ def find_next_batch(file: ReadableFile, *, position: int, end: int, offset_min: 
     if len(head) == HEADER_BYTES:
         size = struct.unpack_from(">i", head, 8)[0] + LENGTH_PREFIX_BYTES
         if HEADER_BYTES <= size <= end - position:
-            next_head = file.read_at(position + size, HEADER_BYTES)
-            found, _ = _try(file, position + size, end, offset_min, next_head)
+            found, _ = _try(file, position + size, end, offset_min)
             if found is not None:
                 return found
     return find_batch_after(file, start=position + 1, end=end, offset_min=offset_min)
@@ -71,7 +78,35 @@ def _header_pattern(offset_min: int) -> re.Pattern[bytes]:
     return re.compile(rb"(?=(?:%b).{4}[\x00-\x7f].{7}\x02)" % upper, re.DOTALL)
 
 
-def _try(file: ReadableFile, position: int, end: int, offset_min: int, head: bytes) -> tuple[FoundBatch | None, int]:
+def _try(file: ReadableFile, position: int, end: int, offset_min: int) -> tuple[FoundBatch | None, int]:
+    header, cost = _whole_at(file, position, end, offset_min)
+    if header is None or _is_misplaced(file, header, position + header.size_bytes, end, offset_min):
+        return None, cost
+    return FoundBatch(position, header.base_offset), cost
+
+
+def _is_misplaced(file: ReadableFile, found: BatchHeader, position: int, end: int, offset_min: int) -> bool:
+    """Whether those behind it say so: no checksum covers a base offset, and one that had rotted too would make damage
+    of everything up to it, and of all that follows."""
+    second, _ = _whole_at(file, position, end, offset_min)
+    if second is None:
+        later = _search(file, position, end, offset_min, _try_alone)
+        return later is not None and offset_min <= later.base_offset < found.next_offset
+    if second.base_offset == found.next_offset:
+        return False
+    third, _ = _whole_at(file, position + second.size_bytes, end, offset_min)
+    return second.base_offset < found.next_offset or (third is not None and third.base_offset == second.next_offset)
+
+
+def _try_alone(file: ReadableFile, position: int, end: int, offset_min: int) -> tuple[FoundBatch | None, int]:
+    """As `_try`, and whoever follows is not asked."""
+    header, cost = _whole_at(file, position, end, offset_min)
+    return None if header is None else FoundBatch(position, header.base_offset), cost
+
+
+def _whole_at(file: ReadableFile, position: int, end: int, offset_min: int) -> tuple[BatchHeader | None, int]:
+    """A batch of this log, and how many bytes were read to know it."""
+    head = file.read_at(position, HEADER_BYTES) if end - position >= HEADER_BYTES else b""
     if len(head) < HEADER_BYTES:
         return None, 0
     base_offset, length = struct.unpack_from(">qi", head)
@@ -79,6 +114,4 @@ def _try(file: ReadableFile, position: int, end: int, offset_min: int, head: byt
     if not offset_min <= base_offset <= offset_min + OFFSET_REACH or size < HEADER_BYTES or position + size > end:
         return None, 0
     header = check_batch(file.read_at(position, size))
-    if isinstance(header, BatchProblem):
-        return None, size
-    return FoundBatch(position, base_offset), size
+    return (None if isinstance(header, BatchProblem) else header), size

@@ -141,10 +141,10 @@ class LogSurvey:
             )
             return known.position_end, known.offset_end
         found = find_next_batch(file, position=position, end=size, offset_min=next_offset + 1)
-        if found is not None and found.base_offset >= 0:
+        later = [base for base, later_size in self._segments[place + 1 :] if later_size > 0]
+        if found is not None and found.base_offset >= 0 and not (later and found.base_offset >= later[0]):
             kind, end, offset_end = ProblemKind.DAMAGE, found.position, found.base_offset
         else:
-            later = [base for base, later_size in self._segments[place + 1 :] if later_size > 0]
             kind = ProblemKind.DAMAGE if later or found is not None else ProblemKind.TORN_TAIL
             end, offset_end = size, later[0] if later else next_offset
         self.problems.append(LogProblem(kind, base_offset, position, end, next_offset, offset_end, problem.reason))
@@ -163,7 +163,9 @@ class LogSurvey:
         is_last_missing = self._known_last is not None and self._known_last > max(bases, default=-1)
         if next_offset >= self._known_end and not is_last_missing:
             return max(next_offset, self.log_start)
-        base_offset, size = self._segments[-1] if self._segments else (next_offset, 0)
+        # Not one that was rolled to and never written to: it begins behind what is missing.
+        held = [segment for segment in self._segments if segment[0] <= next_offset]
+        base_offset, size = held[-1] if held else (next_offset, 0)
         known_end = max(self._known_end, next_offset)
         reason = (
             f"the log ends at offset {next_offset}; it was saved up to offset {known_end}, and more may have been "

@@ -206,6 +206,31 @@ def test_damage_that_a_repair_has_ended_is_not_believed_although_it_is_still_rem
     assert not desk.disk.exists(path)
 
 
+@pytest.mark.parametrize("segment_bytes", [300, 1 << 20])
+@pytest.mark.parametrize("way", ["read", "start", "repair"])
+@pytest.mark.parametrize("rotten", [(1,), (1, 3)])
+def test_rotten_base_offset_behind_a_rotten_batch_costs_no_batch_that_is_whole(
+    rotten: tuple[int, ...], way: str, segment_bytes: int
+) -> None:
+    desk = RottenDesk(*(30 for _ in range(7)), segment_bytes=segment_bytes)
+    for offset in rotten:
+        desk.rot(offset)
+    # No checksum covers it: the batch is whole, and says that it begins 512 offsets later.
+    desk.disk.flip_bit(desk.log.segment_of(2).path, (2 * len(desk.batches[0]) + 6) * 8 + 1)
+    if way == "read":
+        assert isinstance(desk.load(1), Damage)
+    elif way == "start":
+        desk.restart(clean=False)
+    else:
+        desk.store.close()
+        repair(ROOT, files=desk.disk)
+        desk.restart(clean=False)
+    assert desk.log.log_end == 7
+    assert desk.log.lost_end is None
+    whole = sorted({*range(7)} - {*rotten, 2})
+    assert [desk.load(offset, bytes_max=1) for offset in whole] == [desk.batches[offset] for offset in whole]
+
+
 def test_index_made_anew_reaches_past_damage() -> None:
     desk = RottenDesk(*(30 for _ in range(20)), interval_bytes=64)
     desk.rot(5)
@@ -309,6 +334,22 @@ def test_repair_of_a_lost_end_goes_on_past_all_that_can_have_been_given_out() ->
     desk.restart(clean=False)
     assert desk.log.damage is None
     assert desk.log.log_end > 4
+    desk.append(b"new")
+
+
+def test_repair_of_a_rotten_end_before_an_empty_segment_leaves_no_problem() -> None:
+    desk = RottenDesk(30, 30, 30)
+    desk.log.roll()
+    desk.sync()
+    desk.store.checkpoint_now(every_log=True)
+    desk.rot(2)
+    desk.store.close()
+    repair(ROOT, files=desk.disk)
+    assert verify(ROOT, files=desk.disk)[0].problems == ()
+    desk.restart(clean=False)
+    assert desk.log.damage is None
+    assert desk.load(1, bytes_max=1) == desk.batches[1]
+    assert desk.log.log_end >= 3
     desk.append(b"new")
 
 
