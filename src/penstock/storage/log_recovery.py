@@ -338,6 +338,10 @@ class LogRecovery:
         verdict = judge(self._files, segment, file, file_bytes=size, problem=problem, later=later)
         if verdict.is_end_lost:
             self._lost_end = Damage(offset, segment.base_offset, position, problem.reason, is_end_lost=True)
+        elif verdict.damage is None and self._durable_end is not None:
+            # It was promised, so it is no torn write: its offsets must not be given out again.
+            end = (size, self._durable_end)
+            return find_damage(file, segment, None, position=position, offset=offset, end=end, reason=problem.reason)
         elif verdict.damage is None:
             self._cut(segment, file, size, problem.reason)
         return verdict.damage
@@ -361,10 +365,9 @@ class LogRecovery:
             return False
         reason = f"offsets {self._next_offset} to {base_offset - 1} are missing before segment {base_offset}"
         is_known = any(base >= base_offset for base in self._facts)
-        if not is_known and (
-            self._is_unpromised()
-            or not any_holds_a_batch(self._files, self._files_from(base_offset), self._next_offset)
-        ):
+        later = self._files_from(base_offset)
+        is_torn = self._durable_end is None and not any_holds_a_batch(self._files, later, self._next_offset)
+        if not is_known and (self._is_unpromised() or is_torn):
             self._cut_tail(0, base_offset, reason, None)
             return False
         damage = Damage(self._next_offset, before, position, reason, offset_end=base_offset, position_end=position)

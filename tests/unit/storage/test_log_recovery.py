@@ -193,6 +193,26 @@ def test_failed_sync_is_never_retried_and_recovery_serves_what_is_on_disk() -> N
     assert desk.read(0) == kept[0]
 
 
+def test_promised_end_that_rotted_is_not_cut_while_the_process_knows_that_it_was_promised() -> None:
+    desk = LogDesk()
+    disk = desk.files
+    assert isinstance(disk, FaultyFiles)
+    batches = [desk.append(b"a"), desk.append(b"b")]
+    desk.sync()
+    desk.append(b"unpromised")
+    disk.flip_bit(desk.log.segments[0].path, (len(batches[0]) + 65) * 8)
+    disk.open(desk.log.segments[0].path).truncate(len(batches[0]) + len(batches[1]))
+    desk.log.fail("the disk failed a sync")
+    desk.log.adopt(desk.store.recover_log(desk.log))
+    assert [(damage.offset, damage.offset_end) for damage in desk.log.damages.places] == [(1, 2)]
+    assert desk.log.log_end == 2
+    assert desk.read(0) == batches[0]
+    later = desk.append(b"not at its offset")
+    desk.sync()
+    desk.restart(clean=False)
+    assert (desk.log.log_end, desk.read(2)) == (3, later)
+
+
 def test_truncation_holds_after_a_crash() -> None:
     files = FaultyFiles()
     desk = LogDesk(files, config=LogConfig(segment_bytes=200))
