@@ -131,7 +131,7 @@ class ImageWatch(Generic[ChangeT]):
                     steps = listener(change)
                     if steps is not None:
                         await self._work.run(steps)
-                except Exception as error:
+                except Exception as error:  # edge of a listener
                     if self._is_starting:
                         raise
                     # The change is made. A watch that ended here would be deaf to every one that comes after it.
