@@ -11,7 +11,7 @@ CORE := build/core
 CORE_READY := $(CORE)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-core demo-notice test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline chaos conformance conformance-clients \
+.PHONY: help setup demo demo-core demo-notice test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end chaos conformance conformance-clients \
 	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
@@ -132,6 +132,12 @@ bench-rebalance: $(READY)  ## a member leaves, a member is killed: what 98 other
 
 bench-pipeline: $(READY)  ## rows through Spark's source, sink and archive, beside a source that costs nothing
 	$(BIN)/python -m bench.pipeline
+
+bench-end-to-end: $(READY)  ## from produce to consume at 100,000 messages a second, and the event loop's delay
+	$(BIN)/python -m bench.end_to_end
+
+bench-beside: $(READY)  ## another checkout under the same loads, in turn (BESIDE=../other-checkout)
+	$(BIN)/python -m bench.beside $(BESIDE)
 
 serve: $(READY)  ## a node on 127.0.0.1:9092, its data in build/data
 	@mkdir -p build/data

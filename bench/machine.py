@@ -25,7 +25,7 @@ def facts(data_directory: Path) -> dict[str, Any]:
         "filesystem": _filesystem(data_directory),
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "commit": _commit(),
+        "commit": commit(ROOT),
         "date": today(),
     }
 
@@ -47,12 +47,12 @@ def _filesystem(directory: Path) -> str:
     return max(fitting)[1] if fitting else "unknown"
 
 
-def _commit() -> str:
+def commit(tree: Path) -> str:
     def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+        done = subprocess.run(["git", "-C", str(tree), *arguments], capture_output=True, text=True)
         return done.stdout.strip()
 
-    commit = git("rev-parse", "--short", "HEAD") if shutil.which("git") else ""
-    if not commit:
+    found = git("rev-parse", "--short", "HEAD") if shutil.which("git") else ""
+    if not found:
         return "unknown"
-    return f"{commit}, changed" if git("status", "--porcelain", "--", "src") else commit
+    return f"{found}, changed" if git("status", "--porcelain", "--", "src") else found

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import argparse
 import re
-import resource
 import shutil
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
 from bench import machine, report
-from bench.cases import CONSUME_TOPICS, PARTITIONS_PER_TOPIC, Case, Figures, all_cases
+from bench.cases import Case, Figures, all_cases
 from bench.disk_ceiling import synced_bytes_per_second
-from bench.load import Achieved, Load
-from bench.quiet import busy_seconds, wait_for_quiet
-from bench.targets import Target, mock_cluster, null_broker, penstock, run_load
+from bench.once import run_once, store_for_consume
+from bench.quiet import wait_for_quiet
+from bench.targets import Target, mock_cluster, null_broker, penstock
 
 ROOT: Final = Path(__file__).parents[1]
-ADMIN_SECONDS_MAX: Final = 30
 DISK_SECONDS: Final = 1.0
 DISK_BLOCK_BYTES: Final = 4_096
 
@@ -69,7 +63,8 @@ def measure(case: Case, directory: Path, *, rounds: int, patience: float) -> Fig
     figures = Figures(case, {name: [] for name in case.targets}, {name: [] for name in case.targets}, [], [], [])
     with _brokers(case, directory) as brokers:
         if case.kind == "consume":
-            _store(case, brokers)
+            for target in brokers.values():
+                store_for_consume(case, target)
         for number in range(rounds):
             turns_before = 0.0
             for name in case.targets:
@@ -98,69 +93,10 @@ def _process_of(name: str) -> str:
 
 
 def _round(figures: Figures, target: Target, name: str, number: int) -> None:
-    case = figures.case
-    topic = f"{name.replace(' ', '-')}-{number}"
-    topics = [f"consume-{index}" for index in range(CONSUME_TOPICS)]
-    if case.kind == "produce":
-        topics = [topic]
-        if target.name == "penstock":
-            _create(target, topic, durability=name)
-    load = _load(case, target, topics)
-    achieved, broker_cpu, other_cores = _watched(load, target)
-    figures.rounds[name].append(achieved.messages_per_second)
-    figures.broker_cpu_microseconds[name].append(1e6 * broker_cpu / achieved.messages)
-    figures.other_cores.append(other_cores)
-    if case.kind == "produce" and target.name == "penstock":
-        _delete(target, topic)
-
-
-def _watched(load: Load, target: Target) -> tuple[Achieved, float, float]:
-    """What the client achieved, the broker's CPU seconds, and the cores that neither of them used."""
-    began, busy, broker, client = time.monotonic(), busy_seconds(), target.cpu_seconds(), _children_cpu()
-    achieved = run_load(load)
-    broker_cpu = target.cpu_seconds() - broker
-    others = (busy_seconds() - busy) - broker_cpu - (_children_cpu() - client)
-    return achieved, broker_cpu, max(0.0, others / (time.monotonic() - began))
-
-
-def _children_cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def _load(case: Case, target: Target, topics: list[str]) -> Load:
-    return Load(
-        kind=case.kind,
-        bootstrap=target.bootstrap,
-        topics=topics,
-        partitions=1 if case.kind == "produce" else PARTITIONS_PER_TOPIC,
-        value_bytes=case.value_bytes,
-        # The last messages of a partition come in small answers; the mock cluster may have dropped its first.
-        messages=case.messages if case.kind == "produce" else int(case.messages * 0.9),
-        single=case.single,
-        codec=case.codec,
-    )
-
-
-def _store(case: Case, brokers: dict[str, Target]) -> None:
-    """What will be consumed, in all targets alike."""
-    topics = [f"consume-{index}" for index in range(CONSUME_TOPICS)]
-    for topic in topics:
-        _create(brokers["penstock"], topic, durability="interval", partitions=PARTITIONS_PER_TOPIC)
-    for target in brokers.values():
-        load = _load(case, target, topics)
-        run_load(msgspec.structs.replace(load, kind="produce", partitions=PARTITIONS_PER_TOPIC, messages=case.messages))
-
-
-def _create(target: Target, topic: str, *, durability: str, partitions: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": target.bootstrap, "log_level": 0})
-    new_topic = NewTopic(topic, partitions, config={"durability": durability})
-    admin.create_topics([new_topic])[topic].result(ADMIN_SECONDS_MAX)
-
-
-def _delete(target: Target, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": target.bootstrap, "log_level": 0})
-    admin.delete_topics([topic])[topic].result(ADMIN_SECONDS_MAX)
+    once = run_once(figures.case, target, durability=name, topic=f"{name.replace(' ', '-')}-{number}")
+    figures.rounds[name].append(once.messages_per_second)
+    figures.broker_cpu_microseconds[name].append(once.broker_cpu_microseconds)
+    figures.other_cores.append(once.other_cores)
 
 
 def _sync_turns(node: Target) -> float:

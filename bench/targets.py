@@ -92,9 +92,19 @@ def mock_cluster(directory: Path) -> Target:
     return Target("mock cluster", command, log_path=directory / "mock-cluster.log")
 
 
-def penstock(directory: Path, *, environment: dict[str, str] | None = None, has_http: bool = False) -> Target:
+def penstock(
+    directory: Path,
+    *,
+    environment: dict[str, str] | None = None,
+    has_http: bool = False,
+    tree: Path | None = None,
+    module: str = "penstock.main",
+) -> Target:
+    """A node of this checkout, or of the one at `tree`."""
+    if tree is not None:
+        environment = {**(environment or {}), "PYTHONPATH": str(tree / "src")}
     data_directory = directory / "data"
-    command = [sys.executable, "-m", "penstock.main", "serve", "--data-dir", str(data_directory)]
+    command = [sys.executable, "-m", module, "serve", "--data-dir", str(data_directory)]
     command += ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0" if has_http else "off", "--metrics", "127.0.0.1:0"]
     data_directory.mkdir(parents=True, exist_ok=True)
     return Target("penstock", command, log_path=directory / "penstock.log", environment=environment)
