@@ -17,9 +17,9 @@ from typing import Any, Final, cast
 
 import uvloop
 
-from penstock.codec import wire
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire.messages import api_versions, fetch, list_offsets, metadata, produce
+from penstock.codec import kafka as wire
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka.messages import api_versions, fetch, list_offsets, metadata, produce
 
 HOST: Final = "127.0.0.1"
 PARTITIONS: Final = 4

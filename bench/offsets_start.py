@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from bench import machine, report, result_files
 from bench.targets import Target, penstock
-from penstock.client import admin, groups
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.storage.journal_snapshot import SNAPSHOT_FILE
+from penstock.client.kafka import admin, groups
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.net.address import parse_addresses
+from penstock.storage.log.journal_snapshot import SNAPSHOT_FILE
 
 ROOT: Final = Path(__file__).parents[1]
 NAME: Final = "offsets-start"

@@ -170,7 +170,7 @@ def open_spark() -> Any:
     import pyspark.cloudpickle
 
     from bench import pipeline_synthetic
-    from penstock.pipeline.spark_session import open_session
+    from penstock.pipeline.session.spark import open_session
 
     # Spark's workers do not have this folder on their path.
     pyspark.cloudpickle.register_pickle_by_value(pipeline_synthetic)  # type: ignore[no-untyped-call]

@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.pipeline.archive_job import ArchiveRequest, start_archive
-from penstock.pipeline.archive_snapshot import open_archive
+from penstock.pipeline.archive.job import ArchiveRequest, start_archive
+from penstock.pipeline.archive.snapshot import open_archive
 
 SECONDS_MAX: Final = 600
 ROWS_PER_COMMIT: Final = 1_000_000

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.targets import Target
-from penstock.client import admin
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.producer import Acknowledged, PartitionBatch, Producer
-from penstock.codec.columns import build_batches_from_columns
-from penstock.codec.record_batch import read_header
+from penstock.client.kafka import admin
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.producer import Acknowledged, PartitionBatch, Producer
+from penstock.codec.batch.header import read_header
+from penstock.codec.columns.frame import build_batches_from_columns
+from penstock.net.address import parse_addresses
 
 VALUE_BYTES: Final = 100
 ROWS_PER_BATCH: Final = 5_000

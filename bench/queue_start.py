@@ -32,30 +32,30 @@ from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.append_outcome import Appended
-from penstock.broker.broker import Broker
-from penstock.broker.broker_config import BrokerConfig
-from penstock.broker.companion import CompanionKind
-from penstock.broker.node_queues import NodeQueues
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.queue_journal_file import write_start
-from penstock.broker.queue_shell import SAVED_BEHIND_MAX, QueueShell
-from penstock.cluster.keys import KeySpace
+from penstock.broker.partition.outcome import Appended
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.queue.node import NodeQueues
+from penstock.broker.queue.replay_start import write_start
+from penstock.broker.queue.shell import SAVED_BEHIND_MAX, QueueShell
+from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.companion import CompanionKind
+from penstock.broker.topic.config import BrokerConfig
+from penstock.cluster.catalog.queues import QueueCatalog
+from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.queue_catalog import QueueCatalog
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.topic_catalog import TopicCatalog
-from penstock.codec.records import Record, build_batch
-from penstock.domain.access import AllowAll
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue_commands import Act, Found, Receive, Received, Settle, Settlement
-from penstock.domain.queue_definition import QueueName, QueueOptions
-from penstock.domain.queue_journal import RECORDS_MIN
-from penstock.domain.queue_records import Finished, Leased, QueueRecord, Take, write_record
-from penstock.domain.queue_values import Cause
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.queue.commands import Act, Found, Receive, Received, Settle, Settlement
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.ledger import RECORDS_MIN
+from penstock.domain.queue.records import Finished, Leased, QueueRecord, Take, write_record
+from penstock.domain.queue.values import Cause
+from penstock.domain.security.access import AllowAll
+from penstock.storage.config import StorageConfig
 from penstock.storage.files import DirectoryFiles
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.storage.store import LogStore
 
 ROOT: Final = Path(__file__).parents[1]
 NAME: Final = "queue-start"

@@ -15,18 +15,18 @@ from typing import Final
 
 import msgspec
 
-from penstock.client.address import parse_addresses
-from penstock.client.connection import Connection, ConnectionOptions
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.consumer_group_heartbeat import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.codec.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.codec.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from penstock.codec.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from penstock.codec.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from penstock.domain.group_subscription import write_assignment, write_subscription
+from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.codec.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from penstock.codec.kafka.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from penstock.codec.kafka.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from penstock.domain.group.subscription import write_assignment, write_subscription
+from penstock.net.address import parse_addresses
+from penstock.net.connection import Connection, ConnectionOptions
 
 SESSION_MS: Final = 30_000
 TIMEOUT_MS: Final = 30_000

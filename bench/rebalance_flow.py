@@ -9,10 +9,10 @@ import asyncio
 import sys
 import time
 
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.producer import PartitionBatch, Producer, ProducerOptions
-from penstock.codec.records import Record, build_batch
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.producer import PartitionBatch, Producer, ProducerOptions
+from penstock.codec.batch.records import Record, build_batch
+from penstock.net.address import parse_addresses
 
 
 async def flow(bootstrap: str, topic: str, *, partitions: int, interval_ms: int) -> None:

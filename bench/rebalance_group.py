@@ -25,17 +25,17 @@ import msgspec
 
 from bench.rebalance_gaps import STEADY_SECONDS, Departure, departure
 from bench.rebalance_members import Arrivals, Members
-from penstock.client import admin
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import ClientError
-from penstock.client.groups import GroupInfo, describe_group
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.consumer_group_heartbeat import (
+from penstock.client.kafka import admin
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.groups import GroupInfo, describe_group
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.codec.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.net.address import parse_addresses
+from penstock.net.errors import ClientError
 
 FLOW_INTERVAL_MS: Final = 100
 MEMBERS_PER_PROCESS: Final = 25

@@ -41,23 +41,23 @@ from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.broker import Broker
-from penstock.broker.broker_config import BrokerConfig
-from penstock.broker.companion import CompanionKind
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.schedule_journal import BATCH_BYTES_MAX
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.topic_catalog import TopicCatalog
-from penstock.codec.batch_rewrite import header_of
-from penstock.codec.columns import build_batches_from_columns
-from penstock.domain.schedule import PartitionSchedule
-from penstock.domain.schedule_records import Scheduled, entry_key, write_record
-from penstock.domain.schedule_rows import Message, write_row
-from penstock.storage.bucket_files import CHECKPOINT_FILE, BucketFiles
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.journal import BATCH_BYTES_MAX
+from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.companion import CompanionKind
+from penstock.broker.topic.config import BrokerConfig
+from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.codec.batch.rewrite import header_of
+from penstock.codec.columns.frame import build_batches_from_columns
+from penstock.domain.schedule.machine import PartitionSchedule
+from penstock.domain.schedule.records import Scheduled, entry_key, write_record
+from penstock.domain.schedule.rows import Message, write_row
+from penstock.storage.config import StorageConfig
 from penstock.storage.files import DirectoryFiles
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.storage.files.buckets import CHECKPOINT_FILE, BucketFiles
+from penstock.storage.store import LogStore
 
 ROOT: Final = Path(__file__).parents[1]
 NAME: Final = "schedule"

@@ -34,25 +34,25 @@ from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.append_outcome import Appended
-from penstock.broker.broker import Broker
-from penstock.broker.broker_config import BrokerConfig
-from penstock.broker.companion import CompanionKind
-from penstock.broker.group_coordinator import MINIMUM_LAG, OVERRIDES, PARTITION_COUNT
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.queue_journal_file import write_start
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.topic_catalog import TopicCatalog
-from penstock.codec.records import Record, build_batch
-from penstock.domain.group_records import OffsetStored
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue_records import Finished, Leased, Opened, QueueRecord, Returned, Take, write_record
-from penstock.domain.queue_values import Cause
+from penstock.broker.group.node import MINIMUM_LAG, OVERRIDES, PARTITION_COUNT
+from penstock.broker.partition.outcome import Appended
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.queue.replay_start import write_start
+from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.companion import CompanionKind
+from penstock.broker.topic.config import BrokerConfig
+from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.group.records import OffsetStored
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.records import Finished, Leased, Opened, QueueRecord, Returned, Take, write_record
+from penstock.domain.queue.values import Cause
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
+from penstock.storage.config import StorageConfig
 from penstock.storage.files import DirectoryFiles
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.storage.store import LogStore
 
 ROOT: Final = Path(__file__).parents[1]
 NAME: Final = "trace"

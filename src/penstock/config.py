@@ -20,17 +20,17 @@ import msgspec
 
 from penstock.base.log_events import LogFormat, LogLevel
 from penstock.base.typed_values import convert, read_json
-from penstock.broker.broker_config import BrokerConfig
-from penstock.broker.otel_config import OtelConfig
-from penstock.domain.acl import AccessSettings
-from penstock.domain.group_values import GroupConfig
-from penstock.domain.share_group import ShareGroupConfig
-from penstock.domain.transaction_rules import TransactionSettings
-from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.kafka_server_config import KafkaServerConfig
+from penstock.broker.otel.config import OtelConfig
+from penstock.broker.topic.config import BrokerConfig
+from penstock.domain.group.values import GroupConfig
+from penstock.domain.security.acl import AccessSettings
+from penstock.domain.share.machine import ShareGroupConfig
+from penstock.domain.transaction.rules import TransactionSettings
+from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.gateways.metrics_page import MetricsConfig
 from penstock.gateways.node_address import is_wildcard
-from penstock.storage.storage_config import StorageConfig
+from penstock.storage.config import StorageConfig
 
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 # Of a value that cannot be used: enough to find it.

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.commands.log import DataDirectory
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.log_commands import DataDirectory
 from penstock.cli.options import AsJson
 from penstock.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from penstock.broker.metadata_rebuild import Rebuild, RebuildPlan
+    from penstock.broker.directory.rebuild import Rebuild, RebuildPlan
 
 app = typer.Typer(help="Restore a stopped node's metadata.", no_args_is_help=True)
 
@@ -43,7 +43,7 @@ def rebuild(
     as_json: AsJson = False,
 ) -> None:
     """Make the metadata anew: from what is whole of them, from their copy, and from the directories of topics."""
-    from penstock.storage.log_check import locked_directory
+    from penstock.storage.repair.check import locked_directory
 
     root, path = str(data_dir), _store_path(data_dir, metadata)
     with locked_directory(root, None) as files:
@@ -53,8 +53,8 @@ def rebuild(
         is_done = not dry_run and not made.plan.is_needless
         if is_done:
             _ask(made.plan, path, accept=accept, yes=yes)
-            from penstock.broker.metadata_rebuild import SET_ASIDE, apply_plan
-            from penstock.cluster.keys import KeySpace
+            from penstock.broker.directory.rebuild import SET_ASIDE, apply_plan
+            from penstock.cluster.store.keys import KeySpace
 
             aside = f"{root}/{SET_ASIDE}/{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
             apply_plan(made, files, root=root, path=path, aside=aside, keys=KeySpace())
@@ -75,11 +75,11 @@ def _store_path(data_dir: Path, metadata: str) -> str:
 def _plan(root: str, path: str) -> Rebuild:
     """The caller holds the directory's lock."""
     from penstock.base.clock import SystemClock
-    from penstock.broker.metadata_rebuild import make_plan
-    from penstock.broker.metadata_sources import read_sources
-    from penstock.cluster.keys import KeySpace
-    from penstock.storage.directory_files import DirectoryFiles
-    from penstock.storage.directory_survey import read_cluster_id, survey_topics
+    from penstock.broker.directory.rebuild import make_plan
+    from penstock.broker.directory.sources import read_sources
+    from penstock.cluster.store.keys import KeySpace
+    from penstock.storage.files.directory import DirectoryFiles
+    from penstock.storage.repair.directory import read_cluster_id, survey_topics
 
     files, keys = DirectoryFiles(), KeySpace()
     belongs_to = read_cluster_id(files, root)

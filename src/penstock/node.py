@@ -26,51 +26,51 @@ from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.broker import Broker
-from penstock.broker.data_directory import DataDirectory
-from penstock.broker.delayed_batches import DelayedBatches
-from penstock.broker.group_coordinator import GroupCoordinator
-from penstock.broker.group_metrics import GroupCollector
-from penstock.broker.marker_writer import MarkerWriter
-from penstock.broker.node_queues import NodeQueues
-from penstock.broker.node_schedules import NodeSchedules
-from penstock.broker.node_settings import follow_setting, set_background_threads
-from penstock.broker.otel_parts import OtelMissingError, with_spans
+from penstock.broker.directory.agreement import DataDirectory
+from penstock.broker.group.metrics import GroupCollector
+from penstock.broker.group.node import GroupCoordinator
+from penstock.broker.otel.parts import OtelMissingError, with_spans
 from penstock.broker.parts import Parts
 from penstock.broker.publisher import Publisher
-from penstock.broker.queue_delivery import QueueDelivery
-from penstock.broker.queue_metrics import QueueCollector
-from penstock.broker.queue_redrive import Redrives
-from penstock.broker.schedule_metrics import ScheduleCollector
-from penstock.broker.share_groups import ShareGroups
-from penstock.broker.trace_node import NodeTrace
-from penstock.broker.transaction_coordinators import TransactionCoordinators
-from penstock.broker.transaction_metrics import TransactionCollector
-from penstock.cluster.access_catalog import AccessCatalog, AccessChange, AclsChanged
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import MetadataStore, StoreDamagedError
-from penstock.cluster.node_registry import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
+from penstock.broker.queue.delivery import QueueDelivery
+from penstock.broker.queue.metrics import QueueCollector
+from penstock.broker.queue.node import NodeQueues
+from penstock.broker.queue.redrive import Redrives
+from penstock.broker.schedule.delayed_batches import DelayedBatches
+from penstock.broker.schedule.metrics import ScheduleCollector
+from penstock.broker.schedule.node import NodeSchedules
+from penstock.broker.share.node import ShareGroups
+from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.node_settings import follow_setting, set_background_threads
+from penstock.broker.trace.node import NodeTrace
+from penstock.broker.transaction.markers import MarkerWriter
+from penstock.broker.transaction.metrics import TransactionCollector
+from penstock.broker.transaction.node import TransactionCoordinators
+from penstock.cluster.catalog.access import AccessCatalog, AccessChange, AclsChanged
+from penstock.cluster.catalog.queues import QueueCatalog
+from penstock.cluster.catalog.redrives import RedriveStore
+from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.nodes import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.queue_catalog import QueueCatalog
-from penstock.cluster.redrive_store import RedriveStore
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.topic_catalog import TopicCatalog
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import MetadataStore, StoreDamagedError
+from penstock.cluster.store.sqlite import SqliteStore
 from penstock.config import Config, ConfigError, advertised_address, split_address
-from penstock.domain.access import Authorizer
-from penstock.domain.acl import AclAuthorizer
-from penstock.domain.node_config import BACKGROUND_THREADS, CONNECTIONS_MAX
-from penstock.gateways.http_server import HttpServer
-from penstock.gateways.kafka_apis import make_handlers
-from penstock.gateways.kafka_metrics import KafkaDoorCollector
-from penstock.gateways.kafka_produce_route import learn_route
-from penstock.gateways.kafka_sasl import SaslHandler, SaslSettings
-from penstock.gateways.kafka_sasl_users import SaslUsers
-from penstock.gateways.kafka_server import KafkaServer
+from penstock.domain.config.node import BACKGROUND_THREADS, CONNECTIONS_MAX
+from penstock.domain.security.access import Authorizer
+from penstock.domain.security.acl import AclAuthorizer
+from penstock.gateways.http.server import HttpServer
+from penstock.gateways.kafka.apis import make_handlers
+from penstock.gateways.kafka.handlers.produce_route import learn_route
+from penstock.gateways.kafka.metrics import KafkaDoorCollector
+from penstock.gateways.kafka.sasl import SaslHandler, SaslSettings
+from penstock.gateways.kafka.sasl_users import SaslUsers
+from penstock.gateways.kafka.server import KafkaServer
 from penstock.gateways.metrics_page import MetricsPage
 from penstock.gateways.node_address import NodeAddress, host_to_tell, join_address
 from penstock.node_settings import OFF, check_settings, node_entries, warn_of_open_doors
 from penstock.storage.files import DirectoryFiles, MemoryFiles
-from penstock.storage.log_store import LogStore
+from penstock.storage.store import LogStore
 
 log = get_logger("node")
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from penstock.base.log_events import get_logger
 from penstock.config import Config, ConfigError, advertised_address, split_address
-from penstock.domain.config_change import ConfigEntry, node_entry
-from penstock.domain.config_definition import ConfigType
-from penstock.domain.sasl import OAUTHBEARER, PLAIN
-from penstock.domain.topic_config import validate
-from penstock.gateways.kafka_server_config import KafkaServerConfig
+from penstock.domain.config.change import ConfigEntry, node_entry
+from penstock.domain.config.definition import ConfigType
+from penstock.domain.config.topic import validate
+from penstock.domain.security.sasl import OAUTHBEARER, PLAIN
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.gateways.node_address import NodeAddress, join_address
 
 _log = get_logger("node")

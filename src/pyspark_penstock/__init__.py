@@ -1,6 +1,6 @@
 """Makes Spark find `format("penstock")` by itself: it looks for a package of this name with a `DefaultSource`."""
 
-from penstock.pipeline.spark_source import PenstockSource as DefaultSource
+from penstock.pipeline.connector.source import PenstockSource as DefaultSource
 
 __all__ = ["DefaultSource", "enable_filter_pushdown"]
 
@@ -10,6 +10,6 @@ def enable_filter_pushdown() -> None:
 
     For the driver alone: tasks and Spark's planning, which import this package too, do without.
     """
-    from penstock.pipeline.spark_pushdown import enable_filter_pushdown
+    from penstock.pipeline.connector.pushdown import enable_filter_pushdown
 
     enable_filter_pushdown()

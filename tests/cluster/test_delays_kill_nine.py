@@ -29,7 +29,7 @@ SEED: Final = 5
 # A node that kills itself when a batch with holes is about to be written, once, if it finds this file.
 KILLER: Final = """
 import os, signal
-from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.partition.shell import PartitionShell
 
 append_checked = PartitionShell.append_checked
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire.messages import delete_topics, fetch, produce
+from penstock.codec import kafka as wire
+from penstock.codec.kafka.messages import delete_topics, fetch, produce
 from support.node_process import NodeProcess
 from support.raw_kafka import (
     FETCH_VERSION,

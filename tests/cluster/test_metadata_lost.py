@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from penstock.codec.wire.messages import produce
+from penstock.codec.kafka.messages import produce
 from support.node_process import NodeFailedError, NodeProcess
 from support.raw_kafka import PRODUCE_VERSION, RawConnection, create_by_asking, log_ends, one_batch, produce_request
 

@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from penstock.base.clock import SystemClock
-from penstock.client.errors import ClientError
-from penstock.pipeline import mirror_target
-from penstock.pipeline.mirror import Mirror, MirrorPlan
+from penstock.net.errors import ClientError
+from penstock.pipeline.mirror import target as mirror_target
+from penstock.pipeline.mirror.clusters import Mirror, MirrorPlan
 from support.node_process import NodeProcess
 
 PARTITIONS = 3

@@ -16,12 +16,12 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from penstock.base.clock import SystemClock
-from penstock.cli import mirror_work
-from penstock.client.address import parse_addresses
-from penstock.client.admin import delete_records
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.transactional_producer import ProducerFencedError
-from penstock.pipeline.mirror import Mirror, MirrorError, MirrorPlan
+from penstock.cli.work import mirror as mirror_work
+from penstock.client.kafka.admin import delete_records
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.transactional_producer import ProducerFencedError
+from penstock.net.address import parse_addresses
+from penstock.pipeline.mirror.clusters import Mirror, MirrorError, MirrorPlan
 from support.node_process import NodeProcess
 
 SECONDS_MAX = 30

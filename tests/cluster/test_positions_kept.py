@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import admin, groups
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import ClientError
+from penstock.client.kafka import admin, groups
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.net.address import parse_addresses
+from penstock.net.errors import ClientError
 from support.node_process import NodeProcess
 
 TOPIC = "orders"

@@ -17,12 +17,12 @@ from typing import Final
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.codec import wire
-from penstock.codec.wire.messages.metadata import MetadataResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.storage.log_store import LogStore
-from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_config import LogConfig, StorageConfig
+from penstock.codec import kafka as wire
+from penstock.codec.kafka.messages.metadata import MetadataResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.storage.config import LogConfig, StorageConfig
+from penstock.storage.log.read_plan import ReadPlan
+from penstock.storage.store import LogStore
 from support.conversation import Conversation, running_node
 from support.faulty_files import CrashMode, FaultyFiles, Inode
 from support.kafka_phrases import batch, metadata, outcomes, produce_many, records_in

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.share_fetch import PartitionData
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.share_fetch import PartitionData
 from support.conversation import Conversation
 from support.kafka_phrases import records_in
 from support.node_process import NodeProcess

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.codec import wire
-from penstock.codec.wire.messages import produce
+from penstock.codec import kafka as wire
+from penstock.codec.kafka.messages import produce
 from support.node_process import NodeProcess
 from support.raw_kafka import PRODUCE_VERSION, RawConnection, one_batch, produce_request
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec.wire.messages import fetch, metadata, produce
+from penstock.codec.kafka.messages import fetch, metadata, produce
 from support.node_process import NodeProcess
 from support.raw_kafka import (
     FETCH_VERSION,

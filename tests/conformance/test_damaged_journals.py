@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from penstock.storage.directory_files import DirectoryFiles
+from penstock.storage.files.directory import DirectoryFiles
 from support.node_process import NodeProcess
 from support.rotten_log import batches_in
 from support.sqs_client import sqs_client

@@ -139,9 +139,9 @@ def test_no_client_spins_or_stalls_on_holes(node: NodeProcess, topic: str, kinds
 
 def test_tasks_of_spark_read_what_is_there_whatever_span_they_are_given(node: NodeProcess, topic: str) -> None:
     pytest.importorskip("pyarrow")
-    from penstock.pipeline.row_batches import SpanReader
-    from penstock.pipeline.source_filters import Narrowing
-    from penstock.pipeline.source_ranges import OffsetSpan
+    from penstock.pipeline.source.filters import Narrowing
+    from penstock.pipeline.source.ranges import OffsetSpan
+    from penstock.pipeline.source.row_batches import SpanReader
 
     expected = fill_with_holes(node, topic)
     cuts = [0, 1, 40, 41, 43, 60, 100, 124, 125, 166, 167, 169, 200, 250, 287]

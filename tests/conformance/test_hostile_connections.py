@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire.messages import api_versions, metadata, produce
+from penstock.codec import kafka as wire
+from penstock.codec.kafka.messages import api_versions, metadata, produce
 from support.node_process import NodeProcess
 from support.raw_kafka import (
     METADATA_VERSION,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.codec import kafka as wire
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from support import wire_messages
 from support.node_process import NodeProcess
 from support.raw_kafka import METADATA_VERSION, RawConnection, create_by_asking, one_batch
@@ -142,7 +142,7 @@ def some_fields(chance: random.Random) -> bytes:
 
 
 def paths() -> list[tuple[str, str]]:
-    from penstock.gateways.http_openapi import OPERATIONS
+    from penstock.gateways.rest.openapi import OPERATIONS
 
     return [(each.method.upper(), each.path) for each in OPERATIONS]
 
@@ -171,7 +171,7 @@ def some_request(chance: random.Random, known: list[tuple[str, str]], actions: l
 
 @pytest.mark.usefixtures("bystander")
 def test_no_http_request_is_a_fault_of_the_nodes(hurt: NodeProcess) -> None:
-    from penstock.gateways.sqs_access import RIGHTS
+    from penstock.gateways.sqs.access import RIGHTS
 
     chance, known, actions = random.Random(8), paths(), sorted(RIGHTS)
     connection = http.client.HTTPConnection(hurt.http, timeout=10)

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from conformance.differential.reference_broker import JAVA_OPTIONS, TOOLS, find_jars, find_java
-from penstock.codec.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.codec.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from support.node_process import NodeProcess
 from support.raw_kafka import RawConnection
 

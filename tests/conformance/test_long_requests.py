@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire.messages import create_topics as ct
-from penstock.codec.wire.messages import fetch as f
-from penstock.codec.wire.messages import join_group as jg
-from penstock.codec.wire.messages import offset_commit as oc
-from penstock.codec.wire.messages import produce as p
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.codec import kafka as wire
+from penstock.codec.kafka.messages import create_topics as ct
+from penstock.codec.kafka.messages import fetch as f
+from penstock.codec.kafka.messages import join_group as jg
+from penstock.codec.kafka.messages import offset_commit as oc
+from penstock.codec.kafka.messages import produce as p
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from support.node_process import NodeProcess
 from support.raw_kafka import METADATA_VERSION, RawConnection, create_by_asking
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire.messages import create_topics, produce
+from penstock.codec import kafka as wire
+from penstock.codec.kafka.messages import create_topics, produce
 from support.node_process import NodeProcess
 from support.raw_kafka import PRODUCE_VERSION, RawConnection, log_ends, one_batch, produce_request
 

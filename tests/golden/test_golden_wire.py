@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from penstock.codec.record_batch import BatchHeader, check_batch
-from penstock.codec.wire import (
+from penstock.codec.batch.header import BatchHeader, check_batch
+from penstock.codec.kafka import (
     APIS,
     ApiVersionsRequest,
     FetchRequest,

@@ -19,9 +19,10 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.pipeline import table_upkeep, table_writer
-from penstock.pipeline.archive_job import ArchiveRequest, start_archive
-from penstock.pipeline.archive_snapshot import archive_options, open_archive, ranges_of
+from penstock.pipeline.archive.job import ArchiveRequest, start_archive
+from penstock.pipeline.archive.snapshot import archive_options, open_archive, ranges_of
+from penstock.pipeline.table import upkeep as table_upkeep
+from penstock.pipeline.table import writer as table_writer
 from support import faulty_table
 from support.node_process import NodeProcess
 

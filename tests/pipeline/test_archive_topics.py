@@ -18,15 +18,15 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.pipeline.archive_files import told_files
-from penstock.pipeline.archive_frame import TopicRange, raw_rows
-from penstock.pipeline.archive_identity import OtherTopicError
-from penstock.pipeline.archive_job import ArchiveRequest, ArchiveRun, start_archive
-from penstock.pipeline.archive_snapshot import archive_options
-from penstock.pipeline.source_options import parse_options
-from penstock.pipeline.source_ranges import OffsetSpan
-from penstock.pipeline.spark_spans import SpanPartition, read_span
-from penstock.pipeline.table_commit import open_table
+from penstock.pipeline.archive.frame import TopicRange, raw_rows
+from penstock.pipeline.archive.job import ArchiveRequest, ArchiveRun, start_archive
+from penstock.pipeline.archive.snapshot import archive_options
+from penstock.pipeline.connector.spans import SpanPartition, read_span
+from penstock.pipeline.source.options import parse_options
+from penstock.pipeline.source.ranges import OffsetSpan
+from penstock.pipeline.source.topic_identity import OtherTopicError
+from penstock.pipeline.table.commit import open_table
+from penstock.pipeline.table.task_files import told_files
 from support.node_process import NodeProcess
 from support.spark_topics import wait_until
 

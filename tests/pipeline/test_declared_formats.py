@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from penstock.pipeline.declared_status import FINISHED
+from penstock.pipeline.declared.status import FINISHED
 from support.declared_scene import PipelineScene, send
 from support.node_process import NodeProcess
 from support.protobuf_shop import descriptor_set, protobuf_order

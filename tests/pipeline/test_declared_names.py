@@ -13,9 +13,9 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 from confluent_kafka.admin import AdminClient
 
 from penstock.cli.failure import CommandError
-from penstock.pipeline.declared_sources import struct_of, write_columns
-from penstock.pipeline.declared_sql import command_of
-from penstock.pipeline.declared_status import FINISHED
+from penstock.pipeline.declared.sources import struct_of, write_columns
+from penstock.pipeline.declared.status import FINISHED
+from penstock.pipeline.sql import command_of
 from support.declared_scene import PipelineScene, send
 from support.node_process import NodeProcess
 from support.spark_topics import create, read_settled

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from penstock.base.clock import SystemClock
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.pipeline.declared_report import Reporter
-from penstock.pipeline.declared_status import RUNNING, Status, read_statuses
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.net.address import parse_addresses
+from penstock.pipeline.declared.report import Reporter
+from penstock.pipeline.declared.status import RUNNING, Status, read_statuses
 from support.node_process import NodeProcess
 from support.spark_topics import create, group_offsets
 

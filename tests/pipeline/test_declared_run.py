@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
 from penstock.cli.failure import CommandError
-from penstock.pipeline.declared_state import PipelineState
-from penstock.pipeline.declared_status import FAILED, FINISHED
+from penstock.pipeline.declared.state import PipelineState
+from penstock.pipeline.declared.status import FAILED, FINISHED
 from support.declared_scene import PipelineScene, send
 from support.node_process import NodeProcess
 from support.spark_topics import create, group_offsets, read_all, read_settled
@@ -167,7 +167,7 @@ def test_a_bad_row_ends_the_pipeline_or_is_left_out(scene: PipelineScene, topic:
 
 
 def test_every_sink_gets_every_row_once(scene: PipelineScene, topic: str) -> None:
-    from penstock.pipeline.table_writer import read_table
+    from penstock.pipeline.table.writer import read_table
 
     kafka, directory = scene.kafka, scene.directory
     create(kafka, topic, 1)
@@ -268,8 +268,8 @@ def test_tables_and_a_function_are_sources_and_a_step(scene: PipelineScene, topi
 def test_a_topic_as_a_table_is_read_anew_though_spark_asks_for_its_parts_once(
     spark_node: NodeProcess, topic: str
 ) -> None:
-    from penstock.pipeline.declared_topic_table import TopicTableReader
-    from penstock.pipeline.source_options import parse_options
+    from penstock.pipeline.declared.topic_table import TopicTableReader
+    from penstock.pipeline.source.options import parse_options
 
     kafka = spark_node.kafka
     create(kafka, topic, 2)

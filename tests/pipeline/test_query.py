@@ -15,9 +15,9 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.cli.query_work import QueryWish, fetch, plain, topic_frame
-from penstock.pipeline.archive_job import ArchiveRequest, start_archive
-from penstock.pipeline.archive_query import SETTINGS, QueryError, query_topics
+from penstock.cli.work.query import QueryWish, fetch, plain, topic_frame
+from penstock.pipeline.archive.job import ArchiveRequest, start_archive
+from penstock.pipeline.archive.query import SETTINGS, QueryError, query_topics
 from support.node_process import NodeProcess
 
 SECONDS_MAX = 180

@@ -15,9 +15,9 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.cli.replay_work import ReplayWish, dry_run, run
-from penstock.pipeline.replay_pace import Pace
-from penstock.pipeline.replay_send import ReplayTarget, replayed_below, send_rows
+from penstock.cli.work.replay import ReplayWish, dry_run, run
+from penstock.pipeline.replay.pace import Pace
+from penstock.pipeline.replay.send import ReplayTarget, replayed_below, send_rows
 from support.node_process import NodeProcess
 
 SECONDS_MAX = 180
@@ -96,8 +96,8 @@ def test_a_part_of_a_topic_is_replayed_in_order_with_its_origin(
 def test_a_replay_that_was_stopped_goes_on_under_its_name(
     spark: Any, spark_node: NodeProcess, source: str, tmp_path: Path
 ) -> None:
-    from penstock.cli.replay_work import _range
-    from penstock.pipeline.replay_rows import chosen_rows, lay_down, rows_in
+    from penstock.cli.work.replay import _range
+    from penstock.pipeline.replay.rows import chosen_rows, lay_down, rows_in
 
     create(spark_node, "replayed-on")
     wanted = ReplayWish(

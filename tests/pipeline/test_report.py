@@ -15,13 +15,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.cli import report_work
-from penstock.client.http_client import HttpClient
-from penstock.client.http_settlements import settlements_of
-from penstock.domain.dead_letter import REASON_HEADER, TOPIC_HEADER
-from penstock.pipeline.redrive_choice import ConditionError, choose, dead_letters
-from penstock.pipeline.report_job import ReportJob, ReportRequest
-from penstock.pipeline.report_page import render_page
+from penstock.cli.work import report as report_work
+from penstock.client.http.client import HttpClient
+from penstock.client.http.settlements import settlements_of
+from penstock.domain.queue.dead_letter import REASON_HEADER, TOPIC_HEADER
+from penstock.pipeline.replay.redrive_choice import ConditionError, choose, dead_letters
+from penstock.pipeline.report.job import ReportJob, ReportRequest
+from penstock.pipeline.report.page import render_page
 from support.node_process import NodeProcess
 
 SECONDS_MAX = 120

@@ -12,15 +12,17 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import BrokerUnreachableError
-from penstock.client.groups import list_groups
-from penstock.pipeline import query_group, source_positions, spark_stream
-from penstock.pipeline.archive_source import ArchivedSpan
-from penstock.pipeline.source_options import parse_options
-from penstock.pipeline.spark_spans import SpanPartition
-from penstock.pipeline.spark_stream import StreamReader
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.groups import list_groups
+from penstock.net.address import parse_addresses
+from penstock.net.errors import BrokerUnreachableError
+from penstock.pipeline.archive.source import ArchivedSpan
+from penstock.pipeline.connector import query_group
+from penstock.pipeline.connector import stream as spark_stream
+from penstock.pipeline.connector.spans import SpanPartition
+from penstock.pipeline.connector.stream import StreamReader
+from penstock.pipeline.source import positions as source_positions
+from penstock.pipeline.source.options import parse_options
 from support.node_process import NodeProcess
 from support.spark_topics import SECONDS_MAX, create, fill_one, group_offsets
 

@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from penstock.pipeline.spark_session import open_session
+from penstock.pipeline.session.spark import open_session
 
 # What Spark's own scripts call; no Java among them.
 PROGRAMS = ("bash", "sh", "env", "dirname", "readlink", "ps", "cat", "head", "uname", "basename", "sed", "grep")
 SCRIPT = """
-from penstock.pipeline.spark_session import open_session
+from penstock.pipeline.session.spark import open_session
 spark = open_session("bare", master="local[1]", conf={"spark.driver.memory": "1g"})
 rows = spark.createDataFrame([(1, b"a")], "number int, data binary").collect()
 print(spark.sql("select java_method('java.lang.System', 'getProperty', 'java.home')").collect()[0][0], len(rows))

@@ -13,11 +13,11 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.pipeline import spark_stream
-from penstock.pipeline.row_batches import DataLossError
-from penstock.pipeline.source_options import OptionError, parse_options
-from penstock.pipeline.spark_spans import SpanPartition
-from penstock.pipeline.spark_stream import StreamReader
+from penstock.pipeline.connector import stream as spark_stream
+from penstock.pipeline.connector.spans import SpanPartition
+from penstock.pipeline.connector.stream import StreamReader
+from penstock.pipeline.source.options import OptionError, parse_options
+from penstock.pipeline.source.row_batches import DataLossError
 from support.node_process import NodeProcess
 from support.spark_topics import SECONDS_MAX, create, delete, fill_one, group_offsets, widen
 

@@ -11,23 +11,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.client import admin, groups
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.consumer import Consumer, ConsumerOptions, Fetched
-from penstock.client.errors import ConnectionLostError
-from penstock.client.offsets import EARLIEST, LATEST, list_offsets
-from penstock.client.producer import PartitionBatch
-from penstock.client.rows import rows_of
-from penstock.client.transactional_producer import ProducerFencedError, TransactionalProducer
-from penstock.client.transactions import describe_transaction
-from penstock.codec.columns import build_batches_from_columns
+from penstock.client.kafka import admin, groups
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.consumer import Consumer, ConsumerOptions, Fetched
+from penstock.client.kafka.offsets import EARLIEST, LATEST, list_offsets
+from penstock.client.kafka.producer import PartitionBatch
+from penstock.client.kafka.rows import rows_of
+from penstock.client.kafka.transactional_producer import ProducerFencedError, TransactionalProducer
+from penstock.client.kafka.transactions import describe_transaction
+from penstock.codec.columns.frame import build_batches_from_columns
 from penstock.domain.topic_rules import SPARK_STAGE
-from penstock.pipeline import stage_copy
-from penstock.pipeline.sink_batches import TargetBatch
-from penstock.pipeline.sink_options import SinkOptions
-from penstock.pipeline.stage_copy import OlderBatchError, StageCopy, StagedRowsLostError, commit_staged, fence_group
-from penstock.pipeline.stage_write import FENCE_PARTITION, StagedBatch, StageWriter, ensure_stage, stage_rows
+from penstock.net.address import parse_addresses
+from penstock.net.errors import ConnectionLostError
+from penstock.pipeline.sink import stage_copy
+from penstock.pipeline.sink.batches import TargetBatch
+from penstock.pipeline.sink.options import SinkOptions
+from penstock.pipeline.sink.stage_copy import (
+    OlderBatchError,
+    StageCopy,
+    StagedRowsLostError,
+    commit_staged,
+    fence_group,
+)
+from penstock.pipeline.sink.stage_write import FENCE_PARTITION, StagedBatch, StageWriter, ensure_stage, stage_rows
 from support.node_process import NodeProcess
 
 PARTITIONS = 2

@@ -15,10 +15,11 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from penstock.pipeline import table_upkeep, table_writer
-from penstock.pipeline.table_commit import commit_files
-from penstock.pipeline.table_files import write_files
-from penstock.pipeline.table_options import TableOptions
+from penstock.pipeline.table import upkeep as table_upkeep
+from penstock.pipeline.table import writer as table_writer
+from penstock.pipeline.table.commit import commit_files
+from penstock.pipeline.table.files import write_files
+from penstock.pipeline.table.options import TableOptions
 
 CITIES = ["Köln/Süd: 50%", "plain", None, "東京", "Ã©"]
 

@@ -22,22 +22,22 @@ BUG_SEEDS_MAX: Final = 400
 WORLD: Final = "support.compaction_world"
 ANEW: Final = (
     "penstock.storage",
-    "penstock.domain.compaction",
-    "penstock.domain.aborted_index",
-    "penstock.domain.transaction_partition",
-    "penstock.codec.batch_rewrite",
+    "penstock.domain.log.compaction",
+    "penstock.domain.log.aborted_index",
+    "penstock.domain.transaction.partition",
+    "penstock.codec.batch.rewrite",
     "support.compaction_",
 )
 
-_SWAP: Final = "penstock.storage.cleaner_swap"
-_RECOVERY: Final = "penstock.storage.producer_recovery"
-_WORK: Final = "penstock.storage.cleaner_work"
-_RULES: Final = "penstock.domain.compaction"
+_SWAP: Final = "penstock.storage.log.swap"
+_RECOVERY: Final = "penstock.storage.log.producer_recovery"
+_WORK: Final = "penstock.storage.cleaner.work"
+_RULES: Final = "penstock.domain.log.compaction"
 
 BUGS: Final = (
     Bug(
         "the last record of a key counts as an older one",
-        "penstock.storage.cleaner_sift",
+        "penstock.storage.cleaner.sift",
         "pl.lit(offset >= last_offset)",
         "pl.lit(offset > last_offset)",
         "the last value of each key is there",
@@ -51,7 +51,7 @@ BUGS: Final = (
     ),
     Bug(
         "a deletion stays for ever in the clean part",
-        "penstock.storage.cleaner_sift",
+        "penstock.storage.cleaner.sift",
         "is_latest &= pl.lit(last_offset.is_null())",
         'is_latest &= pl.lit(last_offset.is_null() | ~frame["has_value"])',
         "the clean part has each key once",
@@ -65,7 +65,7 @@ BUGS: Final = (
     ),
     Bug(
         "transactions that are under way are cleaned",
-        "penstock.storage.log_cleaner",
+        "penstock.storage.cleaner.log_cleaner",
         "offset_limit = min(log.last_stable_offset, log.durable_end)",
         "offset_limit = min(log.readable_end, log.durable_end)",
         "the last value of each key is there",
@@ -114,14 +114,14 @@ BUGS: Final = (
     ),
     Bug(
         "a truncation forgets what the swaps before it left empty",
-        "penstock.storage.log_store",
+        "penstock.storage.store",
         "        save_forgotten_aborts(self.context.files, log)\n",
         "",
         "what left the aborted index stays out",
     ),
     Bug(
         "what a swap took out of the aborted index is not saved",
-        "penstock.domain.transaction_partition",
+        "penstock.domain.transaction.partition",
         "self.change_count += bool(self.aborted.remove(marker_offsets))",
         "self.aborted.remove(marker_offsets)",
         "what left the aborted index stays out",
@@ -142,35 +142,35 @@ BUGS: Final = (
     ),
     Bug(
         "producers with a transaction under way are forgotten",
-        "penstock.storage.log_producers",
+        "penstock.storage.log.producers",
         "return self.transactions.is_ongoing(producer_id) or self.is_pinned(producer_id)",
         "return self.is_pinned(producer_id)",
         "no open transaction is forgotten",
     ),
     Bug(
         "a marker is taken for a producer's last batch",
-        "penstock.storage.partition_log",
+        "penstock.storage.log.partition_log",
         "if header.attributes & IN_TRANSACTION:",
         "if header.attributes & IN_TRANSACTION and not header.is_control:",
         "the last stable offset is below what is undecided",
     ),
     Bug(
         "times stay relative to a base that has moved",
-        "penstock.codec.batch_rewrite",
+        "penstock.codec.batch.rewrite",
         "payload = _shift_times(payload",
         "_shift_times(payload",
         "a record stands where it was appended",
     ),
     Bug(
         "the newest time is of a record that is gone",
-        "penstock.codec.batch_rewrite",
+        "penstock.codec.batch.rewrite",
         "max_timestamp = newest_ms",
         "pass",
         "the newest record is found",
     ),
     Bug(
         "leader epochs vanish with their batches",
-        "penstock.storage.cleaner_writer",
+        "penstock.storage.segment.writer",
         "gap[2] == header.leader_epoch and",
         "",
         "leader epochs are known from the log",
@@ -212,7 +212,7 @@ BUGS: Final = (
     ),
     Bug(
         "the index of a replaced segment is believed",
-        "penstock.storage.index_cache",
+        "penstock.storage.segment.index_cache",
         "segment.is_replaced = True",
         "segment.is_replaced = False",
         "no damage where there is none",

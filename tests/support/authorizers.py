@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.access import CLUSTER, Operation, Principal, Resource
+from penstock.domain.security.access import CLUSTER, Operation, Principal, Resource
 
 
 class AllButOne:

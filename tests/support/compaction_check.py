@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.codec.control_batch import EndMarker, read_marker
-from penstock.codec.record_batch import BatchHeader, check_batch
-from penstock.codec.records import Record, StoredRecord, read_records
-from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_errors import Damage
-from penstock.storage.time_lookup import SegmentReplaced, TimeLookup, TimestampOffset
+from penstock.codec.batch.control import EndMarker, read_marker
+from penstock.codec.batch.header import BatchHeader, check_batch
+from penstock.codec.batch.records import Record, StoredRecord, read_records
+from penstock.storage.errors import Damage
+from penstock.storage.log.epochs import LeaderEpochs
+from penstock.storage.log.read_plan import ReadPlan
+from penstock.storage.log.time_lookup import SegmentReplaced, TimeLookup, TimestampOffset
 
 if TYPE_CHECKING:
     from support.compaction_world import CompactionWorld

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.codec.control_batch import EndMarker, read_marker
-from penstock.codec.record_batch import BatchHeader
-from penstock.codec.records import Record
-from penstock.domain.transaction_partition import PartitionTransactions, ProducerTransaction
-from penstock.storage.cleaner_work import LogCleaning
+from penstock.codec.batch.control import EndMarker, read_marker
+from penstock.codec.batch.header import BatchHeader
+from penstock.codec.batch.records import Record
+from penstock.domain.transaction.partition import PartitionTransactions, ProducerTransaction
+from penstock.storage.cleaner.work import LogCleaning
 
 
 class ModelBatch:

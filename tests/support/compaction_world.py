@@ -14,22 +14,22 @@ from random import Random
 from typing import Any, Final
 
 from penstock.base.clock import ManualClock
-from penstock.codec.compression import Codec
-from penstock.codec.control_batch import EndMarker, build_marker
-from penstock.codec.record_batch import BatchHeader, read_header
-from penstock.codec.records import Record, build_batch
-from penstock.domain.compaction import CompactionRules
-from penstock.storage.checkpoint_work import CheckpointWork
-from penstock.storage.cleaner_swap import SegmentReplacement, SwapUnknownError
-from penstock.storage.cleaner_throttle import CleaningStopped
-from penstock.storage.cleaner_work import LogCleaning
-from penstock.storage.log_check import verify
-from penstock.storage.log_cleaner import LogCleaner
-from penstock.storage.log_store import LogStore
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import LogDamagedError, StorageError
-from penstock.storage.time_lookup import TimeLookup
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.control import EndMarker, build_marker
+from penstock.codec.batch.header import BatchHeader, read_header
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.log.compaction import CompactionRules
+from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.cleaner.work import LogCleaning
+from penstock.storage.commit.checkpoint_work import CheckpointWork
+from penstock.storage.config import LogConfig, StorageConfig
+from penstock.storage.errors import LogDamagedError, StorageError
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.swap import SegmentReplacement, SwapUnknownError
+from penstock.storage.log.time_lookup import TimeLookup
+from penstock.storage.repair.check import verify
+from penstock.storage.segment.throttle import CleaningStopped
+from penstock.storage.store import LogStore
 from support.compaction_check import CompactionCheck, InvariantBroken, expect
 from support.compaction_model import ModelBatch, ModelLog
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash

@@ -21,24 +21,24 @@ from unittest.mock import patch
 
 import penstock.node
 from penstock.base.clock import Clock
-from penstock.broker.broker import Broker
-from penstock.broker.broker_config import BrokerConfig
-from penstock.broker.marker_writer import MarkerWriter
-from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.parts import Parts
-from penstock.broker.share_groups import ShareGroups
-from penstock.broker.transaction_coordinators import TransactionCoordinators
-from penstock.cluster.topic_catalog import Created, TopicCatalog
-from penstock.codec import wire
+from penstock.broker.share.node import ShareGroups
+from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.config import BrokerConfig
+from penstock.broker.transaction.markers import MarkerWriter
+from penstock.broker.transaction.node import TransactionCoordinators
+from penstock.cluster.catalog.topics import Created, TopicCatalog
+from penstock.codec import kafka as wire
 from penstock.config import Config, NodeConfig
-from penstock.domain.access import Authorizer
-from penstock.domain.acl import AccessSettings
-from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.kafka_server import KafkaServer
-from penstock.gateways.kafka_server_config import KafkaServerConfig
+from penstock.domain.security.access import Authorizer
+from penstock.domain.security.acl import AccessSettings
+from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.kafka.server import KafkaServer
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.node import Node
-from penstock.storage.file_protocols import Files
-from penstock.storage.storage_config import StorageConfig
+from penstock.storage.config import StorageConfig
+from penstock.storage.files.protocols import Files
 
 R = TypeVar("R", bound=wire.Response)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from penstock.cli.pipeline_run_work import run_pipelines
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.pipeline.declared_prepare import Loaded, check_topics, choose, load, prepare, state_of
-from penstock.pipeline.declared_status import Status
+from penstock.cli.work.pipeline_run import run_pipelines
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.net.address import parse_addresses
+from penstock.pipeline.declared.prepare import Loaded, check_topics, choose, load, prepare, state_of
+from penstock.pipeline.declared.status import Status
 
 
 class RecordingView:

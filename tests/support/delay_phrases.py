@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, walk_headers
-from penstock.codec.records import Record, StoredRecord, build_batch
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.domain.schedule_headers import DELAY_HEADER, DELIVER_AT_HEADER
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, walk_headers
+from penstock.codec.batch.records import Record, StoredRecord, build_batch
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.domain.schedule.headers import DELAY_HEADER, DELIVER_AT_HEADER
 from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode
 from support.kafka_phrases import DAY_MS, fetch, only_partition, outcome, produce, records_in
 from support.transaction_phrases import CONCURRENT, TransactionalProducer

@@ -30,11 +30,11 @@ from typing import Any, Final
 
 from pyspark import TaskContext
 
-from penstock.client.transactional_producer import TransactionalProducer
-from penstock.pipeline import sink_batches
-from penstock.pipeline.spark_sink import StreamWriter
-from penstock.pipeline.spark_source import PenstockSource
-from penstock.pipeline.stage_write import StageWriter
+from penstock.client.kafka.transactional_producer import TransactionalProducer
+from penstock.pipeline.connector.sink import StreamWriter
+from penstock.pipeline.connector.source import PenstockSource
+from penstock.pipeline.sink import batches as sink_batches
+from penstock.pipeline.sink.stage_write import StageWriter
 
 SECONDS_MAX: Final = 120
 STRUCK: Final = "struck"

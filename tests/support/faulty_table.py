@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.pipeline.archive_job import ArchiveRequest, ArchiveRun, start_archive
-from penstock.pipeline.table_writer import TableSink, TableStreamWriter
+from penstock.pipeline.archive.job import ArchiveRequest, ArchiveRun, start_archive
+from penstock.pipeline.table.writer import TableSink, TableStreamWriter
 
 SECONDS_MAX: Final = 180
 FORMAT: Final = "penstock-table-faulty"
@@ -83,7 +83,7 @@ def run_archive(log_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from penstock.pipeline.spark_session import open_session
+    from penstock.pipeline.session.spark import open_session
     from support import faulty_table  # noqa: PLW0406  by its real name, which its workers ask for
 
     session = open_session("archive", master="local[2]", conf={"spark.driver.memory": "512m"}, is_quiet=False)

@@ -11,7 +11,7 @@ import errno
 import os
 import threading
 
-from penstock.storage.memory_files import MemoryFile, MemoryFiles
+from penstock.storage.files.memory import MemoryFile, MemoryFiles
 from support.conversation import PATIENCE_SECONDS
 
 

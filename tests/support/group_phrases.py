@@ -11,21 +11,21 @@ from unittest.mock import patch
 import msgspec
 
 import penstock.node
-from penstock.codec.wire import NO_UUID
-from penstock.codec.wire.messages import consumer_group_heartbeat as cgh
-from penstock.codec.wire.messages import leave_group as lg
-from penstock.codec.wire.messages import offset_commit as oc
-from penstock.codec.wire.messages import offset_fetch as of
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from penstock.codec.wire.messages.heartbeat import HeartbeatRequest
-from penstock.codec.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from penstock.codec.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from penstock.codec.kafka import NO_UUID
+from penstock.codec.kafka.messages import consumer_group_heartbeat as cgh
+from penstock.codec.kafka.messages import leave_group as lg
+from penstock.codec.kafka.messages import offset_commit as oc
+from penstock.codec.kafka.messages import offset_fetch as of
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest
+from penstock.codec.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from penstock.codec.kafka.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from penstock.config import Config, NodeConfig
-from penstock.domain.access import Authorizer
-from penstock.domain.group_subscription import write_assignment, write_subscription
-from penstock.domain.group_values import GroupConfig
-from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.kafka_server_config import KafkaServerConfig
+from penstock.domain.group.subscription import write_assignment, write_subscription
+from penstock.domain.group.values import GroupConfig
+from penstock.domain.security.access import Authorizer
+from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from support.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode
 
 GROUP: Final = "billing"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from penstock.base.clock import ManualClock
-from penstock.broker.group_shell import GroupShell
-from penstock.broker.partition_config import log_config
-from penstock.broker.partition_shell import PartitionShell
-from penstock.domain.group_commands import (
+from penstock.broker.group.shell import GroupShell
+from penstock.broker.partition.log_config import log_config
+from penstock.broker.partition.shell import PartitionShell
+from penstock.domain.config.topic import make_topic_config
+from penstock.domain.group.commands import (
     CommitOffsets,
     CommitTransactionOffsets,
     FetchedOffset,
@@ -16,11 +17,10 @@ from penstock.domain.group_commands import (
     OffsetToCommit,
     PartitionName,
 )
-from penstock.domain.group_values import GroupConfig, TopicFact
-from penstock.domain.topic_config import make_topic_config
+from penstock.domain.group.values import GroupConfig, TopicFact
+from penstock.storage.config import StorageConfig
 from penstock.storage.files import Files, MemoryFiles
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.storage.store import LogStore
 
 TOPIC_ID = bytes(range(16))
 

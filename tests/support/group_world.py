@@ -31,7 +31,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     DONE,
     CommitTransactionOffsets,
     Decision,
@@ -42,17 +42,17 @@ from penstock.domain.group_commands import (
     Join,
     Sync,
 )
-from penstock.domain.group_description import describe
-from penstock.domain.group_machine import Group
-from penstock.domain.group_records import (
+from penstock.domain.group.description import describe
+from penstock.domain.group.machine import Group
+from penstock.domain.group.records import (
     CurrentStored,
     GroupRecord,
     OffsetStored,
     RecordKey,
     Removed,
 )
-from penstock.domain.group_table import GroupTable
-from penstock.domain.group_values import GroupConfig, Partition, TopicFact
+from penstock.domain.group.table import GroupTable
+from penstock.domain.group.values import GroupConfig, Partition, TopicFact
 from support.group_world_transactions import Transactions
 
 GROUP: Final = "payments"

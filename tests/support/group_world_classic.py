@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     GroupReply,
     Heartbeat,
     Join,
@@ -15,7 +15,7 @@ from penstock.domain.group_commands import (
     Sync,
     Synced,
 )
-from penstock.domain.group_subscription import (
+from penstock.domain.group.subscription import (
     Subscription,
     partitions_by_id,
     partitions_by_name,
@@ -24,7 +24,7 @@ from penstock.domain.group_subscription import (
     write_assignment,
     write_subscription,
 )
-from penstock.domain.group_values import Partition
+from penstock.domain.group.values import Partition
 from support.group_world import World
 from support.group_world_clients import (
     REBALANCE_TIMEOUT_MS,

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     CommitOffsets,
     CommitTransactionOffsets,
     FetchOffsets,
@@ -24,7 +24,7 @@ from penstock.domain.group_commands import (
     PartitionName,
     Refused,
 )
-from penstock.domain.group_values import Partition
+from penstock.domain.group.values import Partition
 from support.group_world import Believer, OnReply, ViolationError, World
 from support.group_world_transactions import Transaction
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -13,7 +13,7 @@ from penstock.domain.group_commands import (
     PartitionName,
     Refused,
 )
-from penstock.domain.group_values import Partition
+from penstock.domain.group.values import Partition
 from support.group_world import World
 from support.group_world_clients import REBALANCE_TIMEOUT_MS, RETRY_MS, Client
 

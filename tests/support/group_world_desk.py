@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     Answer,
     ConsumerAlive,
     ConsumerHeartbeat,
@@ -17,10 +17,10 @@ from penstock.domain.group_commands import (
     Synced,
     Tick,
 )
-from penstock.domain.group_machine import Group
-from penstock.domain.group_records import GroupRecord
-from penstock.domain.group_subscription import NamedPartitions, write_subscription
-from penstock.domain.group_values import Assignment, GroupConfig, GroupError
+from penstock.domain.group.machine import Group
+from penstock.domain.group.records import GroupRecord
+from penstock.domain.group.subscription import NamedPartitions, write_subscription
+from penstock.domain.group.values import Assignment, GroupConfig, GroupError
 from support.group_world import SimTopics
 
 SESSION_MS = 10_000

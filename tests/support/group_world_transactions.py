@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.domain.group_commands import CommitTransactionOffsets, EndTransaction, GroupReply, Refused
-from penstock.domain.group_records import GroupRecord, OffsetStored
-from penstock.domain.group_values import GroupError
+from penstock.domain.group.commands import CommitTransactionOffsets, EndTransaction, GroupReply, Refused
+from penstock.domain.group.records import GroupRecord, OffsetStored
+from penstock.domain.group.values import GroupError
 
 if TYPE_CHECKING:
     from support.group_world import OnReply, World

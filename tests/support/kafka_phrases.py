@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from penstock.base.checksum import crc32c
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchProblem, pack_header, read_header
-from penstock.codec.records import Record, StoredRecord, build_batch, read_records
-from penstock.codec.wire import NO_UUID, ErrorCode
-from penstock.codec.wire.messages import fetch as f
-from penstock.codec.wire.messages import list_offsets as lo
-from penstock.codec.wire.messages import metadata as m
-from penstock.codec.wire.messages import produce as p
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchProblem, pack_header, read_header
+from penstock.codec.batch.records import Record, StoredRecord, build_batch, read_records
+from penstock.codec.kafka import NO_UUID, ErrorCode
+from penstock.codec.kafka.messages import fetch as f
+from penstock.codec.kafka.messages import list_offsets as lo
+from penstock.codec.kafka.messages import metadata as m
+from penstock.codec.kafka.messages import produce as p
 
 # A fixed day, so that a batch is the same bytes in every run.
 DAY_MS: Final = 1_700_000_000_000

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from penstock.base.clock import ManualClock
 from penstock.base.metrics import CollectorRegistry
-from penstock.codec.control_batch import EndMarker, build_marker
-from penstock.codec.record_batch import BatchHeader, read_header, walk_headers
-from penstock.codec.records import Record, build_batch
+from penstock.codec.batch.control import EndMarker, build_marker
+from penstock.codec.batch.header import BatchHeader, read_header, walk_headers
+from penstock.codec.batch.records import Record, build_batch
+from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.files import Files
-from penstock.storage.log_store import LogStore
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_config import LogConfig, StorageConfig
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.read_plan import ReadPlan
+from penstock.storage.store import LogStore
 from support.faulty_files import FaultyFiles
 
 ROOT = "/data"

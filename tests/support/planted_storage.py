@@ -19,9 +19,9 @@ SOURCE = Path(penstock.__file__).parent
 # What is copied: everything else is shared with the real package.
 COPIED = (
     "penstock.storage",
-    "penstock.domain.producer_sequence",
-    "penstock.domain.transaction_partition",
-    "penstock.domain.aborted_index",
+    "penstock.domain.log.producer_sequence",
+    "penstock.domain.transaction.partition",
+    "penstock.domain.log.aborted_index",
 )
 
 

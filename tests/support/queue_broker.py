@@ -10,25 +10,25 @@ from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.append_outcome import Appended
-from penstock.broker.broker import Broker
-from penstock.broker.broker_config import BrokerConfig
-from penstock.broker.node_queues import NodeQueues
-from penstock.broker.queue_batch import BatchCache
-from penstock.broker.queue_delivery import Message, QueueDelivery, ReceivedMessages
-from penstock.broker.queue_reader import QueueReader
-from penstock.cluster.keys import KeySpace
+from penstock.broker.partition.outcome import Appended
+from penstock.broker.queue.batch import BatchCache
+from penstock.broker.queue.delivery import Message, QueueDelivery, ReceivedMessages
+from penstock.broker.queue.node import NodeQueues
+from penstock.broker.queue.reader import QueueReader
+from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.config import BrokerConfig
+from penstock.cluster.catalog.queues import QueueCatalog
+from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.queue_catalog import QueueCatalog
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.topic_catalog import TopicCatalog
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record, StoredRecord, build_batch
-from penstock.domain.access import AllowAll, Authorizer
-from penstock.domain.queue_definition import QueueName, QueueOptions
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record, StoredRecord, build_batch
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.security.access import AllowAll, Authorizer
+from penstock.storage.config import StorageConfig
 from penstock.storage.files import MemoryFiles
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.storage.store import LogStore
 
 
 class QueueBroker:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue import Queue
-from penstock.domain.queue_commands import (
+from penstock.domain.queue.commands import (
     Act,
     Decision,
     Found,
@@ -20,8 +18,10 @@ from penstock.domain.queue_commands import (
     Settlement,
     TimePassed,
 )
-from penstock.domain.queue_records import QueueRecord, read_record, write_record
-from penstock.domain.queue_values import QueueConfig, Range
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.machine import Queue
+from penstock.domain.queue.records import QueueRecord, read_record, write_record
+from penstock.domain.queue.values import QueueConfig, Range
 
 
 class QueueDesk:

@@ -8,11 +8,11 @@ from random import Random
 from typing import Any, Final, cast
 
 from penstock.base.clock import ManualClock
-from penstock.broker.queue_delivery import Message, ReceiptSettlement, ReceivedMessages
-from penstock.domain.queue_commands import Act, Outcome
-from penstock.domain.queue_definition import QueueName, QueueOptions
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.broker.queue.delivery import Message, ReceiptSettlement, ReceivedMessages
+from penstock.domain.queue.commands import Act, Outcome
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.storage.config import StorageConfig
+from penstock.storage.store import LogStore
 from support.faulty_files import CrashMode, FaultyFiles
 from support.queue_broker import QueueBroker
 from support.transaction_desk import JobsOnTheLoop

@@ -14,10 +14,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.dead_letter import Origin, headers_of
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue import Queue
-from penstock.domain.queue_commands import (
+from penstock.domain.queue.commands import (
     AppendMove,
     BeginMove,
     DeadLettersWait,
@@ -38,8 +35,11 @@ from penstock.domain.queue_commands import (
     TrimLog,
     WakeReceivers,
 )
-from penstock.domain.queue_records import Move, Stored, read_record, write_record
-from penstock.domain.queue_values import (
+from penstock.domain.queue.dead_letter import Origin, headers_of
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.machine import Queue
+from penstock.domain.queue.records import Move, Stored, read_record, write_record
+from penstock.domain.queue.values import (
     NO_KEY,
     BackOff,
     BackOffKind,

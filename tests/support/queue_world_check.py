@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from penstock.domain.queue_values import NO_KEY
+from penstock.domain.queue.values import NO_KEY
 
 
 class InvariantBrokenError(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.domain.queue_commands import (
+from penstock.domain.queue.commands import (
     Act,
     ConsumerGone,
     Outcome,
@@ -15,7 +15,7 @@ from penstock.domain.queue_commands import (
     Settled,
     Settlement,
 )
-from penstock.domain.queue_values import ANY_DELIVERY, Limit, Ordering
+from penstock.domain.queue.values import ANY_DELIVERY, Limit, Ordering
 from support.queue_world_check import HELD, RECEIPTS
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import struct
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from penstock.codec import wire
-from penstock.codec.record_batch import BatchHeader, walk_headers
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire.messages import fetch, list_offsets, metadata, produce
+from penstock.codec import kafka as wire
+from penstock.codec.batch.header import BatchHeader, walk_headers
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka.messages import fetch, list_offsets, metadata, produce
 from support.sample_messages import FIRST_TIMESTAMP_MS
 
 M = TypeVar("M", bound=wire.Response)

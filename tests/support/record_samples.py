@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from penstock.codec.compression import Codec
-from penstock.codec.records import Headers, Record, build_batch
-from penstock.codec.varint import encode_varint
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Headers, Record, build_batch
+from penstock.codec.batch.varint import encode_varint
 
 BASE_MS = 1_700_000_000_000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock.codec.record_batch import HEADER_BYTES, BatchHeader, walk_headers
-from penstock.storage.file_protocols import Files
-from penstock.storage.segment import LOG_SUFFIX
+from penstock.codec.batch.header import HEADER_BYTES, BatchHeader, walk_headers
+from penstock.storage.files.protocols import Files
+from penstock.storage.segment.facts import LOG_SUFFIX
 
 
 class RottenDisk(Files, Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from penstock.domain import scram_messages
-from penstock.domain.scram import MECHANISMS, salt_password
-from penstock.gateways.kafka_server_config import KafkaServerConfig
+from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from penstock.domain.security import scram_messages
+from penstock.domain.security.scram import MECHANISMS, salt_password
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from support.conversation import ANY_PORT, Conversation
 
 USER: Final = "alice"

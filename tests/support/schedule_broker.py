@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.base.clock import ManualClock
-from penstock.broker.node_schedules import NodeSchedules
-from penstock.broker.schedule_shell import ScheduleShell
-from penstock.broker.schedule_values import DelayedMessage, Scheduled
-from penstock.broker.served_topic import ServedTopic
-from penstock.cluster.keys import KeySpace
+from penstock.broker.schedule.node import NodeSchedules
+from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.schedule.values import DelayedMessage, Scheduled
+from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.codec.records import StoredRecord
-from penstock.domain.schedule import ScheduleConfig
-from penstock.domain.schedule_records import ProducerBatch
+from penstock.cluster.store.keys import KeySpace
+from penstock.codec.batch.records import StoredRecord
+from penstock.domain.schedule.machine import ScheduleConfig
+from penstock.domain.schedule.records import ProducerBatch
 from penstock.storage.files import MemoryFiles
 from support.queue_broker import QueueBroker
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from penstock.domain.schedule import PartitionSchedule, ScheduleConfig
-from penstock.domain.schedule_buckets import ENTRY_BYTES
-from penstock.domain.schedule_commands import (
+from penstock.domain.schedule.buckets import ENTRY_BYTES
+from penstock.domain.schedule.commands import (
     Accepted,
     Decision,
     FinishMove,
@@ -19,7 +18,8 @@ from penstock.domain.schedule_commands import (
     ScheduleCommand,
     ScheduleReply,
 )
-from penstock.domain.schedule_records import (
+from penstock.domain.schedule.machine import PartitionSchedule, ScheduleConfig
+from penstock.domain.schedule.records import (
     Move,
     ProducerBatch,
     ScheduleRecord,

@@ -10,13 +10,14 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final, cast
 
-from penstock.broker import schedule_files, schedule_mover
-from penstock.broker.schedule_shell import ScheduleShell
-from penstock.broker.schedule_values import DelayedMessage, Scheduled
-from penstock.domain.schedule_commands import Done
-from penstock.domain.schedule_records import ProducerBatch
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.broker.schedule import files as schedule_files
+from penstock.broker.schedule import mover as schedule_mover
+from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.schedule.values import DelayedMessage, Scheduled
+from penstock.domain.schedule.commands import Done
+from penstock.domain.schedule.records import ProducerBatch
+from penstock.storage.config import StorageConfig
+from penstock.storage.store import LogStore
 from support.faulty_files import CrashMode, FaultyFiles
 from support.schedule_broker import TOPIC, ScheduleBroker
 from support.transaction_desk import JobsOnTheLoop

@@ -13,8 +13,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.schedule import ScheduleConfig
-from penstock.domain.schedule_commands import (
+from penstock.domain.schedule.commands import (
     Accepted,
     Cancel,
     DefineCron,
@@ -27,7 +26,8 @@ from penstock.domain.schedule_commands import (
     ScheduleProblem,
     ScheduleReply,
 )
-from penstock.domain.schedule_records import Missed, ProducerBatch
+from penstock.domain.schedule.machine import ScheduleConfig
+from penstock.domain.schedule.records import Missed, ProducerBatch
 from support.schedule_world_check import (
     BOUNDED,
     COUNT,

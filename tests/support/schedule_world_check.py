@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.domain.cron_book import GRACE_MS
-from penstock.domain.schedule_records import (
+from penstock.domain.schedule.cron_book import GRACE_MS
+from penstock.domain.schedule.records import (
     CronDefined,
     CronDeleted,
     CronFired,

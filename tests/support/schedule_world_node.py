@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from penstock.domain.cron_book import FIRED_MAX
-from penstock.domain.schedule import PartitionSchedule, ScheduleConfig
-from penstock.domain.schedule_buckets import ENTRY_BYTES
-from penstock.domain.schedule_commands import (
+from penstock.domain.schedule.buckets import ENTRY_BYTES
+from penstock.domain.schedule.commands import (
     AppendMove,
     BucketName,
     BucketWrite,
@@ -27,7 +25,9 @@ from penstock.domain.schedule_commands import (
     ScheduleCommand,
     ScheduleReply,
 )
-from penstock.domain.schedule_records import (
+from penstock.domain.schedule.cron_book import FIRED_MAX
+from penstock.domain.schedule.machine import PartitionSchedule, ScheduleConfig
+from penstock.domain.schedule.records import (
     CronDefined,
     CronDeleted,
     CronFired,

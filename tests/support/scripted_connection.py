@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
-from penstock.gateways.kafka_connection import KafkaConnection, ReplySlot
+from penstock.gateways.kafka.connection import KafkaConnection, ReplySlot
 from penstock.gateways.request_memory import RequestMemory
 
 FRAME_BYTES_MAX: Final = 1_000_000

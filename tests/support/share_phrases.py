@@ -11,28 +11,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.cluster.topic_catalog import Settled, TopicCatalog
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.share_acknowledge import (
+from penstock.cluster.catalog.topics import Settled, TopicCatalog
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.share_acknowledge import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
 )
-from penstock.codec.wire.messages.share_fetch import AcknowledgementBatch as FetchAcknowledgementBatch
-from penstock.codec.wire.messages.share_fetch import (
+from penstock.codec.kafka.messages.share_fetch import AcknowledgementBatch as FetchAcknowledgementBatch
+from penstock.codec.kafka.messages.share_fetch import (
     FetchPartition,
     FetchTopic,
     PartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from penstock.codec.wire.messages.share_group_heartbeat import (
+from penstock.codec.kafka.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from penstock.domain.queue_commands import Act
+from penstock.domain.queue.commands import Act
 from support.conversation import Conversation
 from support.kafka_phrases import records_in
 

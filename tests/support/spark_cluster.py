@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from penstock.pipeline.java_home import find_java_home
+from penstock.pipeline.session.java_home import find_java_home
 from support.node_process import _die_with_parent
 
 START_SECONDS_MAX: Final = 120.0

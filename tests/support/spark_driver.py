@@ -18,7 +18,7 @@ ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 def make_spark(master: str = "local[2,3]") -> Any:
     import pyspark.cloudpickle
 
-    from penstock.pipeline.spark_session import open_session
+    from penstock.pipeline.session.spark import open_session
     from support import faulty_sink
 
     # Its workers do not have the tests on their path.

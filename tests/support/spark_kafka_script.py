@@ -15,7 +15,7 @@ SECONDS_MAX: Final = 120
 
 
 def main(bootstrap: str, directory: str, jars: str) -> None:
-    from penstock.pipeline.spark_session import open_session
+    from penstock.pipeline.session.spark import open_session
 
     spark = open_session("kafka", master="local[2]", conf={"spark.jars": jars, "spark.driver.memory": "1g"})
     kafka = {"kafka.bootstrap.servers": bootstrap}

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from types import ModuleType
 
-from penstock.codec.record_batch import BatchHeader, read_header
+from penstock.codec.batch.header import BatchHeader, read_header
 
 
 class InvariantBroken(AssertionError):  # noqa: N818  the name of what happened

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any, Final
 
 from penstock.base.clock import ManualClock
-from penstock.codec.record_batch import walk_headers
-from penstock.codec.records import Record, build_batch
+from penstock.codec.batch.header import walk_headers
+from penstock.codec.batch.records import Record, build_batch
 from support import storage_transactions as transactions
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 from support.storage_model import ModelBatch, ModelLog, Storage, expect

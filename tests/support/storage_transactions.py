@@ -8,9 +8,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from penstock.codec.control_batch import EndMarker, build_marker, read_marker
-from penstock.codec.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, walk_headers
-from penstock.codec.records import Record, build_batch
+from penstock.codec.batch.control import EndMarker, build_marker, read_marker
+from penstock.codec.batch.header import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL, walk_headers
+from penstock.codec.batch.records import Record, build_batch
 from support.storage_model import ModelBatch, ModelLog, expect
 
 PRODUCERS: Final = (20, 21, 22)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.base.clock import ManualClock
-from penstock.cluster.metadata_store import MetadataStore
-from penstock.cluster.sqlite_store import SqliteStore
+from penstock.cluster.store.protocol import MetadataStore
+from penstock.cluster.store.sqlite import SqliteStore
 
 
 class StoreEngine(Protocol):

@@ -14,17 +14,17 @@ from typing import Any, Final, cast
 from penstock.base.clock import ManualClock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.append_outcome import Appended, AppendOutcome, AppendRefused, Refusal, VerificationNeeded
-from penstock.broker.delayed_batches import DelayedBatches
-from penstock.broker.marker_writer import MarkerWriter
-from penstock.broker.partition_config import log_config
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.transaction_shell import TransactionShell
-from penstock.codec.record_batch import walk_headers
-from penstock.codec.records import Record, build_batch, read_records
-from penstock.domain.topic_config import make_topic_config
+from penstock.broker.partition.log_config import log_config
+from penstock.broker.partition.outcome import Appended, AppendOutcome, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.delayed_batches import DelayedBatches
+from penstock.broker.transaction.markers import MarkerWriter
+from penstock.broker.transaction.shell import TransactionShell
+from penstock.codec.batch.header import walk_headers
+from penstock.codec.batch.records import Record, build_batch, read_records
+from penstock.domain.config.topic import make_topic_config
 from penstock.domain.topic_rules import CONSUMER_OFFSETS, TRANSACTION_STATE
-from penstock.domain.transaction_commands import (
+from penstock.domain.transaction.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -38,10 +38,10 @@ from penstock.domain.transaction_commands import (
     TransactionReply,
     VerifyPartitions,
 )
-from penstock.domain.transaction_rules import TransactionSettings
-from penstock.domain.transaction_state import VERSION_TWO, TopicPartition, TransactionState
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.domain.transaction.rules import TransactionSettings
+from penstock.domain.transaction.state import VERSION_TWO, TopicPartition, TransactionState
+from penstock.storage.config import StorageConfig
+from penstock.storage.store import LogStore
 from support.faulty_files import CrashMode, FaultyFiles
 
 ORDERS: Final = "orders"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from penstock.domain.transaction_commands import TransactionEnded
+from penstock.domain.transaction.commands import TransactionEnded
 from support.faulty_files import CrashMode
 from support.transaction_desk import TIMEOUT_MS, DeskProducer, TransactionDesk
 

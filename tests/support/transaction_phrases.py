@@ -12,29 +12,29 @@ from typing import Final, Literal
 
 import msgspec
 
-from penstock.codec.control_batch import EndMarker, read_marker
-from penstock.codec.record_batch import BatchProblem, read_header
-from penstock.codec.records import read_records
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import add_partitions_to_txn as ap
-from penstock.codec.wire.messages import fetch as f
-from penstock.codec.wire.messages import txn_offset_commit as oc
-from penstock.codec.wire.messages import write_txn_markers as wm
-from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from penstock.codec.wire.messages.describe_producers import (
+from penstock.codec.batch.control import EndMarker, read_marker
+from penstock.codec.batch.header import BatchProblem, read_header
+from penstock.codec.batch.records import read_records
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import add_partitions_to_txn as ap
+from penstock.codec.kafka.messages import fetch as f
+from penstock.codec.kafka.messages import txn_offset_commit as oc
+from penstock.codec.kafka.messages import write_txn_markers as wm
+from penstock.codec.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from penstock.codec.kafka.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     ProducerState,
     TopicRequest,
 )
-from penstock.codec.wire.messages.describe_transactions import (
+from penstock.codec.kafka.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionState,
 )
-from penstock.codec.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import PATIENCE_SECONDS, Conversation
 from support.kafka_phrases import batch, fetch, only_partition, outcome, produce
 

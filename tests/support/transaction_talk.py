@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.domain.transaction_commands import (
+from penstock.domain.transaction.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -17,9 +17,9 @@ from penstock.domain.transaction_commands import (
     VerifyPartitions,
     WriteMarkers,
 )
-from penstock.domain.transaction_coordinator import TransactionCoordinator
-from penstock.domain.transaction_rules import TransactionSettings
-from penstock.domain.transaction_state import TopicPartition, TransactionMetadata, TransactionRecord
+from penstock.domain.transaction.machine import TransactionCoordinator
+from penstock.domain.transaction.rules import TransactionSettings
+from penstock.domain.transaction.state import TopicPartition, TransactionMetadata, TransactionRecord
 
 ID: Final = "shop"
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

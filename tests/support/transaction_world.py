@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from penstock.domain.transaction_partition import PartitionTransactions
-from penstock.domain.transaction_rules import TransactionSettings
-from penstock.domain.transaction_state import (
+from penstock.domain.transaction.partition import PartitionTransactions
+from penstock.domain.transaction.rules import TransactionSettings
+from penstock.domain.transaction.state import (
     CLIENT_EPOCH_MAX,
     VERSION_ONE,
     VERSION_TWO,

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.domain.aborted_index import AbortedTransaction
-from penstock.domain.transaction_commands import (
+from penstock.domain.log.aborted_index import AbortedTransaction
+from penstock.domain.transaction.commands import (
     Decision,
     EndTransaction,
     InitProducer,
     ProducerReady,
     TransactionCommand,
 )
-from penstock.domain.transaction_state import NO_PRODUCER_ID, TransactionState
+from penstock.domain.transaction.state import NO_PRODUCER_ID, TransactionState
 from support.transaction_world_nodes import NO_SEQUENCE, Asker, Batch, SimPartition
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.base.checksum import crc32c
-from penstock.domain.producer_sequence import Accept, Duplicate, ProducerSequences
-from penstock.domain.transaction_commands import (
+from penstock.domain.log.producer_sequence import Accept, Duplicate, ProducerSequences
+from penstock.domain.transaction.commands import (
     AddPartitions,
     Decision,
     EndTransaction,
@@ -26,15 +26,15 @@ from penstock.domain.transaction_commands import (
     VerifyPartitions,
     WriteMarkers,
 )
-from penstock.domain.transaction_coordinator import TransactionCoordinator
-from penstock.domain.transaction_partition import (
+from penstock.domain.transaction.machine import TransactionCoordinator
+from penstock.domain.transaction.partition import (
     Admitted,
     MarkerStored,
     PartitionTransactions,
     VerificationNeeded,
     WriteMarker,
 )
-from penstock.domain.transaction_state import VERSION_TWO, TopicPartition, TransactionRecord
+from penstock.domain.transaction.state import VERSION_TWO, TopicPartition, TransactionRecord
 
 if TYPE_CHECKING:
     from support.transaction_world import World

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from penstock.domain.transaction_commands import (
+from penstock.domain.transaction.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -22,8 +22,8 @@ from penstock.domain.transaction_commands import (
     TransactionEnded,
     TransactionProblem,
 )
-from penstock.domain.transaction_partition import TransactionOpen
-from penstock.domain.transaction_state import NO_EPOCH, NO_PRODUCER_ID, VERSION_TWO, TopicPartition
+from penstock.domain.transaction.partition import TransactionOpen
+from penstock.domain.transaction.state import NO_EPOCH, NO_PRODUCER_ID, VERSION_TWO, TopicPartition
 from support.transaction_world_nodes import NO_SEQUENCE, Asker, Produce, Stored, width_of
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.base.checksum import crc32c
-from penstock.codec.record_batch import CHECKSUM_START
+from penstock.codec.batch.header import CHECKSUM_START
 
 
 def with_checksum(batch: bytearray) -> bytearray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from penstock.storage.memory_files import MemoryFile, MemoryFiles
+from penstock.storage.files.memory import MemoryFile, MemoryFiles
 
 
 class WeakFile(MemoryFile):

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, TypeVar
 
-from penstock.codec.wire import APIS, ErrorCode, Message, Request, Response
-from penstock.codec.wire.schema import Array, Blob, Field, Kind, Nested, Scalar, Text, fields_of
+from penstock.codec.kafka import APIS, ErrorCode, Message, Request, Response
+from penstock.codec.kafka.schema import Array, Blob, Field, Kind, Nested, Scalar, Text, fields_of
 
 MessageT = TypeVar("MessageT", bound=Message)
 

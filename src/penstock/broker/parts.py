@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from penstock.base.clock import Clock
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.broker import Broker
-from penstock.broker.delayed_batches import DelayedBatches
-from penstock.broker.group_coordinator import GroupCoordinator
-from penstock.broker.marker_writer import MarkerWriter
-from penstock.broker.node_queues import NodeQueues
-from penstock.broker.node_schedules import NodeSchedules
+from penstock.broker.group.node import GroupCoordinator
 from penstock.broker.publisher import Publisher
-from penstock.broker.queue_delivery import QueueDelivery
-from penstock.broker.queue_redrive import Redrives
-from penstock.broker.share_groups import ShareGroups
-from penstock.broker.trace_node import NodeTrace
-from penstock.broker.transaction_coordinators import TransactionCoordinators
-from penstock.cluster.access_catalog import AccessCatalog
+from penstock.broker.queue.delivery import QueueDelivery
+from penstock.broker.queue.node import NodeQueues
+from penstock.broker.queue.redrive import Redrives
+from penstock.broker.schedule.delayed_batches import DelayedBatches
+from penstock.broker.schedule.node import NodeSchedules
+from penstock.broker.share.node import ShareGroups
+from penstock.broker.topic.broker import Broker
+from penstock.broker.trace.node import NodeTrace
+from penstock.broker.transaction.markers import MarkerWriter
+from penstock.broker.transaction.node import TransactionCoordinators
+from penstock.cluster.catalog.access import AccessCatalog
+from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.topic_catalog import TopicCatalog
-from penstock.domain.access import Authorizer
+from penstock.domain.security.access import Authorizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

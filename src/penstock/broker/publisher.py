@@ -13,16 +13,16 @@ from typing import Final
 import msgspec
 
 from penstock.base.long_work import LongWork, Steps, all_at_once
-from penstock.broker.append_outcome import Appended, AppendRefused, Refusal
-from penstock.broker.node_schedules import Delayed as Waiting
-from penstock.broker.node_schedules import NodeSchedules
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.schedule_values import DelayedMessage, NotScheduled
-from penstock.broker.served_topic import ServedTopic
-from penstock.codec.records import Record, build_batch
+from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.node import Delayed as Waiting
+from penstock.broker.schedule.node import NodeSchedules
+from penstock.broker.schedule.values import DelayedMessage, NotScheduled
+from penstock.broker.topic.served_topic import ServedTopic
+from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.partitioner import partition_for_key
-from penstock.domain.queue_receipt import read_scheduled_id
-from penstock.storage.group_commit import Turn
+from penstock.domain.queue.receipt import read_scheduled_id
+from penstock.storage.commit.group_commit import Turn
 
 # What a batch and a record of it need beside keys, values and headers, generously.
 _BATCH_BYTES: Final = 100

@@ -13,26 +13,24 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli import (
-    archive_commands,
-    bench_commands,
-    consume_command,
-    dlq_commands,
-    group_commands,
-    log_commands,
-    mirror_commands,
-    pipeline_commands,
-    produce_command,
-    query_commands,
-    queue_commands,
-    replay_commands,
-    report_command,
-    schedule_commands,
-    topic_commands,
-    trace_commands,
-    transaction_commands,
-    user_commands,
-)
+from penstock.cli.commands import archive as archive_commands
+from penstock.cli.commands import bench as bench_commands
+from penstock.cli.commands import consume as consume_command
+from penstock.cli.commands import dlq as dlq_commands
+from penstock.cli.commands import group as group_commands
+from penstock.cli.commands import log as log_commands
+from penstock.cli.commands import mirror as mirror_commands
+from penstock.cli.commands import pipeline as pipeline_commands
+from penstock.cli.commands import produce as produce_command
+from penstock.cli.commands import query as query_commands
+from penstock.cli.commands import queue as queue_commands
+from penstock.cli.commands import replay as replay_commands
+from penstock.cli.commands import report as report_command
+from penstock.cli.commands import schedule as schedule_commands
+from penstock.cli.commands import topic as topic_commands
+from penstock.cli.commands import trace as trace_commands
+from penstock.cli.commands import transaction as transaction_commands
+from penstock.cli.commands import user as user_commands
 from penstock.cli.failure import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.codec.records import Headers, StoredRecord
+from penstock.codec.batch.records import Headers, StoredRecord
 
 NULL: Final = b"null"
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from penstock.base.slow_waits import told_if_slow
-from penstock.client.errors import BrokerError, BrokerUnreachableError, ConnectionLostError, RequestTimeoutError
-from penstock.codec.wire import ErrorCode
+from penstock.codec.kafka import ErrorCode
+from penstock.net.errors import BrokerError, BrokerUnreachableError, ConnectionLostError, RequestTimeoutError
 
 # The first wait is short, because most of what is waited for is a marker that is being written.
 RETRY_MS_FIRST: Final = 5

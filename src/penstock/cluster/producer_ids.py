@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import (
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import (
     Absent,
     Compare,
     MetadataStore,
@@ -19,7 +19,7 @@ from penstock.cluster.metadata_store import (
     StoreDamagedError,
     StoreUnavailableError,
 )
-from penstock.cluster.values import decode, encode
+from penstock.cluster.store.values import decode, encode
 
 BLOCK_IDS: Final = 1000
 _ATTEMPTS_MAX: Final = 100

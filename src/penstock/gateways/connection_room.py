@@ -10,7 +10,7 @@ import contextlib
 import resource
 from typing import Final
 
-from penstock.storage.storage_config import StorageConfig, handles_max_of
+from penstock.storage.config import StorageConfig, handles_max_of
 
 # Directories, side files, the metadata store, and what a library opens for a moment.
 SPARE_FILES: Final = 128

@@ -11,26 +11,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 
-from penstock.broker.broker import Broker
 from penstock.broker.parts import Parts
-from penstock.gateways.http_crons import CronRoutes
-from penstock.gateways.http_dead_letters import DeadLetterRoutes
-from penstock.gateways.http_door import Endpoint, HttpDoor, json_response
-from penstock.gateways.http_guard import HttpGuard
-from penstock.gateways.http_openapi import describe
-from penstock.gateways.http_problem import Problem, problem_response
-from penstock.gateways.http_queues import QueueRoutes
-from penstock.gateways.http_schedules import ScheduleRoutes
-from penstock.gateways.http_server import Application, HttpServerConfig
-from penstock.gateways.http_settlements import SettlementRoutes
-from penstock.gateways.http_topics import TopicRoutes
-from penstock.gateways.http_trace import TraceRoutes
-from penstock.gateways.sqs_access import SqsAccess
-from penstock.gateways.sqs_door import SqsDoor
-from penstock.gateways.sqs_fifo import FifoGate
-from penstock.gateways.sqs_messages import SqsMessages
-from penstock.gateways.sqs_queues import SqsQueues
-from penstock.gateways.sqs_tasks import SqsTasks
+from penstock.broker.topic.broker import Broker
+from penstock.gateways.http.door import Endpoint, HttpDoor, json_response
+from penstock.gateways.http.guard import HttpGuard
+from penstock.gateways.http.problem import Problem, problem_response
+from penstock.gateways.http.server import Application, HttpServerConfig
+from penstock.gateways.rest.crons import CronRoutes
+from penstock.gateways.rest.dead_letters import DeadLetterRoutes
+from penstock.gateways.rest.openapi import describe
+from penstock.gateways.rest.queues import QueueRoutes
+from penstock.gateways.rest.schedules import ScheduleRoutes
+from penstock.gateways.rest.settlements import SettlementRoutes
+from penstock.gateways.rest.topics import TopicRoutes
+from penstock.gateways.rest.trace import TraceRoutes
+from penstock.gateways.sqs.access import SqsAccess
+from penstock.gateways.sqs.door import SqsDoor
+from penstock.gateways.sqs.fifo import FifoGate
+from penstock.gateways.sqs.messages import SqsMessages
+from penstock.gateways.sqs.queues import SqsQueues
+from penstock.gateways.sqs.tasks import SqsTasks
 
 
 def make_http_app(parts: Parts, config: HttpServerConfig, names: Iterable[str] = ()) -> Application:

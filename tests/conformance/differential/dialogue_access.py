@@ -8,19 +8,19 @@ import msgspec
 
 from conformance.differential.dialogue_configs import SET, change, describe
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages import alter_user_scram_credentials as au
-from penstock.codec.wire.messages import create_acls as ca
-from penstock.codec.wire.messages import delete_acls as da
-from penstock.codec.wire.messages import describe_user_scram_credentials as du
-from penstock.codec.wire.messages.describe_acls import DescribeAclsRequest
-from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest
-from penstock.codec.wire.messages.fetch import FetchRequest
-from penstock.codec.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
-from penstock.codec.wire.messages.metadata import MetadataRequest
-from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
-from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.kafka.messages import alter_user_scram_credentials as au
+from penstock.codec.kafka.messages import create_acls as ca
+from penstock.codec.kafka.messages import delete_acls as da
+from penstock.codec.kafka.messages import describe_user_scram_credentials as du
+from penstock.codec.kafka.messages.describe_acls import DescribeAclsRequest
+from penstock.codec.kafka.messages.describe_configs import DescribeConfigsRequest
+from penstock.codec.kafka.messages.fetch import FetchRequest
+from penstock.codec.kafka.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest
+from penstock.codec.kafka.messages.metadata import MetadataRequest
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
+from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.group_phrases import commit, join, positions
 from support.kafka_phrases import batch, fetch, list_offsets, metadata, produce
 

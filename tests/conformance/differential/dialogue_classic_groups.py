@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
-from penstock.codec.wire.messages.heartbeat import HeartbeatRequest
-from penstock.codec.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from penstock.codec.wire.messages.leave_group import LeaveGroupRequest
-from penstock.codec.wire.messages.sync_group import SyncGroupRequest
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest
+from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest
+from penstock.codec.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.codec.kafka.messages.leave_group import LeaveGroupRequest
+from penstock.codec.kafka.messages.sync_group import SyncGroupRequest
 from support.group_phrases import assigned, heartbeat, join, leave, sync
 
 MEMBERS = (JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)

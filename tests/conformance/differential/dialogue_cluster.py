@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
-from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest
-from penstock.codec.wire.messages.describe_topic_partitions import (
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest
+from penstock.codec.kafka.messages.describe_cluster import DescribeClusterRequest
+from penstock.codec.kafka.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from support.kafka_phrases import metadata
 
 UNKNOWN_ID = bytes(15) + b"\x09"

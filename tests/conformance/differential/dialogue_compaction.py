@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from conformance.differential.talk import Talk, dialogue
 from conformance.differential.transactional_producer import TransactionalProducer, committed
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import walk_headers
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire.messages.fetch import FetchRequest
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import walk_headers
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka.messages.fetch import FetchRequest
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.kafka_phrases import DAY_MS, batch, fetch, list_offsets, only_partition, produce, records_in
 
 # The cleaner of either broker looks every half second.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages import alter_configs as ac
-from penstock.codec.wire.messages import describe_configs as dc
-from penstock.codec.wire.messages import incremental_alter_configs as ic
-from penstock.codec.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from penstock.codec.kafka.messages import alter_configs as ac
+from penstock.codec.kafka.messages import describe_configs as dc
+from penstock.codec.kafka.messages import incremental_alter_configs as ic
+from penstock.codec.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from support.kafka_phrases import batch, produce
 
 TOPIC: Final = 2

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 from conformance.differential.talk import PATIENCE_SECONDS, Talk, dialogue
-from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from penstock.codec.wire.messages.consumer_group_heartbeat import (
+from penstock.codec.kafka.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.codec.kafka.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
-from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
+from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
 from support.group_phrases import LONG_MS, commit, enter, join, positions, report
 
 ABOUT = (ConsumerGroupHeartbeatRequest, ConsumerGroupDescribeRequest)

@@ -10,19 +10,19 @@ from conformance.differential.dialogue_consumer_groups import Consumers
 from conformance.differential.dialogue_fetch import filled
 from conformance.differential.dialogue_produce import Desk
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.compression import Codec
-from penstock.codec.wire.messages import fetch as f
-from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from penstock.codec.wire.messages.delete_records import (
+from penstock.codec.batch.compression import Codec
+from penstock.codec.kafka.messages import fetch as f
+from penstock.codec.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.codec.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
-from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
-from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
-from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
+from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.group_phrases import commit, positions
 from support.kafka_phrases import DAY_MS, batch, fetch, fetch_many, list_offsets, produce, wanted
 

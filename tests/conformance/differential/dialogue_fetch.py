@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire import NO_UUID
-from penstock.codec.wire.messages import fetch as f
-from penstock.codec.wire.messages.delete_records import (
+from penstock.codec.kafka import NO_UUID
+from penstock.codec.kafka.messages import fetch as f
+from penstock.codec.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
-from penstock.codec.wire.messages.heartbeat import HeartbeatRequest
-from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
-from penstock.codec.wire.messages.metadata import MetadataRequest
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest
+from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest
+from penstock.codec.kafka.messages.metadata import MetadataRequest
 from support.group_phrases import heartbeat
 from support.kafka_phrases import list_offsets, metadata
 

@@ -7,11 +7,11 @@ import msgspec
 from conformance.differential.dialogue_classic_groups import Group
 from conformance.differential.dialogue_consumer_groups import Consumers
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
-from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.codec.wire.messages.offset_delete import (
+from penstock.codec.kafka.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.codec.kafka.messages.delete_groups import DeleteGroupsRequest
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest
+from penstock.codec.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.kafka.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

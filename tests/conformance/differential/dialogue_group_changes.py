@@ -5,13 +5,13 @@ from __future__ import annotations
 from conformance.differential.dialogue_classic_groups import Group
 from conformance.differential.dialogue_consumer_groups import Consumers
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
-from penstock.codec.wire.messages.heartbeat import HeartbeatRequest
-from penstock.codec.wire.messages.join_group import JoinGroupRequest
-from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
-from penstock.codec.wire.messages.sync_group import SyncGroupRequest
+from penstock.codec.kafka.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.codec.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest
+from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest
+from penstock.codec.kafka.messages.join_group import JoinGroupRequest
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
+from penstock.codec.kafka.messages.sync_group import SyncGroupRequest
 from support.group_phrases import assigned, commit, join, sync
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from conformance.differential.dialogue_classic_groups import Group
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages import offset_delete as od
-from penstock.codec.wire.messages import offset_fetch as of
-from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
-from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
+from penstock.codec.kafka.messages import offset_delete as od
+from penstock.codec.kafka.messages import offset_fetch as of
+from penstock.codec.kafka.messages.delete_groups import DeleteGroupsRequest
+from penstock.codec.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
 from support.group_phrases import commit, found_positions, positions
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.differential.talk import LOGIN, MAIN, Talk, dialogue
-from penstock.codec.wire.messages import alter_user_scram_credentials as au
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
-from penstock.codec.wire.messages.metadata import MetadataRequest
-from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest
-from penstock.domain import scram_messages
-from penstock.domain.scram import Mechanism, salt_password
+from penstock.codec.kafka.messages import alter_user_scram_credentials as au
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest
+from penstock.codec.kafka.messages.metadata import MetadataRequest
+from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest
+from penstock.domain.security import scram_messages
+from penstock.domain.security.scram import Mechanism, salt_password
 
 USER, PASSWORD = "alice", "in-wonderland"
 SCRAM = Mechanism.SCRAM_SHA_256

@@ -7,23 +7,23 @@ coordinator of share groups.
 from __future__ import annotations
 
 from conformance.differential.talk import LOGIN, Talk, dialogue
-from penstock.codec.wire import Request
-from penstock.codec.wire.messages import add_raft_voter as av
-from penstock.codec.wire.messages import alter_client_quotas as aq
-from penstock.codec.wire.messages import create_delegation_token as ct
-from penstock.codec.wire.messages import delete_share_group_state as ds
-from penstock.codec.wire.messages import describe_delegation_token as dt
-from penstock.codec.wire.messages import initialize_share_group_state as gs
-from penstock.codec.wire.messages import read_share_group_state as rs
-from penstock.codec.wire.messages import read_share_group_state_summary as ss
-from penstock.codec.wire.messages import streams_group_describe as sd
-from penstock.codec.wire.messages import write_share_group_state as ws
-from penstock.codec.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from penstock.codec.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
-from penstock.codec.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest
-from penstock.codec.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from penstock.codec.kafka import Request
+from penstock.codec.kafka.messages import add_raft_voter as av
+from penstock.codec.kafka.messages import alter_client_quotas as aq
+from penstock.codec.kafka.messages import create_delegation_token as ct
+from penstock.codec.kafka.messages import delete_share_group_state as ds
+from penstock.codec.kafka.messages import describe_delegation_token as dt
+from penstock.codec.kafka.messages import initialize_share_group_state as gs
+from penstock.codec.kafka.messages import read_share_group_state as rs
+from penstock.codec.kafka.messages import read_share_group_state_summary as ss
+from penstock.codec.kafka.messages import streams_group_describe as sd
+from penstock.codec.kafka.messages import write_share_group_state as ws
+from penstock.codec.kafka.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from penstock.codec.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.codec.kafka.messages.renew_delegation_token import RenewDelegationTokenRequest
+from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest
+from penstock.codec.kafka.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 TOKEN_APIS: tuple[type[Request], ...] = (
     ct.CreateDelegationTokenRequest,

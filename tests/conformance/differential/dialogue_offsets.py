@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conformance.differential.dialogue_fetch import filled
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages import list_offsets as lo
-from penstock.codec.wire.messages import offset_for_leader_epoch as oe
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.kafka.messages import list_offsets as lo
+from penstock.codec.kafka.messages import offset_for_leader_epoch as oe
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.kafka_phrases import DAY_MS, batch, list_offsets, produce
 
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import msgspec
 
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages import alter_partition_reassignments as ar
-from penstock.codec.wire.messages import alter_replica_log_dirs as ad
-from penstock.codec.wire.messages import describe_client_quotas as cq
-from penstock.codec.wire.messages import describe_quorum as dq
-from penstock.codec.wire.messages import elect_leaders as el
-from penstock.codec.wire.messages import list_config_resources as lc
-from penstock.codec.wire.messages import list_partition_reassignments as lr
-from penstock.codec.wire.messages import update_features as uf
-from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from penstock.codec.wire.messages.unregister_broker import UnregisterBrokerRequest
+from penstock.codec.kafka.messages import alter_partition_reassignments as ar
+from penstock.codec.kafka.messages import alter_replica_log_dirs as ad
+from penstock.codec.kafka.messages import describe_client_quotas as cq
+from penstock.codec.kafka.messages import describe_quorum as dq
+from penstock.codec.kafka.messages import elect_leaders as el
+from penstock.codec.kafka.messages import list_config_resources as lc
+from penstock.codec.kafka.messages import list_partition_reassignments as lr
+from penstock.codec.kafka.messages import update_features as uf
+from penstock.codec.kafka.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.codec.kafka.messages.unregister_broker import UnregisterBrokerRequest
 
 BROKER, CLIENT_METRICS, GROUP = 4, 16, 32
 UPGRADE, SAFE_DOWNGRADE = 1, 2

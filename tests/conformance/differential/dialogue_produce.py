@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire import NO_UUID
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka import NO_UUID
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.kafka_phrases import DAY_MS, altered, batch, corrupt, fetch, list_offsets, produce, produce_many
 
 HOUR_MS = 3_600_000

@@ -14,17 +14,17 @@ from conformance.differential.dialogue_classic_groups import Group
 from conformance.differential.dialogue_configs import SET, change
 from conformance.differential.dialogue_consumer_groups import Consumers
 from conformance.differential.talk import PATIENCE_SECONDS, Talk, dialogue
-from penstock.codec.wire.messages import alter_share_group_offsets as ao
-from penstock.codec.wire.messages import delete_share_group_offsets as do
-from penstock.codec.wire.messages import describe_share_group_offsets as so
-from penstock.codec.wire.messages import share_acknowledge as sa
-from penstock.codec.wire.messages import share_fetch as sf
-from penstock.codec.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
-from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from penstock.codec.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.codec.kafka.messages import alter_share_group_offsets as ao
+from penstock.codec.kafka.messages import delete_share_group_offsets as do
+from penstock.codec.kafka.messages import describe_share_group_offsets as so
+from penstock.codec.kafka.messages import share_acknowledge as sa
+from penstock.codec.kafka.messages import share_fetch as sf
+from penstock.codec.kafka.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from penstock.codec.kafka.messages.delete_groups import DeleteGroupsRequest
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest
+from penstock.codec.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.kafka.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from penstock.codec.kafka.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from support.group_phrases import commit, enter, join, positions
 from support.kafka_phrases import batch, produce
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from conformance.differential.dialogue_classic_groups import Group
 from conformance.differential.talk import Talk, dialogue
 from conformance.differential.transactional_producer import TransactionalProducer, committed
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest
-from penstock.codec.wire.messages.end_txn import EndTxnRequest
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
-from penstock.codec.wire.messages.join_group import JoinGroupRequest
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest
+from penstock.codec.kafka.messages.end_txn import EndTxnRequest
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.kafka.messages.join_group import JoinGroupRequest
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.group_phrases import join
 
 # The shortest session that a broker takes by default.

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.create_partitions import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from penstock.codec.wire.messages.create_topics import (
+from penstock.codec.kafka.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.codec.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from support.kafka_phrases import metadata
 
 

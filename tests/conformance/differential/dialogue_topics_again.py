@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from conformance.differential.dialogue_fetch import filled
 from conformance.differential.talk import Talk, dialogue
-from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from penstock.codec.wire.messages.fetch import FetchRequest
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from penstock.codec.wire.messages.offset_commit import OffsetCommitRequest
-from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.codec.kafka.messages.fetch import FetchRequest
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
+from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.group_phrases import commit, found_positions, positions
 from support.kafka_phrases import batch, fetch, fetch_many, list_offsets, produce, wanted
 

@@ -10,15 +10,15 @@ import msgspec
 from conformance.differential.dialogue_classic_groups import Group
 from conformance.differential.talk import Talk, dialogue
 from conformance.differential.transactional_producer import TransactionalProducer
-from penstock.codec.wire.messages import describe_producers as dp
-from penstock.codec.wire.messages import write_txn_markers as wm
-from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from penstock.codec.wire.messages.describe_transactions import DescribeTransactionsRequest
-from penstock.codec.wire.messages.end_txn import EndTxnRequest
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
-from penstock.codec.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from penstock.codec.wire.messages.offset_fetch import OffsetFetchRequest
-from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from penstock.codec.kafka.messages import describe_producers as dp
+from penstock.codec.kafka.messages import write_txn_markers as wm
+from penstock.codec.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.codec.kafka.messages.describe_transactions import DescribeTransactionsRequest
+from penstock.codec.kafka.messages.end_txn import EndTxnRequest
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.kafka.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
+from penstock.codec.kafka.messages.txn_offset_commit import TxnOffsetCommitRequest
 from support.group_phrases import commit, positions
 from support.kafka_phrases import batch, produce
 

@@ -8,12 +8,12 @@ import msgspec
 
 from conformance.differential.talk import Talk, dialogue
 from conformance.differential.transactional_producer import TIMEOUT_MS, TransactionalProducer, committed
-from penstock.codec.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from penstock.codec.wire.messages.end_txn import EndTxnRequest
-from penstock.codec.wire.messages.fetch import FetchRequest
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
-from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.kafka.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from penstock.codec.kafka.messages.end_txn import EndTxnRequest
+from penstock.codec.kafka.messages.fetch import FetchRequest
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.kafka_phrases import batch, list_offsets, produce
 
 ABOUT = (AddPartitionsToTxnRequest, EndTxnRequest, ProduceRequest, InitProducerIdRequest)

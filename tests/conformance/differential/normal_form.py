@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.codec.record_batch import BatchHeader, BatchProblem, walk_headers
-from penstock.codec.records import StoredRecord, read_records
-from penstock.codec.wire import NO_UUID, ErrorCode, Message
+from penstock.codec.batch.header import BatchHeader, BatchProblem, walk_headers
+from penstock.codec.batch.records import StoredRecord, read_records
+from penstock.codec.kafka import NO_UUID, ErrorCode, Message
 
 # What tells one element of a list from the next, the first that says something.
 _IDENTITIES: Final = (

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from penstock.codec import wire
-from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.codec import kafka as wire
+from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from support.node_process import _die_with_parent
 from support.raw_kafka import RawConnection
 

@@ -20,11 +20,11 @@ from typing import Any, Final
 import msgspec
 
 from conformance.differential.normal_form import Symbols, Tree, normal_form
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode, Request, Response
-from penstock.codec.wire.messages import create_topics as ct
-from penstock.codec.wire.messages import list_offsets as lo
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode, Request, Response
+from penstock.codec.kafka.messages import create_topics as ct
+from penstock.codec.kafka.messages import list_offsets as lo
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from support.raw_kafka import HasAddress, RawConnection
 
 # Kafka tells its own broker of a new topic a little later; nothing else here is waited for.

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from conformance.differential.talk import Talk
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import add_partitions_to_txn as ap
-from penstock.codec.wire.messages import txn_offset_commit as tc
-from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from penstock.codec.wire.messages.describe_transactions import DescribeTransactionsRequest
-from penstock.codec.wire.messages.end_txn import EndTxnRequest
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
-from penstock.codec.wire.messages.produce import ProduceRequest
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import add_partitions_to_txn as ap
+from penstock.codec.kafka.messages import txn_offset_commit as tc
+from penstock.codec.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.codec.kafka.messages.describe_transactions import DescribeTransactionsRequest
+from penstock.codec.kafka.messages.end_txn import EndTxnRequest
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from support.kafka_phrases import batch, fetch_many, produce, wanted
 
 TIMEOUT_MS = 60_000

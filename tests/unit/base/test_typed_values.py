@@ -36,8 +36,8 @@ sys.exit(str(problems) if problems else 0)
 
 COMPACTION: Final = """
 from penstock.storage import cleaner_swap
-from penstock.storage.memory_files import MemoryFiles
-from penstock.storage.small_file import write_small_file
+from penstock.storage.files.memory import MemoryFiles
+from penstock.storage.files.small import write_small_file
 files = MemoryFiles(bytes_max=1 << 20)
 files.make_root("/r")
 payload = msgspec.msgpack.encode(cleaner_swap.CompactionState(clean_end=5))
@@ -45,7 +45,7 @@ write_small_file(files, "/r", cleaner_swap.COMPACTION_FILE, cleaner_swap.COMPACT
 """
 METADATA: Final = """
 from penstock.cluster import values
-from penstock.cluster.queue_catalog import StoredQueue
+from penstock.cluster.catalog.queues import StoredQueue
 payload = values.encode(StoredQueue(bytes(16)))
 """
 

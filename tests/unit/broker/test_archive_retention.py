@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.broker.upkeep import HELD_WARNING_MS
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.offset_commit import OffsetCommitResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.broker.topic.upkeep import HELD_WARNING_MS
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support import group_phrases
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import DAY_MS, batch, outcome, produce

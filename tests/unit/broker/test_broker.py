@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.cluster.keys import KeySpace
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.storage.memory_files import MemoryFiles
-from penstock.storage.storage_config import StorageConfig
+from penstock.cluster.store.keys import KeySpace
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.storage.config import StorageConfig
+from penstock.storage.files.memory import MemoryFiles
 from support.conversation import Conversation, running_node
 from support.gated_disk import GatedDisk
 from support.kafka_phrases import DAY_MS, batch, fetch, only_partition, outcome, produce, values_in

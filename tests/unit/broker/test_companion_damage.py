@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.append_outcome import Refusal
-from penstock.broker.companion import CompanionKind, companion_id
-from penstock.broker.journal_portions import JournalDamagedError
-from penstock.broker.queue_delivery import QueueDelivery, ReceiptSettlement
-from penstock.broker.queue_shell import QueueUnavailable
-from penstock.broker.schedule_values import CronMessage, DelayedMessage, NotScheduled, PendingPage
-from penstock.domain.queue_commands import Act, Outcome
-from penstock.domain.queue_definition import QueueName, QueueOptions, Start
-from penstock.domain.schedule_commands import Done
-from penstock.storage import log_check
-from penstock.storage.replay_start import FILE_NAME, write_replay_start
+from penstock.broker.machine.portions import JournalDamagedError
+from penstock.broker.partition.outcome import Refusal
+from penstock.broker.queue.delivery import QueueDelivery, ReceiptSettlement
+from penstock.broker.queue.shell import QueueUnavailable
+from penstock.broker.schedule.values import CronMessage, DelayedMessage, NotScheduled, PendingPage
+from penstock.broker.topic.companion import CompanionKind, companion_id
+from penstock.domain.queue.commands import Act, Outcome
+from penstock.domain.queue.definition import QueueName, QueueOptions, Start
+from penstock.domain.schedule.commands import Done
+from penstock.storage.log.replay_start import FILE_NAME, write_replay_start
+from penstock.storage.repair import check as log_check
 from support.queue_broker import QueueBroker
 from support.rotten_log import batches_in, segments_in, spoil
 from support.schedule_broker import TOPIC, ScheduleBroker
@@ -100,7 +100,7 @@ async def test_queue_that_began_at_the_end_goes_back_to_where_it_began_and_not_t
     for place in range(13):
         spoil(disk, path, place)
     log_check.repair("/data", topic=f"{TOPIC}.queues", files=disk)
-    definition_age = "penstock.broker.node_queues.OPENED_MS_MAX"
+    definition_age = "penstock.broker.queue.node.OPENED_MS_MAX"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(definition_age, 0)
         await desk.start()

@@ -8,21 +8,27 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.broker.companion import CompanionKind, companion_id
-from penstock.broker.data_directory import DataDirectory, MetadataMisfitError, compare, removed_topics, stored_topics
-from penstock.broker.metadata_rebuild import apply_plan, make_plan
-from penstock.broker.metadata_sources import Sources, read_sources
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import StoreFullError, TxnResult
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.topic_catalog import Created, TopicCatalog
-from penstock.cluster.topic_image import Topic
-from penstock.cluster.values import decode
+from penstock.broker.directory.agreement import (
+    DataDirectory,
+    MetadataMisfitError,
+    compare,
+    removed_topics,
+    stored_topics,
+)
+from penstock.broker.directory.rebuild import apply_plan, make_plan
+from penstock.broker.directory.sources import Sources, read_sources
+from penstock.broker.topic.companion import CompanionKind, companion_id
+from penstock.cluster.catalog.topic_image import Topic
+from penstock.cluster.catalog.topics import Created, TopicCatalog
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import StoreFullError, TxnResult
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.cluster.store.values import decode
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
-from penstock.storage.directory_files import DirectoryFiles
-from penstock.storage.directory_survey import TopicOnDisk, read_cluster_id, survey_topics
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import LogConfig, StorageConfig
+from penstock.storage.config import LogConfig, StorageConfig
+from penstock.storage.files.directory import DirectoryFiles
+from penstock.storage.repair.directory import TopicOnDisk, read_cluster_id, survey_topics
+from penstock.storage.store import LogStore
 from support.log_desk import LogDesk
 
 KEYS = KeySpace()

@@ -6,12 +6,12 @@ import pytest
 import structlog
 
 from penstock.base.clock import ManualClock
-from penstock.broker.batch_look import GZIP_PLAIN_BYTES_MAX, PLAIN_BYTES_MAX, BatchLook
-from penstock.broker.delivery_search import LOOK_EVERY_MS, WARN_EVERY_MS, DeliverySearch
-from penstock.codec.batch_rewrite import header_of
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record, build_batch
-from penstock.domain.topic_config import make_topic_config
+from penstock.broker.partition.batch_look import GZIP_PLAIN_BYTES_MAX, PLAIN_BYTES_MAX, BatchLook
+from penstock.broker.partition.delivery_search import LOOK_EVERY_MS, WARN_EVERY_MS, DeliverySearch
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.batch.rewrite import header_of
+from penstock.domain.config.topic import make_topic_config
 
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 DELAYED = Record(b"v", headers=(("penstock-delay-ms", b"5"),))

@@ -15,13 +15,13 @@ from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.broker import Broker
-from penstock.broker.broker_config import BrokerConfig
-from penstock.broker.group_coordinator import PARTITION_COUNT, GroupCoordinator
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.topic_catalog import Created, TopicCatalog
-from penstock.domain.group_commands import (
+from penstock.broker.group.node import PARTITION_COUNT, GroupCoordinator
+from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.config import BrokerConfig
+from penstock.cluster.catalog.topics import Created, TopicCatalog
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.domain.group.commands import (
     CommitOffsets,
     CommitTransactionOffsets,
     FetchedOffset,
@@ -32,13 +32,13 @@ from penstock.domain.group_commands import (
     PartitionName,
     Refused,
 )
-from penstock.domain.group_description import NO_GROUP
-from penstock.domain.group_values import GroupConfig, GroupError
+from penstock.domain.group.description import NO_GROUP
+from penstock.domain.group.values import GroupConfig, GroupError
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
-from penstock.domain.transaction_state import TopicPartition
+from penstock.domain.transaction.state import TopicPartition
+from penstock.storage.config import StorageConfig
 from penstock.storage.files import DirectoryFiles, Files, MemoryFiles
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import StorageConfig
+from penstock.storage.store import LogStore
 
 PRODUCER = 7
 COMMIT = CommitTransactionOffsets(PRODUCER, 0, (OffsetToCommit("orders", 0, 9),))

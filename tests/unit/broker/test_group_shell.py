@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     ConsumerHeartbeat,
     DeleteGroup,
     Done,
@@ -21,8 +21,8 @@ from penstock.domain.group_commands import (
     Sync,
     Synced,
 )
-from penstock.domain.group_description import GroupDescription
-from penstock.domain.group_values import GroupConfig, GroupError
+from penstock.domain.group.description import GroupDescription
+from penstock.domain.group.values import GroupConfig, GroupError
 from support.gated_disk import GatedDisk
 from support.group_shell_world import ShellWorld
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from penstock.broker.journal import BATCH_BYTES_MAX, Journal, _batches
-from penstock.broker.journal_portions import JournalLostError
-from penstock.codec.records import Record
-from penstock.storage.journal_snapshot import Entry
+from penstock.broker.machine.journal import BATCH_BYTES_MAX, Journal, _batches
+from penstock.broker.machine.portions import JournalLostError
+from penstock.codec.batch.records import Record
+from penstock.storage.log.journal_snapshot import Entry
 from support.gated_disk import GatedDisk
 from support.group_shell_world import ShellWorld
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.broker.append_outcome import Appended
-from penstock.broker.journal_portions import JournalDamagedError, _checked
-from penstock.codec.records import Record, build_batch
-from penstock.domain.group_commands import (
+from penstock.broker.machine.portions import JournalDamagedError, _checked
+from penstock.broker.partition.outcome import Appended
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.group.commands import (
     ConsumerHeartbeat,
     EndTransaction,
     FetchOffsets,
@@ -19,13 +19,13 @@ from penstock.domain.group_commands import (
     Refused,
     Sync,
 )
-from penstock.domain.group_description import GroupDescription
-from penstock.domain.group_values import GroupError
-from penstock.domain.share_group import ShareAlive, ShareHeartbeat
-from penstock.domain.transaction_commands import InitProducer, TransactionEnded, TransactionProblem
-from penstock.domain.transaction_commands import Refused as TransactionRefused
-from penstock.storage import log_check
-from penstock.storage.journal_snapshot import SNAPSHOT_FILE
+from penstock.domain.group.description import GroupDescription
+from penstock.domain.group.values import GroupError
+from penstock.domain.share.machine import ShareAlive, ShareHeartbeat
+from penstock.domain.transaction.commands import InitProducer, TransactionEnded, TransactionProblem
+from penstock.domain.transaction.commands import Refused as TransactionRefused
+from penstock.storage.log.journal_snapshot import SNAPSHOT_FILE
+from penstock.storage.repair import check as log_check
 from support.faulty_files import CrashMode, FaultyFiles
 from support.group_shell_world import ShellWorld
 from support.rotten_log import RottenDisk, batches_in, segments_in, spoil
@@ -156,7 +156,7 @@ def test_gap_between_two_batches_is_damage() -> None:
 
 @pytest.fixture
 def _every_record_is_worth_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.journal.SNAPSHOT_RECORDS_MIN", 1)
+    monkeypatch.setattr("penstock.broker.machine.journal.SNAPSHOT_RECORDS_MIN", 1)
 
 
 @pytest.mark.usefixtures("_every_record_is_worth_a_snapshot")

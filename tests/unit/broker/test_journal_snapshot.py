@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
-from penstock.broker.journal import Journal
-from penstock.broker.journal_portions import JournalDamagedError
-from penstock.domain.group_commands import DeleteGroup, EndTransaction, Refused
-from penstock.domain.group_values import GroupError
-from penstock.storage.journal_snapshot import (
+from penstock.broker.machine.journal import Journal
+from penstock.broker.machine.portions import JournalDamagedError
+from penstock.domain.group.commands import DeleteGroup, EndTransaction, Refused
+from penstock.domain.group.values import GroupError
+from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.log.journal_snapshot import (
     SNAPSHOT_FILE,
     JournalSnapshot,
     merge,
@@ -21,7 +22,6 @@ from penstock.storage.journal_snapshot import (
     remove_snapshot,
     write_snapshot,
 )
-from penstock.storage.log_cleaner import LogCleaner
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 from support.group_shell_world import ShellWorld
 
@@ -32,7 +32,7 @@ NEW = JournalSnapshot(9, [b"b", b"c"], [b"20", b"3"])
 
 @pytest.fixture(autouse=True)
 def _every_record_is_worth_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.journal.SNAPSHOT_RECORDS_MIN", 1)
+    monkeypatch.setattr("penstock.broker.machine.journal.SNAPSHOT_RECORDS_MIN", 1)
 
 
 def disk_with(snapshot: JournalSnapshot, seed: int = 0) -> FaultyFiles:

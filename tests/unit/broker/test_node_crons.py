@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.append_outcome import Refusal
-from penstock.broker.node_crons import HELD_MS_MAX
-from penstock.broker.schedule_shell import ScheduleShell
-from penstock.broker.schedule_values import ChangeOutcome, CronMessage, NotScheduled
+from penstock.broker.partition.outcome import Refusal
+from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.schedule.topic_crons import HELD_MS_MAX
+from penstock.broker.schedule.values import ChangeOutcome, CronMessage, NotScheduled
 from penstock.domain.partitioner import partition_for_key
-from penstock.domain.schedule_commands import Done
+from penstock.domain.schedule.commands import Done
 from support.schedule_broker import TOPIC, ScheduleBroker
 
 MINUTE_MS = 60_000

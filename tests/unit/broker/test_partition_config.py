@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.broker.partition_config import log_config
-from penstock.domain.topic_config import make_topic_config
-from penstock.storage.storage_config import Durability
+from penstock.broker.partition.log_config import log_config
+from penstock.domain.config.topic import make_topic_config
+from penstock.storage.config import Durability
 
 
 def test_segment_ends_before_its_index_is_larger_than_allowed() -> None:

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.append_outcome import Appended, AppendRefused, Refusal, VerificationNeeded
-from penstock.broker.partition_read import PartitionRead, ReadProblem
-from penstock.broker.partition_shell import PartitionShell
-from penstock.codec.records import Record, build_batch
-from penstock.domain.transaction_state import VERSION_TWO
+from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.partition.read import PartitionRead, ReadProblem
+from penstock.broker.partition.shell import PartitionShell
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.transaction.state import VERSION_TWO
 from support.transaction_desk import DeskProducer, TransactionDesk
 
 

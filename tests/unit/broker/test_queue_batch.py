@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from penstock.broker.queue_batch import QueueBatch
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, read_header
-from penstock.codec.records import Record, build_batch, read_records
-from penstock.domain.lanes import lane_of
+from penstock.broker.queue.batch import QueueBatch
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, read_header
+from penstock.codec.batch.records import Record, build_batch, read_records
+from penstock.domain.queue.lanes import lane_of
 
 
 def batch_of(records: list[Record], codec: Codec = Codec.NONE) -> QueueBatch:

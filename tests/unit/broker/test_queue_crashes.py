@@ -19,21 +19,21 @@ MODES = [CrashMode.KILL, CrashMode.LOST, CrashMode.SCATTERED]
 BUGS = [
     Bug(
         "an ack does not wait for the disk",
-        "penstock.broker.queue_settling",
+        "penstock.broker.queue.settling",
         "if not await shell.is_durable():",
         "if False:",
         "came back",
     ),
     Bug(
         "the mover forgets its sequence",
-        "penstock.broker.queue_mover",
+        "penstock.broker.queue.mover",
         "records, producer_id=move.producer_id, producer_epoch=move.producer_epoch, base_sequence=move.base_sequence",
         "records",
         "buried twice",
     ),
     Bug(
         "a cursor runs ahead of what the disk has",
-        "penstock.broker.queue_delivery",
+        "penstock.broker.queue.delivery",
         "turn = shell.partition.join_turn_if_unsynced() if sight.found else None",
         "turn = None",
         # The log begins anew below the cursor; when it has grown past it, what lies between would be hidden.
@@ -41,7 +41,7 @@ BUGS = [
     ),
     Bug(
         "nobody buries what an earlier life had decided to",
-        "penstock.broker.queue_shell",
+        "penstock.broker.queue.shell",
         "if queue.pending_move() is not None or queue.dying(1):",
         "if False:",
         "never became empty",

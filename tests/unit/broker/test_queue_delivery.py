@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.broker.queue_delivery import Message, NoSuchQueue, ReceiptSettlement
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record
-from penstock.domain.queue_commands import Act, Outcome
-from penstock.domain.queue_definition import QueueName, QueueOptions, Start
-from penstock.domain.queue_values import Ordering
+from penstock.broker.queue.delivery import Message, NoSuchQueue, ReceiptSettlement
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record
+from penstock.domain.queue.commands import Act, Outcome
+from penstock.domain.queue.definition import QueueName, QueueOptions, Start
+from penstock.domain.queue.values import Ordering
 from support.queue_broker import QueueBroker
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.broker.append_outcome import Appended
-from penstock.broker.queue_delivery import Caller, Message, ReceiptSettlement, ReceivedMessages
-from penstock.broker.queue_reader import QueueReader
-from penstock.broker.queue_shell import QueueShell
-from penstock.codec.record_batch import read_header
-from penstock.codec.records import Record, build_batch, seal_batch
-from penstock.domain.queue_commands import Act, Outcome
-from penstock.domain.queue_definition import QueueName, QueueOptions
-from penstock.domain.queue_values import HoldKind
+from penstock.broker.partition.outcome import Appended
+from penstock.broker.queue.delivery import Caller, Message, ReceiptSettlement, ReceivedMessages
+from penstock.broker.queue.reader import QueueReader
+from penstock.broker.queue.shell import QueueShell
+from penstock.codec.batch.header import read_header
+from penstock.codec.batch.records import Record, build_batch, seal_batch
+from penstock.domain.queue.commands import Act, Outcome
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.queue.values import HoldKind
 from support.queue_broker import QueueBroker
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.broker.queue_hidden import marks_after, visible
-from penstock.codec.records import StoredRecord
-from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions
-from penstock.domain.queue_receipt import MessageId, write_message_id, write_scheduled_id
-from penstock.domain.redrive import deadly_headers, living_headers
-from penstock.domain.schedule_headers import released_headers
+from penstock.broker.queue.hidden import marks_after, visible
+from penstock.codec.batch.records import StoredRecord
+from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions
+from penstock.domain.queue.receipt import MessageId, write_message_id, write_scheduled_id
+from penstock.domain.queue.redrive import deadly_headers, living_headers
+from penstock.domain.schedule.headers import released_headers
 
 TOPIC_ID = b"t" * 16
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.broker.queue_delivery import ReceiptSettlement
-from penstock.broker.queue_journal_file import Kept, read_start, removable_below, write_start
-from penstock.broker.queue_shell import SAVED_BEHIND_MAX
-from penstock.domain.queue_commands import Act
+from penstock.broker.queue.delivery import ReceiptSettlement
+from penstock.broker.queue.replay_start import Kept, read_start, removable_below, write_start
+from penstock.broker.queue.shell import SAVED_BEHIND_MAX
+from penstock.domain.queue.commands import Act
 from support.queue_broker import QueueBroker
 
 KEPT = Kept()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import cast
 
-from penstock.broker.partition_read import ReadProblem
-from penstock.broker.queue_batch import QueueBatch
-from penstock.broker.queue_lane_look import LaneLook
-from penstock.broker.queue_lanes import LaneIndex
-from penstock.codec.record_batch import BatchHeader, read_header
-from penstock.codec.records import Record, build_batch
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue_commands import Found
+from penstock.broker.partition.read import ReadProblem
+from penstock.broker.queue.batch import QueueBatch
+from penstock.broker.queue.lane_look import LaneLook
+from penstock.broker.queue.lanes import LaneIndex
+from penstock.codec.batch.header import BatchHeader, read_header
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.queue.commands import Found
+from penstock.domain.queue.lanes import DEFAULT_LANE
 
 
 class Log:

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import queue_lanes
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.queue_delivery import Message, ReceiptSettlement
-from penstock.broker.queue_lanes import LaneIndex
-from penstock.broker.queue_shell import QueueShell
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record
-from penstock.domain.queue_commands import Act, MoveStart, Outcome
-from penstock.domain.queue_definition import QueueName, QueueOptions
-from penstock.domain.queue_values import Ordering
-from penstock.storage.lane_file import facts_of, read_lane_file
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.queue import lanes as queue_lanes
+from penstock.broker.queue.delivery import Message, ReceiptSettlement
+from penstock.broker.queue.lanes import LaneIndex
+from penstock.broker.queue.shell import QueueShell
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record
+from penstock.domain.queue.commands import Act, MoveStart, Outcome
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.queue.values import Ordering
+from penstock.storage.segment.lanes import facts_of, read_lane_file
 from support.queue_broker import QueueBroker
 
 

@@ -8,15 +8,15 @@ from collections import Counter
 
 import pytest
 
-from penstock.broker import queue_lane_look
-from penstock.broker.append_outcome import Appended, VerificationNeeded
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.queue_delivery import Message, ReceiptSettlement
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record, build_batch
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue_commands import Act, Outcome
-from penstock.domain.queue_definition import QueueName, QueueOptions
+from penstock.broker.partition.outcome import Appended, VerificationNeeded
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.queue import lane_look as queue_lane_look
+from penstock.broker.queue.delivery import Message, ReceiptSettlement
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.queue.commands import Act, Outcome
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.queue.lanes import DEFAULT_LANE
 from support.queue_broker import QueueBroker
 
 LANES = [DEFAULT_LANE] * 12 + [0, 2, 7, 9]

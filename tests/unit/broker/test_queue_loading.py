@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.queue_delivery import ReceivedMessages, is_worth_waiting
-from penstock.broker.queue_messages import QueueTotals
-from penstock.broker.queue_shell import QueueShell, QueueUnavailable
-from penstock.broker.share_delivery import ShareTaken, take
-from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions
+from penstock.broker.queue.delivery import ReceivedMessages, is_worth_waiting
+from penstock.broker.queue.messages import QueueTotals
+from penstock.broker.queue.shell import QueueShell, QueueUnavailable
+from penstock.broker.share.delivery import ShareTaken, take
+from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions
 from support.queue_broker import QueueBroker
 
 NAME = QueueName("orders", "workers")
@@ -109,7 +109,7 @@ async def test_who_has_waited_long_enough_is_told_that_it_is_being_loaded(
 ) -> None:
     defining = asyncio.ensure_future(desk.queues.define(NAME, QueueOptions()))
     await defined(desk)
-    monkeypatch.setattr("penstock.broker.queue_delivery.LOADING_MS_MAX", 20)
+    monkeypatch.setattr("penstock.broker.queue.delivery.LOADING_MS_MAX", 20)
     reply = await desk.delivery.receive(NAME, consumer="c", count_max=1)
     assert isinstance(reply, QueueUnavailable)
     assert (reply.is_loading, reply.is_damaged) == (True, False)

@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
-from penstock.broker.append_outcome import Appended, VerificationNeeded
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.queue_delivery import Message, ReceiptSettlement
-from penstock.broker.queue_shell import QueueUnavailable
-from penstock.codec.records import Record, build_batch
-from penstock.domain.queue_commands import Act
-from penstock.domain.queue_definition import QueueName, QueueOptions, Start
-from penstock.domain.transaction_state import VERSION_TWO
+from penstock.broker.partition.outcome import Appended, VerificationNeeded
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.queue.delivery import Message, ReceiptSettlement
+from penstock.broker.queue.shell import QueueUnavailable
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.queue.commands import Act
+from penstock.domain.queue.definition import QueueName, QueueOptions, Start
+from penstock.domain.transaction.state import VERSION_TWO
 from support.faulty_files import CrashMode, FaultyFiles
 from support.queue_broker import QueueBroker
 from support.queue_lives import MortalBroker

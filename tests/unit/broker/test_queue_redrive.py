@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from penstock.broker.queue_delivery import NoSuchQueue, ReceiptSettlement
-from penstock.broker.queue_redrive import CannotRedrive, NoSuchLetters, RedriveCount, Redrives, TaskOver, TaskRunning
-from penstock.broker.queue_shell import QueueUnavailable
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.redrive_store import RedriveStore
-from penstock.codec.records import Record, StoredRecord
-from penstock.domain.access import ANONYMOUS, Operation, Principal, Resource
-from penstock.domain.config_change import ConfigChange, ConfigOperation
-from penstock.domain.queue_commands import Act, FinishMove, QueueCommand
-from penstock.domain.queue_definition import QueueName, QueueOptions
-from penstock.domain.queue_values import Ordering
-from penstock.domain.redrive import REDRIVE_GROUP, RedriveFilter, RedriveState, RedriveTask
+from penstock.broker.queue.delivery import NoSuchQueue, ReceiptSettlement
+from penstock.broker.queue.redrive import CannotRedrive, NoSuchLetters, RedriveCount, Redrives, TaskOver, TaskRunning
+from penstock.broker.queue.shell import QueueUnavailable
+from penstock.cluster.catalog.redrives import RedriveStore
+from penstock.cluster.store.keys import KeySpace
+from penstock.codec.batch.records import Record, StoredRecord
+from penstock.domain.config.change import ConfigChange, ConfigOperation
+from penstock.domain.queue.commands import Act, FinishMove, QueueCommand
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.queue.redrive import REDRIVE_GROUP, RedriveFilter, RedriveState, RedriveTask
+from penstock.domain.queue.values import Ordering
+from penstock.domain.security.access import ANONYMOUS, Operation, Principal, Resource
 from support.queue_broker import QueueBroker
 
 DEAD = QueueName("orders-dlq", REDRIVE_GROUP)

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.append_outcome import Appended
-from penstock.broker.queue_batch import QueueBatch
-from penstock.broker.queue_reader import LOOP_BYTES_MAX
-from penstock.broker.queue_unreadable import without_unreadable
-from penstock.broker.share_delivery import ShareTaken, take
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import read_header
-from penstock.codec.records import Record, StoredRecord, build_batch
-from penstock.domain.queue_commands import Act, Settlement
-from penstock.domain.queue_definition import QueueName, QueueOptions
-from penstock.domain.queue_values import Ordering
+from penstock.broker.partition.outcome import Appended
+from penstock.broker.queue.batch import QueueBatch
+from penstock.broker.queue.reader import LOOP_BYTES_MAX
+from penstock.broker.queue.unreadable import without_unreadable
+from penstock.broker.share.delivery import ShareTaken, take
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import read_header
+from penstock.codec.batch.records import Record, StoredRecord, build_batch
+from penstock.domain.queue.commands import Act, Settlement
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.queue.values import Ordering
 from support.queue_broker import QueueBroker
 from support.unreadable_batches import with_checksum
 

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.base.metrics import CollectorRegistry, page
-from penstock.broker.queue_delivery import Message, ReceiptSettlement
-from penstock.broker.queue_metrics import QueueCollector
-from penstock.broker.queue_mover import LEFT_OUT_HEADER
-from penstock.codec.records import Record, StoredRecord
-from penstock.domain.queue_commands import Act
-from penstock.domain.queue_definition import QueueName, QueueOptions
+from penstock.broker.queue.delivery import Message, ReceiptSettlement
+from penstock.broker.queue.metrics import QueueCollector
+from penstock.broker.queue.mover import LEFT_OUT_HEADER
+from penstock.codec.batch.records import Record, StoredRecord
+from penstock.domain.queue.commands import Act
+from penstock.domain.queue.definition import QueueName, QueueOptions
 from support.queue_broker import QueueBroker
 
 

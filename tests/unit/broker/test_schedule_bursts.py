@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker import schedule_files, schedule_mover
-from penstock.broker.schedule_mover import HEAVY_AT_ONCE_MAX, HEAVY_COUNT, ScheduleMover
-from penstock.broker.schedule_values import DelayedMessage, Scheduled
-from penstock.domain.schedule import PartitionSchedule
-from penstock.domain.schedule_records import Move
+from penstock.broker.schedule import files as schedule_files
+from penstock.broker.schedule import mover as schedule_mover
+from penstock.broker.schedule.mover import HEAVY_AT_ONCE_MAX, HEAVY_COUNT, ScheduleMover
+from penstock.broker.schedule.values import DelayedMessage, Scheduled
+from penstock.domain.schedule.machine import PartitionSchedule
+from penstock.domain.schedule.records import Move
 from support.schedule_broker import TOPIC, ScheduleBroker
 
 PARTITIONS = 5

@@ -20,14 +20,14 @@ MODES = [CrashMode.KILL, CrashMode.LOST, CrashMode.SCATTERED]
 BUGS = [
     Bug(
         "a reply does not wait for the disk",
-        "penstock.broker.schedule_shell",
+        "penstock.broker.schedule.shell",
         "        if not await self.journal.until_durable():\n            return LOST\n        origins",
         "        origins",
         "lost",
     ),
     Bug(
         "the mover does not write its intent down",
-        "penstock.broker.schedule_mover",
+        "penstock.broker.schedule.mover",
         "shell.write([write_row(record) for record in decision.records])",
         "pass",
         "twice",
@@ -36,7 +36,7 @@ BUGS = [
     # never come to an end.
     Bug(
         "the mover does not look what is there already",
-        "penstock.broker.schedule_mover",
+        "penstock.broker.schedule.mover",
         "return 0 if state is None else _written_count(state, move)",
         "own = vars(self).setdefault('own', (state and list(state.batches),))[0]\n"
         "        return 0 if state is None or list(state.batches) == own else _written_count(state, move)",
@@ -44,14 +44,14 @@ BUGS = [
     ),
     Bug(
         "the schedule forgets before the topic has it",
-        "penstock.broker.schedule_mover",
+        "penstock.broker.schedule.mover",
         "is_durable = partition.log.durable_end >= partition.log.log_end",
         "is_durable = True",
         "lost",
     ),
     Bug(
         "rows behind the checkpoint are not read",
-        "penstock.broker.schedule_shell",
+        "penstock.broker.schedule.shell",
         "start = max(start, stored.next_position)",
         "start = companion.log.log_end",
         "lost",

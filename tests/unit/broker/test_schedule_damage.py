@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from penstock.broker import schedule_files
-from penstock.broker.companion import CompanionKind, companion_id
-from penstock.broker.schedule_values import NotScheduled, PendingPage
-from penstock.storage.bucket_files import CHECKPOINT_FILE
-from penstock.storage.small_file import write_small_file
+from penstock.broker.schedule import files as schedule_files
+from penstock.broker.schedule.values import NotScheduled, PendingPage
+from penstock.broker.topic.companion import CompanionKind, companion_id
+from penstock.storage.files.buckets import CHECKPOINT_FILE
+from penstock.storage.files.small import write_small_file
 from support.schedule_broker import TOPIC, ScheduleBroker
 from support.weak_disk import WeakDisk
 

@@ -11,9 +11,9 @@ from typing import Final, cast
 
 import pytest
 
-from penstock.broker.schedule_shell import ScheduleShell
-from penstock.broker.schedule_values import DelayedMessage, NotScheduled, Scheduled
-from penstock.domain.schedule_commands import Done, Refused
+from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.schedule.values import DelayedMessage, NotScheduled, Scheduled
+from penstock.domain.schedule.commands import Done, Refused
 from support.faulty_files import UNLIMITED_BYTES, CrashMode, FaultyFiles
 from support.schedule_broker import TOPIC
 from support.schedule_lives import DELAYS_MS, LONG_MS, MortalSchedules

@@ -10,28 +10,28 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from penstock.broker import broker as broker_module
-from penstock.broker import schedule_reader
-from penstock.broker.broker_config import BrokerConfig
-from penstock.broker.companion import CompanionKind, companion_id, companion_settings, open_companion
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.schedule_journal import WRITE_BYTES_MAX
-from penstock.broker.schedule_list import LISTED_BYTES_MAX
-from penstock.broker.schedule_reader import RowCache
-from penstock.broker.schedule_shell import ScheduleShell
-from penstock.broker.schedule_values import DelayedMessage, NotScheduled, PendingMessage, PendingPage
-from penstock.codec.record_batch import BatchHeader
-from penstock.domain.schedule_commands import Done
-from penstock.domain.schedule_headers import SCHEDULED_AT_HEADER
-from penstock.domain.schedule_records import ProducerBatch
-from penstock.domain.schedule_rows import Row
-from penstock.domain.topic_config import make_topic_config
-from penstock.storage.batch_lookup import BatchLookup, plan_lookups
-from penstock.storage.bucket_files import BucketFiles
-from penstock.storage.file_protocols import File
-from penstock.storage.handle_cache import FileOwner
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.storage_errors import DiskFullError
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule import reader as schedule_reader
+from penstock.broker.schedule.due_list import LISTED_BYTES_MAX
+from penstock.broker.schedule.journal import WRITE_BYTES_MAX
+from penstock.broker.schedule.reader import RowCache
+from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.schedule.values import DelayedMessage, NotScheduled, PendingMessage, PendingPage
+from penstock.broker.topic import broker as broker_module
+from penstock.broker.topic.companion import CompanionKind, companion_id, companion_settings, open_companion
+from penstock.broker.topic.config import BrokerConfig
+from penstock.codec.batch.header import BatchHeader
+from penstock.domain.config.topic import make_topic_config
+from penstock.domain.schedule.commands import Done
+from penstock.domain.schedule.headers import SCHEDULED_AT_HEADER
+from penstock.domain.schedule.records import ProducerBatch
+from penstock.domain.schedule.rows import Row
+from penstock.storage.errors import DiskFullError
+from penstock.storage.files.buckets import BucketFiles
+from penstock.storage.files.handles import FileOwner
+from penstock.storage.files.protocols import File
+from penstock.storage.log.batch_lookup import BatchLookup, plan_lookups
+from penstock.storage.log.partition_log import PartitionLog
 from support.gated_disk import GatedDisk
 from support.schedule_broker import TOPIC, ScheduleBroker
 

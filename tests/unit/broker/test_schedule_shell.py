@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from penstock.broker.append_outcome import Refusal
-from penstock.broker.companion import CompanionKind, companion_id
-from penstock.broker.schedule_mover import BATCH_BYTES_MAX
-from penstock.broker.schedule_values import DelayedMessage, NotScheduled, PendingMessage, Scheduled
-from penstock.codec.record_batch import BatchHeader
-from penstock.domain.queue_receipt import read_scheduled_id
-from penstock.domain.schedule_commands import Done, Refused, ScheduleProblem
-from penstock.domain.schedule_headers import (
+from penstock.broker.partition.outcome import Refusal
+from penstock.broker.schedule.mover import BATCH_BYTES_MAX
+from penstock.broker.schedule.values import DelayedMessage, NotScheduled, PendingMessage, Scheduled
+from penstock.broker.topic.companion import CompanionKind, companion_id
+from penstock.codec.batch.header import BatchHeader
+from penstock.domain.queue.receipt import read_scheduled_id
+from penstock.domain.schedule.commands import Done, Refused, ScheduleProblem
+from penstock.domain.schedule.headers import (
     KEPT_DELAY_HEADER,
     MESSAGE_ID_HEADER,
     SCHEDULED_AT_HEADER,
     WRITTEN_AT_HEADER,
 )
-from penstock.domain.schedule_records import ProducerBatch
-from penstock.storage.bucket_files import CHECKPOINT_FILE
-from penstock.storage.storage_errors import DiskFullError
+from penstock.domain.schedule.records import ProducerBatch
+from penstock.storage.errors import DiskFullError
+from penstock.storage.files.buckets import CHECKPOINT_FILE
 from support.gated_disk import GatedDisk
 from support.schedule_broker import TOPIC, ScheduleBroker
 

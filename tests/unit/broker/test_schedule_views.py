@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from penstock.base.metrics import CollectorRegistry
-from penstock.broker.append_outcome import Refusal
-from penstock.broker.node_schedules import Delayed
-from penstock.broker.schedule_metrics import ScheduleCollector
-from penstock.broker.schedule_values import (
+from penstock.broker.partition.outcome import Refusal
+from penstock.broker.schedule.metrics import ScheduleCollector
+from penstock.broker.schedule.node import Delayed
+from penstock.broker.schedule.values import (
     CronMessage,
     DelayedMessage,
     DueCursor,
@@ -21,8 +21,8 @@ from penstock.broker.schedule_values import (
     read_cursor,
     write_cursor,
 )
-from penstock.domain.schedule_commands import Done, Refused, ScheduleProblem
-from penstock.domain.schedule_records import Missed
+from penstock.domain.schedule.commands import Done, Refused, ScheduleProblem
+from penstock.domain.schedule.records import Missed
 from support.schedule_broker import TOPIC, ScheduleBroker
 
 MINUTE_MS = 60_000

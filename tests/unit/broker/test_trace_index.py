@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker import trace_index, trace_scan
-from penstock.broker.append_outcome import Appended
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.trace_index import TraceIndex, TraceScans, Zone
-from penstock.codec.records import Record, StoredRecord, build_batch
-from penstock.domain.schedule_records import entry_key
-from penstock.domain.trace_zones import BUCKET_BITS, NARROW, ScheduleZones
-from penstock.storage.zone_file import ZoneEntries
+from penstock.broker.partition.outcome import Appended
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.trace import index as trace_index
+from penstock.broker.trace import scan as trace_scan
+from penstock.broker.trace.index import TraceIndex, TraceScans, Zone
+from penstock.codec.batch.records import Record, StoredRecord, build_batch
+from penstock.domain.schedule.records import entry_key
+from penstock.domain.trace.zones import BUCKET_BITS, NARROW, ScheduleZones
+from penstock.storage.segment.zones import ZoneEntries
 from support.conversation import PATIENCE_SECONDS
 from support.queue_broker import QueueBroker
 

@@ -7,24 +7,24 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.broker.append_outcome import Appended, VerificationNeeded
-from penstock.broker.group_coordinator import GroupCoordinator
-from penstock.broker.node_schedules import NodeSchedules
-from penstock.broker.queue_delivery import Message, ReceiptSettlement
-from penstock.broker.trace_index import TraceIndex
-from penstock.broker.trace_journal import QueueHistory
-from penstock.broker.trace_node import NodeTrace, NoSuchMessage, Sight
-from penstock.cluster.keys import KeySpace
+from penstock.broker.group.node import GroupCoordinator
+from penstock.broker.partition.outcome import Appended, VerificationNeeded
+from penstock.broker.queue.delivery import Message, ReceiptSettlement
+from penstock.broker.schedule.node import NodeSchedules
+from penstock.broker.trace.index import TraceIndex
+from penstock.broker.trace.journal import QueueHistory
+from penstock.broker.trace.node import NodeTrace, NoSuchMessage, Sight
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.codec.records import Record, build_batch
-from penstock.domain.group_commands import CommitOffsets, OffsetToCommit
-from penstock.domain.group_values import GroupConfig
-from penstock.domain.queue_commands import Act
-from penstock.domain.queue_definition import QueueName, QueueOptions
-from penstock.domain.queue_receipt import Receipt
-from penstock.domain.trace_events import Journey, Kind, Place, PlaceState
-from penstock.domain.trace_why import Standing, WhyAnswer
-from penstock.domain.trace_zones import QueueZones, Row, ZoneEntry
+from penstock.cluster.store.keys import KeySpace
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.group.commands import CommitOffsets, OffsetToCommit
+from penstock.domain.group.values import GroupConfig
+from penstock.domain.queue.commands import Act
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.queue.receipt import Receipt
+from penstock.domain.trace.events import Journey, Kind, Place, PlaceState
+from penstock.domain.trace.why import Standing, WhyAnswer
+from penstock.domain.trace.zones import QueueZones, Row, ZoneEntry
 from support.queue_broker import QueueBroker
 
 

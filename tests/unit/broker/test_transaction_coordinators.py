@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker import transaction_coordinators
-from penstock.broker.append_outcome import Appended
-from penstock.broker.marker_writer import MarkerOutcome
-from penstock.broker.transaction_metrics import TransactionCollector
-from penstock.codec.record_batch import read_header
-from penstock.codec.records import Record, build_batch
+from penstock.broker.partition.outcome import Appended
+from penstock.broker.transaction import node as transaction_coordinators
+from penstock.broker.transaction.markers import MarkerOutcome
+from penstock.broker.transaction.metrics import TransactionCollector
+from penstock.codec.batch.header import read_header
+from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.topic_rules import TRANSACTION_STATE
-from penstock.domain.transaction_commands import (
+from penstock.domain.transaction.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -26,7 +26,7 @@ from penstock.domain.transaction_commands import (
     TransactionListing,
     TransactionProblem,
 )
-from penstock.domain.transaction_state import TopicPartition, TransactionMetadata, TransactionState
+from penstock.domain.transaction.state import TopicPartition, TransactionMetadata, TransactionState
 from support.conversation import TalkingNode, running_node
 
 UNAVAILABLE = Refused(TransactionProblem.COORDINATOR_NOT_AVAILABLE)

@@ -16,7 +16,7 @@ from support.planted_bugs import Bug, planted
 from support.transaction_lives import die_after, fail_after
 
 STEPS_MAX = 120
-SHELL = "penstock.broker.transaction_shell"
+SHELL = "penstock.broker.transaction.shell"
 
 BUGS = [
     Bug(

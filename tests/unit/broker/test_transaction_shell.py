@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.append_outcome import AppendRefused, Refusal
-from penstock.domain.transaction_commands import (
+from penstock.broker.partition.outcome import AppendRefused, Refusal
+from penstock.domain.transaction.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -19,8 +19,8 @@ from penstock.domain.transaction_commands import (
     TransactionEnded,
     TransactionProblem,
 )
-from penstock.domain.transaction_rules import TransactionSettings
-from penstock.domain.transaction_state import TopicPartition, TransactionMetadata, TransactionState
+from penstock.domain.transaction.rules import TransactionSettings
+from penstock.domain.transaction.state import TopicPartition, TransactionMetadata, TransactionState
 from support.faulty_files import CrashMode
 from support.transaction_desk import ORDERS, POSITIONS, TIMEOUT_MS, DeskProducer, TransactionDesk
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.broker.waiting import Waiter, WaitingRoom
+from penstock.broker.partition.waiting import Waiter, WaitingRoom
 
 
 async def test_a_waiter_wakes_when_any_of_its_rooms_calls() -> None:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
-from penstock.cli import archive_work
+from penstock.cli.work import archive as archive_work
 
 
 class FakeRun:

@@ -13,11 +13,11 @@ pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from penstock.cli.app import app, run  # noqa: E402
-from penstock.cli.query_work import plain, show  # noqa: E402
-from penstock.pipeline.archive_query import QueryError, python_error, topic_of  # noqa: E402
-from penstock.pipeline.archive_snapshot import archive_options  # noqa: E402
-from penstock.pipeline.table_commit import commit_files  # noqa: E402
-from penstock.pipeline.table_files import write_files  # noqa: E402
+from penstock.cli.work.query import plain, show  # noqa: E402
+from penstock.pipeline.archive.query import QueryError, python_error, topic_of  # noqa: E402
+from penstock.pipeline.archive.snapshot import archive_options  # noqa: E402
+from penstock.pipeline.table.commit import commit_files  # noqa: E402
+from penstock.pipeline.table.files import write_files  # noqa: E402
 
 BASE_US = 1_767_225_600_000_000
 TYPES = {"topic": "string", "partition": "integer", "offset": "long", "timestamp": "timestamp", "date": "date"}

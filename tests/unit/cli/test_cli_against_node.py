@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.app import app, run
-from penstock.domain.queue_receipt import MessageId, read_message_id
+from penstock.domain.queue.receipt import MessageId, read_message_id
 from support.node_process import NodeProcess
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.consume_merge import TimeMerge
-from penstock.codec.records import StoredRecord
+from penstock.cli.work.consume.merge import TimeMerge
+from penstock.codec.batch.records import StoredRecord
 
 
 def rows(*timestamps: int, first: int = 0) -> Iterator[StoredRecord]:

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.cli.consume_request import ConsumeRequest, plan_of
-from penstock.cli.consume_snapshot import SnapshotPlan
-from penstock.cli.consume_work import ConsumePlan, Window
 from penstock.cli.failure import CommandError
 from penstock.cli.moments import AtTime, Earliest, Latest
+from penstock.cli.work.consume.request import ConsumeRequest, plan_of
+from penstock.cli.work.consume.snapshot import SnapshotPlan
+from penstock.cli.work.consume.work import ConsumePlan, Window
 
 NOON_MS = int(datetime(2026, 11, 15, 12, tzinfo=UTC).timestamp() * 1000)
 HOUR_MS = 3_600_000

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.cli import dlq_spark_work
 from penstock.cli.app import app, run
-from penstock.cli.dlq_spark_work import Choices
-from penstock.client.http_client import HttpClient, path_of
-from penstock.client.http_settlements import settlements_of
+from penstock.cli.work import dlq_spark as dlq_spark_work
+from penstock.cli.work.dlq_spark import Choices
+from penstock.client.http.client import HttpClient, path_of
+from penstock.client.http.settlements import settlements_of
 from penstock.codec.http.dead_letters import Redrive
-from penstock.domain.redrive import Choice
+from penstock.domain.queue.redrive import Choice
 from support.node_process import NodeProcess
 
 PATIENCE_SECONDS = 15

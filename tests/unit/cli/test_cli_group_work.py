@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from penstock.cli.app import app, run
-from penstock.client import groups
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.codec.wire.messages.consumer_group_heartbeat import (
+from penstock.client.kafka import groups
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.codec.kafka.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.codec.wire.messages.join_group import JoinGroupResponse
-from penstock.codec.wire.messages.sync_group import SyncGroupResponse
+from penstock.codec.kafka.messages.join_group import JoinGroupResponse
+from penstock.codec.kafka.messages.sync_group import SyncGroupResponse
+from penstock.net.address import parse_addresses
 from support.group_phrases import assigned, enter, join, report, sync
 from support.node_process import NodeProcess
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.bench_report import histogram_lines, summarise
-from penstock.cli.latency_histogram import LatencyHistogram
+from penstock.cli.work.bench.latency_histogram import LatencyHistogram
+from penstock.cli.work.bench.report import histogram_lines, summarise
 
 
 @given(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=300), st.sampled_from([50.0, 90.0, 99.0, 100.0]))

@@ -7,11 +7,11 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.cli.app import app, run
-from penstock.codec.record_batch import BatchHeader, read_header
-from penstock.codec.records import Record, build_batch
+from penstock.codec.batch.header import BatchHeader, read_header
+from penstock.codec.batch.records import Record, build_batch
+from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.files import DirectoryFiles
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import LogConfig, StorageConfig
+from penstock.storage.store import LogStore
 from support.log_desk import LogDesk
 
 BATCHES = 5

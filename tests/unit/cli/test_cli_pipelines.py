@@ -10,15 +10,15 @@ import pytest
 import structlog
 
 from penstock.cli.app import app, run
-from penstock.cli.pipeline_run_work import _keep
-from penstock.cli.pipeline_status_work import reset
-from penstock.cli.pipeline_view import LogView, print_rows, status_table
-from penstock.client.errors import ClientError
-from penstock.pipeline.declared_build import Built
-from penstock.pipeline.declared_document import ConsoleSink, Pipeline, TopicSource
-from penstock.pipeline.declared_sources import TopicPlan
-from penstock.pipeline.declared_state import Kept, PipelineState
-from penstock.pipeline.declared_status import FAILED, RUNNING, Status
+from penstock.cli.work.pipeline_run import _keep
+from penstock.cli.work.pipeline_status import reset
+from penstock.cli.work.pipeline_view import LogView, print_rows, status_table
+from penstock.net.errors import ClientError
+from penstock.pipeline.declared.build import Built
+from penstock.pipeline.declared.document import ConsoleSink, Pipeline, TopicSource
+from penstock.pipeline.declared.sources import TopicPlan
+from penstock.pipeline.declared.state import Kept, PipelineState
+from penstock.pipeline.declared.status import FAILED, RUNNING, Status
 from support.declared_scene import RecordingView
 
 GOOD = "pipelines:\n  p:\n    sources: {a: {topic: t}}\n    sink: {console: 5}\n"

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from penstock.cli.output import counted
-from penstock.cli.produce_tally import MESSAGES_NAMED_MAX, ProduceTally
-from penstock.client.producer import UNKNOWN_OFFSET, Acknowledged, PartitionBatch
-from penstock.domain.queue_receipt import MessageId, read_message_id
+from penstock.cli.work.produce_tally import MESSAGES_NAMED_MAX, ProduceTally
+from penstock.client.kafka.producer import UNKNOWN_OFFSET, Acknowledged, PartitionBatch
+from penstock.domain.queue.receipt import MessageId, read_message_id
 
 TOPIC_ID = bytes(range(16))
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cli.failure import CommandError
 from penstock.cli.record_format import RowShape, iso_time, row_formatter
-from penstock.codec.records import StoredRecord
+from penstock.codec.batch.records import StoredRecord
 
 RECORD = StoredRecord(7, 1_763_200_000_123, b"key", b'{"a": 1}', (("h", b"1"), ("h", None)))
 ODD = StoredRecord(8, 0, None, b"\xff\n\x00")

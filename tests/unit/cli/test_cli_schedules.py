@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.cli.app import app, run
-from penstock.cli.schedule_work import time_left
-from penstock.client.http_client import HttpClient, path_of
+from penstock.cli.work.schedule import time_left
+from penstock.client.http.client import HttpClient, path_of
 from support.node_process import NodeProcess
 
 HOUR_MS = 3_600_000

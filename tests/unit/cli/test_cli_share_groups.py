@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.cli.app import app, run
-from penstock.client.address import parse_addresses
-from penstock.client.cluster_client import ClusterClient
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.share_group_heartbeat import (
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from penstock.net.address import parse_addresses
 from support.node_process import NodeProcess
 
 

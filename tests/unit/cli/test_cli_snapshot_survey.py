@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cli.snapshot_survey import PartitionSurvey, Survey, TooManyKeysError
-from penstock.client.consumer import Fetched
-from penstock.codec.control_batch import EndMarker, build_marker
-from penstock.codec.records import Record, build_batch
+from penstock.cli.work.consume.snapshot_survey import PartitionSurvey, Survey, TooManyKeysError
+from penstock.client.kafka.consumer import Fetched
+from penstock.codec.batch.control import EndMarker, build_marker
+from penstock.codec.batch.records import Record, build_batch
 
 # (key, timestamp) of each record, in the order of the log.
 Written = list[tuple[bytes | None, int]]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.cli.app import app, run
-from penstock.client.http_client import HttpClient, path_of
+from penstock.client.http.client import HttpClient, path_of
 from support.node_process import NodeProcess
 
 Penstock = Callable[..., tuple[int, str, str]]

@@ -9,32 +9,32 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from penstock.client.address import Address
-from penstock.codec.record_batch import BatchHeader, patch, read_header
-from penstock.codec.wire import APIS, Malformed, decode, decode_request_header, encode_response_parts
-from penstock.codec.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from penstock.codec.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdResponse
-from penstock.codec.wire.messages.list_offsets import (
+from penstock.codec.batch.header import BatchHeader, patch, read_header
+from penstock.codec.kafka import APIS, Malformed, decode, decode_request_header, encode_response_parts
+from penstock.codec.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
+from penstock.codec.kafka.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdResponse
+from penstock.codec.kafka.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from penstock.codec.wire.messages.metadata import (
+from penstock.codec.kafka.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from penstock.codec.wire.messages.produce import (
+from penstock.codec.kafka.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.codec.wire.schema import Request, Response
+from penstock.codec.kafka.schema import Request, Response
+from penstock.net.address import Address
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 22
 UNKNOWN_TOPIC = 3

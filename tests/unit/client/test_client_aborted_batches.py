@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.client.aborted_batches import aborted_batches
-from penstock.client.consumer import Fetched
-from penstock.client.rows import rows_of
-from penstock.codec.control_batch import EndMarker, build_marker
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire.messages.fetch import AbortedTransaction
+from penstock.client.kafka.aborted_batches import aborted_batches
+from penstock.client.kafka.consumer import Fetched
+from penstock.client.kafka.rows import rows_of
+from penstock.codec.batch.control import EndMarker, build_marker
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka.messages.fetch import AbortedTransaction
 
 
 def written(offset: int, producer_id: int = 7, *, is_transactional: bool = True) -> bytes:

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from fake_broker import METADATA, FakeBroker
 
-from penstock.client.address import Address, AddressInvalidError, parse_addresses
-from penstock.client.connection import Connection, ConnectionOptions
-from penstock.client.errors import (
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.net.address import Address, AddressInvalidError, parse_addresses
+from penstock.net.connection import Connection, ConnectionOptions
+from penstock.net.errors import (
     BrokerUnreachableError,
     ConnectionLostError,
     ProtocolMismatchError,
     RequestTimeoutError,
 )
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

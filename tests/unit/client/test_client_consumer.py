@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 import pytest
 from fake_broker import FETCH, FakeBroker
 
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.consumer import Consumer, Fetched, OffsetOutOfRangeError
-from penstock.client.errors import BrokerError
-from penstock.client.offsets import OffsetRange, offset_ranges
-from penstock.client.producer import PartitionBatch, Producer
-from penstock.client.rows import UnreadableBatchError, rows_of
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.consumer import Consumer, Fetched, OffsetOutOfRangeError
+from penstock.client.kafka.offsets import OffsetRange, offset_ranges
+from penstock.client.kafka.producer import PartitionBatch, Producer
+from penstock.client.kafka.rows import UnreadableBatchError, rows_of
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from penstock.net.errors import BrokerError
 
 OUT_OF_RANGE, UNKNOWN_SERVER_ERROR, NOT_LEADER = 1, -1, 6
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.framing import STAGING_BYTES, FrameReader, FrameTooLarge
+from penstock.net.framing import STAGING_BYTES, FrameReader, FrameTooLarge
 
 
 def feed(reader: FrameReader, data: bytes) -> list[bytes]:

@@ -3,18 +3,17 @@ from __future__ import annotations
 import pytest
 from fake_broker import FakeBroker
 
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import BrokerError
-from penstock.client.group_notes import leave_note, read_notes
-from penstock.codec.wire import APIS, ErrorCode
-from penstock.codec.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from penstock.codec.wire.messages.offset_commit import (
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.group_notes import leave_note, read_notes
+from penstock.codec.kafka import APIS, ErrorCode
+from penstock.codec.kafka.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from penstock.codec.kafka.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from penstock.codec.wire.messages.offset_fetch import (
+from penstock.codec.kafka.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -22,6 +21,7 @@ from penstock.codec.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from penstock.net.errors import BrokerError
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import msgspec
 import pytest
 
-from penstock.client.errors import ConnectionLostError, ProtocolMismatchError, RequestTimeoutError
-from penstock.client.http_client import HttpClient, RefusedError, path_of
+from penstock.client.http.client import HttpClient, RefusedError, path_of
+from penstock.net.errors import ConnectionLostError, ProtocolMismatchError, RequestTimeoutError
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 

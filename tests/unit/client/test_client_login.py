@@ -9,13 +9,13 @@ import hmac
 
 import pytest
 
-from penstock.client.address import Address
-from penstock.client.connection import Connection, ConnectionOptions
-from penstock.client.errors import ClientError, ConnectionLostError, LoginFailedError, ProtocolMismatchError
-from penstock.client.sasl import Credentials, credentials_from, log_in
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from penstock.net.address import Address
+from penstock.net.connection import Connection, ConnectionOptions
+from penstock.net.errors import ClientError, ConnectionLostError, LoginFailedError, ProtocolMismatchError
+from penstock.net.login import Credentials, credentials_from, log_in
 from support.conversation import TalkingNode, running_node
 from support.sasl_phrases import ALL_MECHANISMS, PASSWORD, USER, login_config
 

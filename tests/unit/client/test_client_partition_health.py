@@ -7,33 +7,33 @@ from collections.abc import AsyncIterator
 import pytest
 from fake_broker import FETCH, LIST_OFFSETS, METADATA, FakeBroker
 
-from penstock.cli.topic_describe import cells, health_text
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.offsets import DAMAGED
-from penstock.client.partition_health import OpenTransactions, PartitionHealth, partition_health
-from penstock.client.producer import PartitionBatch, Producer
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire import APIS
-from penstock.codec.wire.messages.describe_producers import (
+from penstock.cli.work.topic_describe import cells, health_text
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.offsets import DAMAGED
+from penstock.client.kafka.partition_health import OpenTransactions, PartitionHealth, partition_health
+from penstock.client.kafka.producer import PartitionBatch, Producer
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka import APIS
+from penstock.codec.kafka.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from penstock.codec.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from penstock.codec.wire.messages.list_offsets import (
+from penstock.codec.kafka.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from penstock.codec.kafka.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from penstock.codec.wire.messages.metadata import (
+from penstock.codec.kafka.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from penstock.codec.wire.schema import Request
+from penstock.codec.kafka.schema import Request
 
 DESCRIBE_PRODUCERS = 61
 CORRUPT_MESSAGE, STORAGE_ERROR = 2, 56

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from penstock.client.address import Address
-from penstock.client.connection import Connection, ConnectionOptions
-from penstock.client.errors import BrokerError, BrokerUnreachableError, ConnectionLostError, ProtocolMismatchError
 from penstock.client.patience import ask_patiently
-from penstock.codec.wire import ErrorCode
+from penstock.codec.kafka import ErrorCode
+from penstock.net.address import Address
+from penstock.net.connection import Connection, ConnectionOptions
+from penstock.net.errors import BrokerError, BrokerUnreachableError, ConnectionLostError, ProtocolMismatchError
 
 
 class Oracle:

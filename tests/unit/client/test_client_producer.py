@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 import pytest
 from fake_broker import METADATA, PRODUCE, FakeBroker, header_of
 
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import ConnectionLostError, PartitionMissingError, TopicMissingError
-from penstock.client.producer import Acknowledged, PartitionBatch, Producer, ProducerOptions, Refused
-from penstock.codec.record_batch import BatchHeader, check_batch
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire.messages.produce import (
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.producer import Acknowledged, PartitionBatch, Producer, ProducerOptions, Refused
+from penstock.codec.batch.header import BatchHeader, check_batch
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.codec.wire.schema import Request, Response
+from penstock.codec.kafka.schema import Request, Response
+from penstock.net.errors import ConnectionLostError, PartitionMissingError, TopicMissingError
 
 NOT_LEADER, TOO_LARGE, DUPLICATE = 6, 10, 46
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.consumer import Fetched
-from penstock.client.rows import SkippedBatches, UnreadableBatchError, rows_of
-from penstock.codec.records import Record, build_batch
+from penstock.client.kafka.consumer import Fetched
+from penstock.client.kafka.rows import SkippedBatches, UnreadableBatchError, rows_of
+from penstock.codec.batch.records import Record, build_batch
 from support.unreadable_batches import with_checksum
 
 

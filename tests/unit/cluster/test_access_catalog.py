@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import SystemClock
-from penstock.cluster.access_catalog import AccessCatalog, AccessChange, AccessImage, AclsChanged, UserChanged
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import Event, Range, StoreDamagedError
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.values import encode
-from penstock.domain.access import Operation, ResourceType
-from penstock.domain.acl import AclBinding, AclFilter, PatternType, Permission
-from penstock.domain.scram import Mechanism, ScramCredential
+from penstock.cluster.catalog.access import AccessCatalog, AccessChange, AccessImage, AclsChanged, UserChanged
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import Event, Range, StoreDamagedError
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.cluster.store.values import encode
+from penstock.domain.security.access import Operation, ResourceType
+from penstock.domain.security.acl import AclBinding, AclFilter, PatternType, Permission
+from penstock.domain.security.scram import Mechanism, ScramCredential
 
 KEYS = KeySpace()
 ANYTHING = AclFilter(ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)

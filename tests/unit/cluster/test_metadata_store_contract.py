@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.metadata_store import (
+from penstock.cluster.store.protocol import (
     OPERATIONS_MAX,
     Absent,
     CompactedError,

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import StoreFullError
-from penstock.cluster.node_registry import (
+from penstock.cluster.nodes import (
     NodeIdTaken,
     NodeRecord,
     NodeRegistry,
     Registered,
     ensure_cluster_id,
 )
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.values import encode
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import StoreFullError
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.cluster.store.values import encode
 
 KEYS = KeySpace()
 ONE = NodeRecord(1, "localhost", 9092, directory_id="first")

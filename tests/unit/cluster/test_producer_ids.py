@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import SystemClock
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import StoreDamagedError
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.sqlite_store import SqliteStore
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import StoreDamagedError
+from penstock.cluster.store.sqlite import SqliteStore
 
 SOURCE = Path(__file__).parents[3] / "src"
 
 TAKER = """
 import asyncio, sys
 from penstock.base.clock import SystemClock
-from penstock.cluster.keys import KeySpace
+from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.sqlite_store import SqliteStore
+from penstock.cluster.store.sqlite import SqliteStore
 
 async def main(path):
     ids = ProducerIds(await SqliteStore.open(path, clock=SystemClock()), KeySpace(), block_ids=3)

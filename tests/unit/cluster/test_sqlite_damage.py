@@ -12,12 +12,12 @@ from typing import Final
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.cluster.metadata_copy import SUFFIX, MetadataCopy, read_copy
-from penstock.cluster.metadata_store import StoreDamagedError, StoreError, StoreSession
-from penstock.cluster.sqlite_format import EVENT_ROWS
-from penstock.cluster.sqlite_salvage import salvage
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.sqlite_tables import SqliteTables
+from penstock.cluster.store.copy import SUFFIX, MetadataCopy, read_copy
+from penstock.cluster.store.protocol import StoreDamagedError, StoreError, StoreSession
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.cluster.store.sqlite_format import EVENT_ROWS
+from penstock.cluster.store.sqlite_salvage import salvage
+from penstock.cluster.store.sqlite_tables import SqliteTables
 
 # Some seconds; every place of the file was tried once, by hand.
 FLIPS: Final = 400

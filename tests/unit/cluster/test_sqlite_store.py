@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock, SystemClock
-from penstock.cluster.metadata_store import Absent, CompactedError, StoreDamagedError, StoreUnavailableError
-from penstock.cluster.sqlite_store import SqliteStore
+from penstock.cluster.store.protocol import Absent, CompactedError, StoreDamagedError, StoreUnavailableError
+from penstock.cluster.store.sqlite import SqliteStore
 
 SOURCE = Path(__file__).parents[3] / "src"
 
 WRITER = """
 import asyncio, sys
 from penstock.base.clock import SystemClock
-from penstock.cluster.sqlite_store import SqliteStore
+from penstock.cluster.store.sqlite import SqliteStore
 
 async def main(path, name):
     store = await SqliteStore.open(path, clock=SystemClock())

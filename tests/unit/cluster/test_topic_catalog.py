@@ -9,10 +9,16 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.base.long_work import Steps
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import StoreDamagedError, StoreUnavailableError, TxnResult
-from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.topic_catalog import (
+from penstock.cluster.catalog.topic_image import (
+    Change,
+    NodeConfigChanged,
+    PartitionsGrown,
+    Topic,
+    TopicAdded,
+    TopicConfigChanged,
+    TopicRemoved,
+)
+from penstock.cluster.catalog.topics import (
     AlreadyExists,
     Altered,
     Created,
@@ -25,16 +31,10 @@ from penstock.cluster.topic_catalog import (
     TopicCatalog,
     UnknownTopic,
 )
-from penstock.cluster.topic_image import (
-    Change,
-    NodeConfigChanged,
-    PartitionsGrown,
-    Topic,
-    TopicAdded,
-    TopicConfigChanged,
-    TopicRemoved,
-)
-from penstock.domain.config_change import ConfigChange, ConfigOperation
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import StoreDamagedError, StoreUnavailableError, TxnResult
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.domain.config.change import ConfigChange, ConfigOperation
 
 KEYS = KeySpace()
 
@@ -327,7 +327,7 @@ async def test_a_node_that_starts_is_told_of_every_topic(nodes: Nodes) -> None:
 
 
 async def test_a_watch_that_fell_behind_reads_everything_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cluster.image_watch._RETRY_S", 3600)
+    monkeypatch.setattr("penstock.cluster.catalog.watch._RETRY_S", 3600)
     first, _ = await nodes.start(history_revisions=3)
     second, told = await nodes.start(history_revisions=3)
     await created(first, "stays")
@@ -345,7 +345,7 @@ async def test_a_watch_that_fell_behind_reads_everything_again(nodes: Nodes, mon
 
 
 async def test_the_image_outlives_a_store_that_fails(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cluster.image_watch._RETRY_S", 0.001)
+    monkeypatch.setattr("penstock.cluster.catalog.watch._RETRY_S", 0.001)
     catalog, told = await nodes.start()
     topic = await created(catalog, "orders")
     store = nodes.stores[0]
@@ -369,7 +369,7 @@ async def test_the_image_outlives_a_store_that_fails(nodes: Nodes, monkeypatch: 
 async def test_a_change_that_does_not_come_back_is_an_error(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog, _ = await nodes.start()
     await catalog.stop()
-    monkeypatch.setattr("penstock.cluster.image_watch._IMAGE_WAIT_S", 0.01)
+    monkeypatch.setattr("penstock.cluster.catalog.watch._IMAGE_WAIT_S", 0.01)
     with pytest.raises(StoreUnavailableError, match="stored but has not come back"):
         await catalog.create_topic("orders", 1)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.keys import KeySpace
-from penstock.cluster.metadata_store import Entry, Event, Range, StoreDamagedError
-from penstock.cluster.topic_image import (
+from penstock.cluster.catalog.topic_image import (
     NodeConfigChanged,
     PartitionsGrown,
     StoredTopic,
@@ -16,7 +14,9 @@ from penstock.cluster.topic_image import (
     TopicImage,
     TopicRemoved,
 )
-from penstock.cluster.values import encode
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import Entry, Event, Range, StoreDamagedError
+from penstock.cluster.store.values import encode
 
 KEYS = KeySpace()
 A, B = b"a" * 16, b"b" * 16

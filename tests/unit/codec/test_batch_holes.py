@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec.batch_holes import OpenBatch, holds_any, leave_out, open_payload, records_with
-from penstock.codec.batch_rewrite import has_nothing_from
-from penstock.codec.columns import read_columns
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch
-from penstock.codec.records import Record, StoredRecord, build_batch, read_payload, read_records
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch
+from penstock.codec.batch.holes import OpenBatch, holds_any, leave_out, open_payload, records_with
+from penstock.codec.batch.records import Record, StoredRecord, build_batch, read_payload, read_records
+from penstock.codec.batch.rewrite import has_nothing_from
+from penstock.codec.columns.frame import read_columns
 
 START_MS = 1_700_000_000_000
 NAMES = (b"penstock-delay-ms", b"penstock-deliver-at")

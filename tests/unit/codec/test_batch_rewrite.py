@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec.batch_rewrite import (
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch, patch_log_append_time
+from penstock.codec.batch.records import Record, build_batch, read_payload, read_records
+from penstock.codec.batch.rewrite import (
     NO_HORIZON,
     empty_batch,
     filler_batch,
@@ -13,9 +16,6 @@ from penstock.codec.batch_rewrite import (
     rebuild_batch,
     skip_first_and_empty,
 )
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch, patch_log_append_time
-from penstock.codec.records import Record, build_batch, read_payload, read_records
 
 START_MS = 1_700_000_000_000
 CODECS = pytest.mark.parametrize("codec", list(Codec))

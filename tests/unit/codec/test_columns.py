@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
-from penstock.codec.columns import build_batches_from_columns, read_columns
-from penstock.codec.columns_write import BATCH_RECORDS_MAX, sequence_after
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch, patch_log_append_time, read_header
-from penstock.codec.records import Headers, Record, build_batch, read_records
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch, patch_log_append_time, read_header
+from penstock.codec.batch.records import Headers, Record, build_batch, read_records
+from penstock.codec.columns.frame import build_batches_from_columns, read_columns
+from penstock.codec.columns.write import BATCH_RECORDS_MAX, sequence_after
 from support.record_samples import BASE_MS, HOSTILE_BATCHES, random_batch, random_headers, random_records
 
 ALWAYS, NEVER = 0, sys.maxsize
@@ -373,5 +373,5 @@ def test_columns_of_different_lengths_are_our_mistake() -> None:
 
 
 def test_polars_is_not_imported_before_it_is_used() -> None:
-    check = "import sys, penstock.codec.columns; assert 'polars' not in sys.modules"
+    check = "import sys, penstock.codec.columns.frame; assert 'polars' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

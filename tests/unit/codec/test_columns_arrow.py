@@ -8,11 +8,11 @@ from random import Random
 import polars as pl
 import pytest
 
-from penstock.codec.columns import read_columns
-from penstock.codec.columns_arrow import ArrowColumns, read_arrow
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch, patch_log_append_time
-from penstock.codec.records import Record, build_batch
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch, patch_log_append_time
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.columns.arrow import ArrowColumns, read_arrow
+from penstock.codec.columns.frame import read_columns
 from support.record_samples import BASE_MS, HOSTILE_BATCHES, random_batch, random_headers
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")

@@ -7,11 +7,11 @@ from random import Random
 import polars as pl
 import pytest
 
-from penstock.codec.columns_keys import null_keys, read_keys
-from penstock.codec.columns_read import Batch
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, BatchProblem, read_header
-from penstock.codec.records import Record, build_batch, read_payload
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, BatchProblem, read_header
+from penstock.codec.batch.records import Record, build_batch, read_payload
+from penstock.codec.columns.keys import null_keys, read_keys
+from penstock.codec.columns.read import Batch
 
 BY_LOOP = 1 << 30
 VECTORED = 0

@@ -13,7 +13,7 @@ import snappy
 import zstandard
 from kafka.codec import snappy_decode, snappy_encode
 
-from penstock.codec.compression import Codec, CompressionError, compress, decompress, decompress_into
+from penstock.codec.batch.compression import Codec, CompressionError, compress, decompress, decompress_into
 
 MIB = 1024 * 1024
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]

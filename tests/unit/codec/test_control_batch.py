@@ -6,10 +6,10 @@ from aiokafka.record.control_record import ControlRecord as AiokafkaControlRecor
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
-from penstock.codec.compression import Codec
-from penstock.codec.control_batch import EndMarker, build_marker, read_marker
-from penstock.codec.record_batch import BatchHeader, BatchProblem, check_batch
-from penstock.codec.records import Record, build_batch
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.control import EndMarker, build_marker, read_marker
+from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch
+from penstock.codec.batch.records import Record, build_batch
 
 TIMESTAMP_MS = 1_700_000_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from penstock.codec.record_batch import (
+from penstock.codec.batch.header import (
     HEADER_BYTES,
     BatchHeader,
     BatchProblem,

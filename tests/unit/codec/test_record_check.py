@@ -7,9 +7,9 @@ import random
 import msgspec
 import pytest
 
-from penstock.codec.record_batch import HEADER_BYTES, BatchHeader, BatchProblem, read_header
-from penstock.codec.record_check import TooLong, check_records, check_some
-from penstock.codec.records import Record, build_batch, parse_records
+from penstock.codec.batch.check import TooLong, check_records, check_some
+from penstock.codec.batch.header import HEADER_BYTES, BatchHeader, BatchProblem, read_header
+from penstock.codec.batch.records import Record, build_batch, parse_records
 
 
 def opened(records: list[Record]) -> tuple[BatchHeader, bytes]:

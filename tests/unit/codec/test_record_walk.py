@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.codec.record_batch import HEADER_BYTES, BatchHeader, BatchProblem, read_header
-from penstock.codec.record_walk import parse_some, record_at, record_starts
-from penstock.codec.records import Record, build_batch, parse_records, read_records
+from penstock.codec.batch.header import HEADER_BYTES, BatchHeader, BatchProblem, read_header
+from penstock.codec.batch.records import Record, build_batch, parse_records, read_records
+from penstock.codec.batch.walk import parse_some, record_at, record_starts
 
 SIZES = st.sampled_from([0, 1, 50, 60, 100, 8_000, 9_000, 20_000])
 

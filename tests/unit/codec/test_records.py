@@ -9,8 +9,8 @@ from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import (
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import (
     BatchHeader,
     BatchProblem,
     check_batch,
@@ -18,8 +18,8 @@ from penstock.codec.record_batch import (
     patch_log_append_time,
     read_header,
 )
-from penstock.codec.records import Record, StoredRecord, build_batch, read_records
-from penstock.codec.varint import VarintError, encode_varint, read_varint, varint_table
+from penstock.codec.batch.records import Record, StoredRecord, build_batch, read_records
+from penstock.codec.batch.varint import VarintError, encode_varint, read_varint, varint_table
 from support.record_samples import BASE_MS, GOOD_RECORD, HOSTILE_BATCHES, batch_of, random_batch, random_records
 
 SHAPES = {

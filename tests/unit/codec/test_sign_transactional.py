@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec.batch_rewrite import sign_transactional
-from penstock.codec.columns import build_batches_from_columns
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, check_batch, patch
-from penstock.codec.records import read_records
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, check_batch, patch
+from penstock.codec.batch.records import read_records
+from penstock.codec.batch.rewrite import sign_transactional
+from penstock.codec.columns.frame import build_batches_from_columns
 
 
 @pytest.mark.parametrize("codec", list(Codec))

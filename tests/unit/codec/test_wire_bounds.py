@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from penstock.base.long_work import all_at_once
-from penstock.codec.wire import (
+from penstock.codec.kafka import (
     APIS,
     BOUNDS,
     ErrorCode,
@@ -23,10 +23,10 @@ from penstock.codec.wire import (
     encode_response_parts,
     refusal_of,
 )
-from penstock.codec.wire.compiler_decode import STEP_ELEMENTS
-from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from penstock.codec.wire.messages.create_topics import CreateTopicsRequest
-from penstock.codec.wire.messages.fetch import (
+from penstock.codec.kafka.compiler_decode import STEP_ELEMENTS
+from penstock.codec.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from penstock.codec.kafka.messages.create_topics import CreateTopicsRequest
+from penstock.codec.kafka.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -34,8 +34,8 @@ from penstock.codec.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from penstock.codec.wire.schema import Array, Nested, fields_of
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.codec.kafka.schema import Array, Nested, fields_of
 from support.wire_messages import every_body, random_message
 
 PARTITIONS = 10_000

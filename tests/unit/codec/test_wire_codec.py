@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from penstock.codec.wire import (
+from penstock.codec.kafka import (
     APIS,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -31,11 +31,11 @@ from penstock.codec.wire import (
     encode_request,
     encode_response_parts,
 )
-from penstock.codec.wire.messages.describe_topic_partitions import Cursor
-from penstock.codec.wire.messages.fetch import FetchableTopicResponse, PartitionData, ReplicaState
-from penstock.codec.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
-from penstock.codec.wire.messages.metadata import MetadataResponseBroker
-from penstock.codec.wire.messages.produce import (
+from penstock.codec.kafka.messages.describe_topic_partitions import Cursor
+from penstock.codec.kafka.messages.fetch import FetchableTopicResponse, PartitionData, ReplicaState
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from penstock.codec.kafka.messages.metadata import MetadataResponseBroker
+from penstock.codec.kafka.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,

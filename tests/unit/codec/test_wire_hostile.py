@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.codec.wire import (
+from penstock.codec.kafka import (
     APIS,
     ApiVersionsRequest,
     FetchRequest,
@@ -27,9 +27,9 @@ from penstock.codec.wire import (
     encode,
     encode_request,
 )
-from penstock.codec.wire.bounds import BOUNDS
-from penstock.codec.wire.messages.metadata import MetadataRequestTopic
-from penstock.codec.wire.primitives import TAGS_MAX, write_varint
+from penstock.codec.kafka.bounds import BOUNDS
+from penstock.codec.kafka.messages.metadata import MetadataRequestTopic
+from penstock.codec.kafka.primitives import TAGS_MAX, write_varint
 from support.wire_messages import every_body, random_message
 
 HOSTILE_WORDS = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", b"\xff\xff\xff\xff\x0f")

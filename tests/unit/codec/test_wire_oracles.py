@@ -22,8 +22,8 @@ import pytest
 from kafka.protocol.api_message import ApiMessage
 from kio.serial import entity_reader, entity_writer
 
-from penstock.codec.wire import APIS, ApiVersionsResponse, Message, decode, encode
-from penstock.codec.wire.schema import Array, Nested, fields_of
+from penstock.codec.kafka import APIS, ApiVersionsResponse, Message, decode, encode
+from penstock.codec.kafka.schema import Array, Nested, fields_of
 from support.wire_messages import every_body, random_message
 
 MESSAGES_PER_VERSION = 16

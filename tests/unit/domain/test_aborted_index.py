@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from penstock.domain.aborted_index import AbortedIndex, AbortedTransaction
+from penstock.domain.log.aborted_index import AbortedIndex, AbortedTransaction
 
 
 def index_of(*entries: tuple[int, int, int, int]) -> AbortedIndex:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.domain.access import (
+from penstock.domain.security.access import (
     ANONYMOUS,
     CLUSTER,
     OPERATIONS_OF,

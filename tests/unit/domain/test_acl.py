@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.domain import access
-from penstock.domain.access import ANONYMOUS, CLUSTER, Operation, Principal, Resource, ResourceType
-from penstock.domain.acl import (
+from penstock.domain.security import access
+from penstock.domain.security.access import ANONYMOUS, CLUSTER, Operation, Principal, Resource, ResourceType
+from penstock.domain.security.acl import (
     ANSWERS_MAX,
     AccessSettings,
     AclAuthorizer,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.domain.assignor_range import assign_range
-from penstock.domain.assignor_uniform import assign_uniform
-from penstock.domain.assignor_values import Assignor, MemberFacts
-from penstock.domain.group_values import Assignment, Partition
+from penstock.domain.group.assign.range import assign_range
+from penstock.domain.group.assign.uniform import assign_uniform
+from penstock.domain.group.assign.values import Assignor, MemberFacts
+from penstock.domain.group.values import Assignment, Partition
 
 TOPICS = (b"a" * 16, b"b" * 16, b"c" * 16)
 ASSIGNORS = [assign_uniform, assign_range]

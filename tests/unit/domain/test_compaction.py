@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.domain.aborted_index import AbortedTransaction
-from penstock.domain.compaction import (
+from penstock.domain.log.aborted_index import AbortedTransaction
+from penstock.domain.log.compaction import (
     NO_HORIZON,
     AbortedRanges,
     BatchFate,

@@ -1,4 +1,4 @@
-"""When cron expressions are due. Summer time above all: the rules in `penstock.domain.cron`, and a slow oracle."""
+"""When cron expressions are due. Summer time above all: the rules in `domain.schedule.cron`, and a slow oracle."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from cronsim import CronSim
 
-from penstock.domain import cron
-from penstock.domain.cron import EXPRESSION_CHARACTERS_MAX, check_expression, dues_after, last_due
+from penstock.domain.schedule import cron
+from penstock.domain.schedule.cron import EXPRESSION_CHARACTERS_MAX, check_expression, dues_after, last_due
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = 60_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.cron_book import GRACE_MS
-from penstock.domain.schedule_commands import DefineCron, DeleteCron, Done, FireCrons, Refused, ScheduleProblem
-from penstock.domain.schedule_records import CronFired, Missed, Scheduled
+from penstock.domain.schedule.commands import DefineCron, DeleteCron, Done, FireCrons, Refused, ScheduleProblem
+from penstock.domain.schedule.cron_book import GRACE_MS
+from penstock.domain.schedule.records import CronFired, Missed, Scheduled
 from support.schedule_desk import ScheduleDesk
 
 MINUTE = 60_000

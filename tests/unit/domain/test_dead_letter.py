@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.domain.dead_letter import Origin, headers_of
-from penstock.domain.queue import Queue
-from penstock.domain.queue_commands import (
+from penstock.domain.queue.commands import (
     Act,
     AppendMove,
     BeginMove,
@@ -19,8 +17,10 @@ from penstock.domain.queue_commands import (
     Snapshot,
     WakeReceivers,
 )
-from penstock.domain.queue_records import Move
-from penstock.domain.queue_values import TEXT_CHARACTERS_MAX, Cause, QueueConfig, Range
+from penstock.domain.queue.dead_letter import Origin, headers_of
+from penstock.domain.queue.machine import Queue
+from penstock.domain.queue.records import Move
+from penstock.domain.queue.values import TEXT_CHARACTERS_MAX, Cause, QueueConfig, Range
 from support.queue_desk import QueueDesk, offsets, rebuilt
 
 TARGET = b"d" * 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.domain.delivery import BadRecords, find_delayed
-from penstock.domain.schedule_headers import DELAY_HEADER, DELIVER_AT_HEADER, Header
+from penstock.domain.schedule.delivery import BadRecords, find_delayed
+from penstock.domain.schedule.headers import DELAY_HEADER, DELIVER_AT_HEADER, Header
 
 NOW_MS = 1_700_000_000_000
 

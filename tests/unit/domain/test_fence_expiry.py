@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.group_commands import CommitOffsets, DeleteGroup, ExpireOffsets, OffsetToCommit
+from penstock.domain.group.commands import CommitOffsets, DeleteGroup, ExpireOffsets, OffsetToCommit
 from penstock.domain.topic_rules import SPARK_STAGE
 from support.group_world_desk import Desk
 

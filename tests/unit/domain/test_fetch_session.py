@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from penstock.domain.fetch_session import (
+from penstock.domain.log.fetch_session import (
     FetchContext,
     FetchPartition,
     FetchSessionProblem,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.group_classic import ClassicState
-from penstock.domain.group_commands import (
+from penstock.domain.group.classic import ClassicState
+from penstock.domain.group.commands import (
     ALIVE,
     CommitOffsets,
     Heartbeat,
@@ -14,8 +14,8 @@ from penstock.domain.group_commands import (
     Refused,
     Unload,
 )
-from penstock.domain.group_records import ClassicGroupStored, GenerationStored
-from penstock.domain.group_values import GroupConfig, GroupError
+from penstock.domain.group.records import ClassicGroupStored, GenerationStored
+from penstock.domain.group.values import GroupConfig, GroupError
 from support.group_world_desk import REBALANCE_MS, SESSION_MS, Desk
 
 

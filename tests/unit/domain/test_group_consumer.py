@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     CommitOffsets,
@@ -11,10 +11,10 @@ from penstock.domain.group_commands import (
     OffsetsWritten,
     OffsetToCommit,
 )
-from penstock.domain.group_consumer import ConsumerState
-from penstock.domain.group_records import TargetStored
-from penstock.domain.group_settings import member_config
-from penstock.domain.group_values import Assignment, GroupConfig, GroupError, heartbeat_interval_ms
+from penstock.domain.group.consumer import ConsumerState
+from penstock.domain.group.records import TargetStored
+from penstock.domain.group.settings import member_config
+from penstock.domain.group.values import Assignment, GroupConfig, GroupError, heartbeat_interval_ms
 from support.group_world_desk import REBALANCE_MS, Desk
 
 ORDERS = b"orders".ljust(16, b".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     ALIVE,
     LEAVE_EPOCH,
     CommitOffsets,
@@ -14,8 +14,8 @@ from penstock.domain.group_commands import (
     OffsetsWritten,
     OffsetToCommit,
 )
-from penstock.domain.group_subscription import NamedPartitions, read_assignment, write_assignment
-from penstock.domain.group_values import Assignment, GroupConfig, GroupError, GroupKind, Migration
+from penstock.domain.group.subscription import NamedPartitions, read_assignment, write_assignment
+from penstock.domain.group.values import Assignment, GroupConfig, GroupError, GroupKind, Migration
 from support.group_world_desk import Desk
 
 ORDERS = b"orders".ljust(16, b".")

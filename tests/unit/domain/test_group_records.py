@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.domain.group_machine import Group
-from penstock.domain.group_records import (
+from penstock.domain.group.machine import Group
+from penstock.domain.group.records import (
     ClassicForm,
     ClassicGroupStored,
     ClassicMemberStored,
@@ -20,7 +20,7 @@ from penstock.domain.group_records import (
     TargetStored,
     pending_producer,
 )
-from penstock.domain.group_values import GroupConfig
+from penstock.domain.group.values import GroupConfig
 from support.group_world import SimTopics
 
 PARTITIONS = ((b"t" * 16, 0), (b"t" * 16, 3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     ConsumerAlive,
     ConsumerHeartbeat,
     GroupCommand,
@@ -14,8 +14,8 @@ from penstock.domain.group_commands import (
     Refused,
     Sync,
 )
-from penstock.domain.group_table import GroupTable
-from penstock.domain.group_values import GroupConfig, GroupError
+from penstock.domain.group.table import GroupTable
+from penstock.domain.group.values import GroupConfig, GroupError
 from support.group_world import SimTopics
 
 CONFIG = GroupConfig(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from penstock.domain.group_commands import LEAVE_EPOCH, ConsumerHeartbeat
-from penstock.domain.group_values import Assignment
+from penstock.domain.group.commands import LEAVE_EPOCH, ConsumerHeartbeat
+from penstock.domain.group.values import Assignment
 from support.group_world_desk import Desk
 
 MEMBERS = 100

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from penstock.domain.group_subscription import (
+from penstock.domain.group.subscription import (
     Subscription,
     gave_up_something,
     read_assignment,

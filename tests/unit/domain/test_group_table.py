@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     CommitOffsets,
     CommitTransactionOffsets,
     ConsumerHeartbeat,
@@ -12,9 +12,9 @@ from penstock.domain.group_commands import (
     OffsetToCommit,
     Refused,
 )
-from penstock.domain.group_description import DEAD, describe, protocol_type_of, state_of
-from penstock.domain.group_table import GroupTable
-from penstock.domain.group_values import GroupConfig, GroupError, GroupKind
+from penstock.domain.group.description import DEAD, describe, protocol_type_of, state_of
+from penstock.domain.group.table import GroupTable
+from penstock.domain.group.values import GroupConfig, GroupError, GroupKind
 from support.group_world import SimTopics
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.domain.lanes import DEFAULT_LANE, LANE_MAX, LOWER_TURN, lane_of, share_out
+from penstock.domain.queue.lanes import DEFAULT_LANE, LANE_MAX, LOWER_TURN, lane_of, share_out
 
 waiting = st.dictionaries(st.integers(0, LANE_MAX), st.integers(0, 200), max_size=10)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.domain.good_logins import GoodLogins
-from penstock.domain.login_queue import WAITING_MAX, LoginQueue
-from penstock.domain.scram import Mechanism, ScramCredential
+from penstock.domain.security.good_logins import GoodLogins
+from penstock.domain.security.login_queue import WAITING_MAX, LoginQueue
+from penstock.domain.security.scram import Mechanism, ScramCredential
 
 STRANGERS = 600
 

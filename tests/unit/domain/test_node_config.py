@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain import group_settings, node_config, topic_config
-from penstock.domain.config_change import ConfigChange, ConfigOperation, ConfigSource, changed_by, replaced_by
+from penstock.domain.config import node as node_config
+from penstock.domain.config import topic as topic_config
+from penstock.domain.config.change import ConfigChange, ConfigOperation, ConfigSource, changed_by, replaced_by
+from penstock.domain.group import settings as group_settings
 
 
 def test_every_default_of_a_topic_setting_can_be_changed() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.domain.group_commands import (
+from penstock.domain.group.commands import (
     DONE,
     CommitOffsets,
     CommitTransactionOffsets,
@@ -18,8 +18,8 @@ from penstock.domain.group_commands import (
     OffsetToCommit,
     PartitionName,
 )
-from penstock.domain.group_records import GroupRecord, OffsetStored, Removed
-from penstock.domain.group_values import GroupConfig, GroupError
+from penstock.domain.group.records import GroupRecord, OffsetStored, Removed
+from penstock.domain.group.values import GroupConfig, GroupError
 from support.group_world_desk import Desk
 
 HOUR_MS = 3_600_000

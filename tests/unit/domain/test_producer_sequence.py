@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.domain.producer_sequence import (
+from penstock.domain.log.producer_sequence import (
     ACCEPT,
     SEQUENCE_MAX,
     Duplicate,

@@ -5,9 +5,7 @@ from random import Random
 import msgspec
 import pytest
 
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue import Queue, deletable_below
-from penstock.domain.queue_commands import (
+from penstock.domain.queue.commands import (
     Act,
     Close,
     ConsumerGone,
@@ -28,8 +26,10 @@ from penstock.domain.queue_commands import (
     TrimLog,
     WakeReceivers,
 )
-from penstock.domain.queue_records import Stored, read_record, write_record
-from penstock.domain.queue_values import (
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.machine import Queue, deletable_below
+from penstock.domain.queue.records import Stored, read_record, write_record
+from penstock.domain.queue.values import (
     NO_KEY,
     BackOff,
     BackOffKind,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.domain.queue_deduplication import WINDOW_MS, DeduplicationWindow, Sent
+from penstock.domain.queue.deduplication import WINDOW_MS, DeduplicationWindow, Sent
 
 
 def test_a_repetition_within_five_minutes_is_the_first_message() -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from penstock.domain.queue import Queue
-from penstock.domain.queue_journal import BEHIND_MAX, RECORDS_MIN, JournalLedger
-from penstock.domain.queue_records import (
+from penstock.domain.queue.ledger import BEHIND_MAX, RECORDS_MIN, JournalLedger
+from penstock.domain.queue.machine import Queue
+from penstock.domain.queue.records import (
     Closed,
     Finished,
     MoveDone,
@@ -14,7 +14,7 @@ from penstock.domain.queue_records import (
     is_whole,
     write_record,
 )
-from penstock.domain.queue_values import Cause
+from penstock.domain.queue.values import Cause
 from support.queue_desk import QueueDesk
 
 STORED = QueueDesk().queue.snapshot()

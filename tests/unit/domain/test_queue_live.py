@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.domain.queue_live import Hold, LiveSpans
-from penstock.domain.queue_values import HoldKind
+from penstock.domain.queue.live import Hold, LiveSpans
+from penstock.domain.queue.values import HoldKind
 
 OFFSET_MAX = 5_000
 Model = dict[int, tuple[int, Hold]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.domain.queue_receipt import (
+from penstock.domain.queue.receipt import (
     MessageId,
     Receipt,
     ReceiptReader,

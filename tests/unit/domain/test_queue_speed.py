@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue import Queue
-from penstock.domain.queue_commands import (
+from penstock.domain.queue.commands import (
     Act,
     Found,
     Open,
@@ -22,8 +20,10 @@ from penstock.domain.queue_commands import (
     Settle,
     Settlement,
 )
-from penstock.domain.queue_records import read_record, write_record
-from penstock.domain.queue_values import Ordering, QueueConfig
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.machine import Queue
+from penstock.domain.queue.records import read_record, write_record
+from penstock.domain.queue.values import Ordering, QueueConfig
 
 BATCH = 100
 MESSAGES = 20_000

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.domain.dead_letter import DeadLetter, Origin, headers_of
-from penstock.domain.queue_values import Cause, Failure
-from penstock.domain.redrive import (
+from penstock.domain.queue.dead_letter import DeadLetter, Origin, headers_of
+from penstock.domain.queue.redrive import (
     Chosen,
     Death,
     Place,
@@ -19,6 +18,7 @@ from penstock.domain.redrive import (
     read_place,
     write_place,
 )
+from penstock.domain.queue.values import Cause, Failure
 
 OWN = (("trace", b"1"), ("penstock-ttl-ms", b"500"), ("penstock-priority", b"9"), ("penstock-message-id", b"m"))
 LETTER = DeadLetter(7, 7, 3, Failure(100, 200, Cause.REJECTED, "broken"))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.domain.retention import (
+from penstock.domain.log.retention import (
     UNLIMITED,
     RetentionReason,
     Retirement,

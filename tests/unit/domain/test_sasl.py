@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.domain import scram_messages
-from penstock.domain.sasl import (
+from penstock.domain.security import scram_messages
+from penstock.domain.security.sasl import (
     REFUSAL,
     Accepted,
     Challenge,
@@ -22,7 +22,7 @@ from penstock.domain.sasl import (
     UnsecuredBearerExchange,
     derived_salt,
 )
-from penstock.domain.scram import Mechanism, ScramCredential, is_password, make_credential, salt_password
+from penstock.domain.security.scram import Mechanism, ScramCredential, is_password, make_credential, salt_password
 
 NOW_MS = 1_700_000_000_000
 # RFC 7677, chapter 3.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.schedule import ScheduleConfig
-from penstock.domain.schedule_commands import (
+from penstock.domain.schedule.commands import (
     Accepted,
     AppendMove,
     Cancel,
@@ -18,7 +17,8 @@ from penstock.domain.schedule_commands import (
     Schedule,
     ScheduleProblem,
 )
-from penstock.domain.schedule_records import (
+from penstock.domain.schedule.machine import ScheduleConfig
+from penstock.domain.schedule.records import (
     MOVE_KEY,
     CronFired,
     End,

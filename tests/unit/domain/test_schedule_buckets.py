@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from random import Random
 
-from penstock.domain.schedule_buckets import ENTRY_BYTES, Buckets
+from penstock.domain.schedule.buckets import ENTRY_BYTES, Buckets
 
 NOW_MS = 1_700_000_000_000
 LATEST_MS = 2**62 + NOW_MS

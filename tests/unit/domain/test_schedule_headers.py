@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.schedule_headers import BadDelivery, Header, due_of, released_headers
+from penstock.domain.schedule.headers import BadDelivery, Header, due_of, released_headers
 
 NOW = 1_700_000_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.queue_receipt import (
+from penstock.domain.queue.receipt import (
     MessageId,
     read_message_id,
     read_scheduled_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from penstock.domain.schedule_positions import PositionMap, PositionSet
+from penstock.domain.schedule.positions import PositionMap, PositionSet
 
 
 def test_set_of_places_is_a_set() -> None:

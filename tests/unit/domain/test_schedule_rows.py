@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.domain.schedule_records import (
+from penstock.domain.schedule.records import (
     CronDefined,
     CronDeleted,
     CronFired,
@@ -21,7 +21,7 @@ from penstock.domain.schedule_records import (
     TransactionEnded,
     entry_key,
 )
-from penstock.domain.schedule_rows import Message, Row, read_message, read_row, write_row
+from penstock.domain.schedule.rows import Message, Row, read_message, read_row, write_row
 
 MESSAGE = Message(b"key", None, (("penstock-delay-ms", b"5"), ("empty", None)), written_ms=99)
 ENTRY = entry_key(12, ProducerBatch(3, 1, 500, 2))

@@ -11,8 +11,8 @@ import time
 import tracemalloc
 from random import Random
 
-from penstock.domain.schedule import PartitionSchedule
-from penstock.domain.schedule_commands import FinishMove, Release, Schedule
+from penstock.domain.schedule.commands import FinishMove, Release, Schedule
+from penstock.domain.schedule.machine import PartitionSchedule
 from support.schedule_desk import PRODUCER_ID, START_MS
 
 MESSAGES = 20_000

@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 
-from penstock.domain.scram import ITERATIONS_MAX, ITERATIONS_MIN, Mechanism, ScramCredential, make_credential
+from penstock.domain.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, Mechanism, ScramCredential, make_credential
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.domain import group_settings, node_config, topic_config
-from penstock.domain.topic_config import TopicConfig
+from penstock.domain.config import node as node_config
+from penstock.domain.config import topic as topic_config
+from penstock.domain.config.topic import TopicConfig
+from penstock.domain.group import settings as group_settings
 
 SOURCES = Path(penstock.__file__).parent
 # About what a node does not have: several replicas, recompression, Kerberos. Whoever adds a name answers for it.
@@ -27,7 +29,7 @@ IDLE = {
 
 @cache
 def sources() -> dict[str, str]:
-    return {path.name: path.read_text() for path in SOURCES.rglob("*.py")}
+    return {str(path.relative_to(SOURCES)): path.read_text() for path in SOURCES.rglob("*.py")}
 
 
 def is_read(pattern: str, *, besides: str = "") -> bool:
@@ -46,8 +48,8 @@ def test_topic_setting_has_a_reader(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(group_settings.DEFINITIONS))
 def test_group_setting_has_a_reader(name: str) -> None:
     if not group_settings.DEFINITIONS[name].idle_because:
-        own = sources()["group_settings.py"].partition("def value_of")[2]
-        is_used = f'"{name}"' in own or is_read(f'"{re.escape(name)}"', besides="group_settings.py")
+        own = sources()["domain/group/settings.py"].partition("def value_of")[2]
+        is_used = f'"{name}"' in own or is_read(f'"{re.escape(name)}"', besides="domain/group/settings.py")
         assert is_used or "_DEAD_LETTERS" in own, f"{name} is stored, and nobody asks for it"
 
 
@@ -57,7 +59,7 @@ def test_node_setting_has_a_reader(name: str) -> None:
         return
     constants = [key for key, value in vars(node_config).items() if value == name and key.isupper()]
     assert constants, f"{name} has no name in node_config"
-    assert is_read(rf"\b{constants[0]}\b", besides="node_config.py"), f"{name} is stored, and nothing follows it"
+    assert is_read(rf"\b{constants[0]}\b", besides="domain/config/node.py"), f"{name} is stored, and nothing follows it"
 
 
 def test_only_what_a_node_does_not_have_is_idle() -> None:

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.domain.assignor_values import MemberFacts
-from penstock.domain.group_values import Assignment, GroupError, TopicFact
-from penstock.domain.share_group import (
+from penstock.domain.group.assign.values import MemberFacts
+from penstock.domain.group.values import Assignment, GroupError, TopicFact
+from penstock.domain.share.assignor import assign_share
+from penstock.domain.share.machine import (
     ShareAlive,
     ShareDelete,
     ShareDone,
@@ -21,8 +22,7 @@ from penstock.domain.share_group import (
     ShareRefused,
     ShareTick,
 )
-from penstock.domain.share_group_assignor import assign_share
-from penstock.domain.share_settings import duration_ms, queue_options
+from penstock.domain.share.settings import duration_ms, queue_options
 
 
 def topic_id(name: str) -> bytes:

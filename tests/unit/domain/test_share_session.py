@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.domain.share_session import ShareSession, ShareSessionProblem, ShareSessions, update
+from penstock.domain.share.session import ShareSession, ShareSessionProblem, ShareSessions, update
 
 PLACES = [(b"t" * 16, number) for number in range(3)]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.config_change import (
+from penstock.domain.config.change import (
     ConfigChange,
     ConfigOperation,
     ConfigSource,
@@ -10,8 +10,8 @@ from penstock.domain.config_change import (
     describe,
     node_entry,
 )
-from penstock.domain.config_definition import ConfigDefinition, ConfigProblem, ConfigType
-from penstock.domain.topic_config import DEFINITIONS, TopicConfig, in_force, make_topic_config, validate
+from penstock.domain.config.definition import ConfigDefinition, ConfigProblem, ConfigType
+from penstock.domain.config.topic import DEFINITIONS, TopicConfig, in_force, make_topic_config, validate
 
 KAFKA_NAMES = [
     "cleanup.policy",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.domain.group_records import OffsetStored
-from penstock.domain.trace_commits import CommitSearch, commit_events
-from penstock.domain.trace_events import Kind, Place
+from penstock.domain.group.records import OffsetStored
+from penstock.domain.trace.commits import CommitSearch, commit_events
+from penstock.domain.trace.events import Kind, Place
 
 PLACE = Place("orders", 0, 100)
 TOPIC_ID = b"t" * 16

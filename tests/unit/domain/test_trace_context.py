@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.trace_context import STATE_CHARACTERS_MAX, context_of, with_context
+from penstock.domain.trace.context import STATE_CHARACTERS_MAX, context_of, with_context
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

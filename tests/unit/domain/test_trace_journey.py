@@ -7,13 +7,13 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from penstock.domain.trace_events import Journey, Kind, Place, PlaceFacts, PlaceState, Producer, TraceEvent
-from penstock.domain.trace_journey import Visit, merge
-from penstock.domain.trace_mermaid import mermaid_of
-from penstock.domain.trace_picture import FORMATS, render
-from penstock.domain.trace_svg import svg_of
-from penstock.domain.trace_text import facts_line, text_of
-from penstock.domain.trace_words import duration, moment, sentence_of, title_of
+from penstock.domain.trace.events import Journey, Kind, Place, PlaceFacts, PlaceState, Producer, TraceEvent
+from penstock.domain.trace.journey import Visit, merge
+from penstock.domain.trace.mermaid import mermaid_of
+from penstock.domain.trace.picture import FORMATS, render
+from penstock.domain.trace.svg import svg_of
+from penstock.domain.trace.text import facts_line, text_of
+from penstock.domain.trace.words import duration, moment, sentence_of, title_of
 
 FIRST = Place("orders", 0, 5)
 COPY = Place("orders-dlq", 0, 1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue_records import (
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.records import (
     Closed,
     Died,
     Finished,
@@ -22,9 +22,9 @@ from penstock.domain.queue_records import (
     StartMoved,
     Take,
 )
-from penstock.domain.queue_values import Cause, Range
-from penstock.domain.trace_events import Kind, Place, TraceEvent
-from penstock.domain.trace_queue import queue_events
+from penstock.domain.queue.values import Cause, Range
+from penstock.domain.trace.events import Kind, Place, TraceEvent
+from penstock.domain.trace.queue import queue_events
 
 PLACE = Place("orders", 0, 10)
 TARGET = b"d" * 16

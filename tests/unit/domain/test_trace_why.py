@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.domain.queue import MessageView
-from penstock.domain.queue_values import Cause, Failure, HoldKind, Ordering, QueueConfig
-from penstock.domain.trace_events import Kind, Place, PlaceFacts, PlaceState, Producer, TraceEvent, TransactionState
-from penstock.domain.trace_why import (
+from penstock.domain.queue.machine import MessageView
+from penstock.domain.queue.values import Cause, Failure, HoldKind, Ordering, QueueConfig
+from penstock.domain.trace.events import Kind, Place, PlaceFacts, PlaceState, Producer, TraceEvent, TransactionState
+from penstock.domain.trace.why import (
     GroupSituation,
     QueueSituation,
     Standing,

@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.domain.group_records import OffsetStored, offset_key
-from penstock.domain.lanes import DEFAULT_LANE
-from penstock.domain.queue_records import (
+from penstock.domain.group.records import OffsetStored, offset_key
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.records import (
     Died,
     Finished,
     Leased,
@@ -23,9 +23,9 @@ from penstock.domain.queue_records import (
     Take,
     write_record,
 )
-from penstock.domain.queue_values import Cause, Range
-from penstock.domain.schedule_records import ProducerBatch, entry_key
-from penstock.domain.trace_zones import (
+from penstock.domain.queue.values import Cause, Range
+from penstock.domain.schedule.records import ProducerBatch, entry_key
+from penstock.domain.trace.zones import (
     BUCKET_BITS,
     NARROW,
     NARROW_BUCKETS_MAX,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.transaction_commands import (
+from penstock.domain.transaction.commands import (
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -20,9 +20,9 @@ from penstock.domain.transaction_commands import (
     VerifyPartitions,
     WriteMarkers,
 )
-from penstock.domain.transaction_coordinator import DUE_MAX, TransactionCoordinator
-from penstock.domain.transaction_rules import TransactionSettings
-from penstock.domain.transaction_state import (
+from penstock.domain.transaction.machine import DUE_MAX, TransactionCoordinator
+from penstock.domain.transaction.rules import TransactionSettings
+from penstock.domain.transaction.state import (
     CLIENT_EPOCH_MAX,
     EPOCH_MAX,
     STATES_BY_LABEL,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.domain.transaction_deadlines import TransactionDeadlines
+from penstock.domain.transaction.deadlines import TransactionDeadlines
 
 
 def test_due_are_those_whose_time_has_come_the_earliest_first() -> None:

@@ -3,12 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.codec.control_batch import EndMarker, build_marker, read_marker
-from penstock.codec.record_batch import BatchProblem, walk_headers
-from penstock.codec.records import Record, build_batch
-from penstock.domain.aborted_index import AbortedTransaction
-from penstock.domain.producer_sequence import InvalidProducerEpoch, OutOfOrderSequence
-from penstock.domain.transaction_partition import (
+from penstock.codec.batch.control import EndMarker, build_marker, read_marker
+from penstock.codec.batch.header import BatchProblem, walk_headers
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.log.aborted_index import AbortedTransaction
+from penstock.domain.log.producer_sequence import InvalidProducerEpoch, OutOfOrderSequence
+from penstock.domain.transaction.partition import (
     Admitted,
     AppendVerdict,
     CoordinatorFenced,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.domain.transaction_verification import (
+from penstock.domain.transaction.verification import (
     EPOCHS_MAX,
     NO_GUARD,
     VERIFICATIONS_MAX,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.transaction_commands import ProducerReady, Refused, TransactionEnded, TransactionProblem
-from penstock.domain.transaction_state import (
+from penstock.domain.transaction.commands import ProducerReady, Refused, TransactionEnded, TransactionProblem
+from penstock.domain.transaction.state import (
     CLIENT_EPOCH_MAX,
     EPOCH_MAX,
     TransactionMetadata,

@@ -7,46 +7,46 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import NO_UUID, ErrorCode
-from penstock.codec.wire.messages import alter_configs, incremental_alter_configs
-from penstock.codec.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from penstock.codec.wire.messages.create_topics import (
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import NO_UUID, ErrorCode
+from penstock.codec.kafka.messages import alter_configs, incremental_alter_configs
+from penstock.codec.kafka.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from penstock.codec.kafka.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from penstock.codec.wire.messages.delete_records import (
+from penstock.codec.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from penstock.codec.wire.messages.delete_topics import (
+from penstock.codec.kafka.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.codec.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from penstock.codec.wire.messages.describe_topic_partitions import (
+from penstock.codec.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.codec.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from penstock.codec.kafka.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.codec.kafka.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.codec.wire.messages.offset_for_leader_epoch import (
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.codec.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.domain.access import CLUSTER, Operation, Principal, Resource, ResourceType
-from penstock.domain.acl import AccessSettings, AclAuthorizer, AclBinding, PatternType, Permission
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.domain.security.access import CLUSTER, Operation, Principal, Resource, ResourceType
+from penstock.domain.security.acl import AccessSettings, AclAuthorizer, AclBinding, PatternType, Permission
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, fetch, list_offsets, metadata, only_partition, outcome, produce
 

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from penstock.codec.wire.messages.delete_acls import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from penstock.codec.kafka.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from penstock.codec.wire.messages.describe_acls import (
+from penstock.codec.kafka.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.domain.access import CLUSTER, Operation, ResourceType
-from penstock.domain.acl import PatternType, Permission
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.domain.security.access import CLUSTER, Operation, ResourceType
+from penstock.domain.security.acl import PatternType, Permission
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, outcome, produce
 

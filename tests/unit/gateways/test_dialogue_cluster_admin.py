@@ -9,23 +9,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import add_raft_voter as av
-from penstock.codec.wire.messages import alter_partition_reassignments as ar
-from penstock.codec.wire.messages import alter_replica_log_dirs as ad
-from penstock.codec.wire.messages import describe_quorum as dq
-from penstock.codec.wire.messages import elect_leaders as el
-from penstock.codec.wire.messages import incremental_alter_configs as ic
-from penstock.codec.wire.messages import list_config_resources as lc
-from penstock.codec.wire.messages import list_partition_reassignments as lr
-from penstock.codec.wire.messages import update_features as uf
-from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.codec.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from penstock.codec.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from penstock.codec.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from penstock.domain.access import Operation
-from penstock.gateways.kafka_cluster_admin import PARTITIONS_MAX
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import add_raft_voter as av
+from penstock.codec.kafka.messages import alter_partition_reassignments as ar
+from penstock.codec.kafka.messages import alter_replica_log_dirs as ad
+from penstock.codec.kafka.messages import describe_quorum as dq
+from penstock.codec.kafka.messages import elect_leaders as el
+from penstock.codec.kafka.messages import incremental_alter_configs as ic
+from penstock.codec.kafka.messages import list_config_resources as lc
+from penstock.codec.kafka.messages import list_partition_reassignments as lr
+from penstock.codec.kafka.messages import update_features as uf
+from penstock.codec.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.codec.kafka.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.codec.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from penstock.codec.kafka.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.domain.security.access import Operation
+from penstock.gateways.kafka.handlers.cluster_admin import PARTITIONS_MAX
 from support.authorizers import AllButOne
 from support.conversation import Conversation, TalkingNode, running_node
 

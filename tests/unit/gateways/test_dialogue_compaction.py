@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.broker_config import BrokerConfig
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.delete_records import (
+from penstock.broker.topic.config import BrokerConfig
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import fetch, only_partition, outcome, produce, records_in
 

@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.broker_config import BrokerConfig
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import alter_configs, incremental_alter_configs
-from penstock.codec.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from penstock.codec.wire.messages.describe_configs import (
+from penstock.broker.topic.config import BrokerConfig
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import alter_configs, incremental_alter_configs
+from penstock.codec.kafka.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from penstock.codec.kafka.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from penstock.codec.wire.messages.describe_log_dirs import (
+from penstock.codec.kafka.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from penstock.codec.wire.messages.incremental_alter_configs import (
+from penstock.codec.kafka.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.gateways.kafka_server import KafkaServerConfig
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.gateways.kafka.server import KafkaServerConfig
 from support.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, outcome, produce
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.append_outcome import AppendRefused, Refusal
-from penstock.broker.partition_shell import PartitionShell
-from penstock.broker.schedule_shell import ScheduleShell
-from penstock.broker.schedule_values import DelayedMessage, PendingPage
-from penstock.codec.compression import Codec
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.domain.schedule_records import ProducerBatch
+from penstock.broker.partition.outcome import AppendRefused, Refusal
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.schedule.values import DelayedMessage, PendingPage
+from penstock.codec.batch.compression import Codec
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.domain.schedule.records import ProducerBatch
 from support.conversation import Conversation, TalkingNode, running_node
 from support.delay_phrases import HOUR_MS, Later, all_records, at, eventually, headers_in, mixed_batch, pending
 from support.gated_disk import GatedDisk

@@ -8,16 +8,16 @@ import random
 import msgspec
 import pytest
 
-from penstock.broker.queue_delivery import QueueTotals, ReceivedMessages
-from penstock.broker.queue_settling import ReceiptSettlement
-from penstock.codec.compression import Codec
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.list_offsets import ListOffsetsResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.domain.queue_commands import Act
-from penstock.domain.queue_definition import QueueName, QueueOptions
-from penstock.domain.queue_values import Ordering
+from penstock.broker.queue.delivery import QueueTotals, ReceivedMessages
+from penstock.broker.queue.settling import ReceiptSettlement
+from penstock.codec.batch.compression import Codec
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.domain.queue.commands import Act
+from penstock.domain.queue.definition import QueueName, QueueOptions
+from penstock.domain.queue.values import Ordering
 from support.conversation import Conversation, TalkingNode
 from support.delay_phrases import Later, mixed_batch
 from support.kafka_phrases import (

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from penstock.broker.partition_shell import PartitionShell
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersResponse
+from penstock.broker.partition.shell import PartitionShell
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.write_txn_markers import WriteTxnMarkersResponse
 from support.conversation import Conversation, TalkingNode
 from support.delay_phrases import DelayingProducer, Later, mixed_batch, pending
 from support.kafka_phrases import outcome, produce

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.list_offsets import ListOffsetsResponse
-from penstock.codec.wire.messages.metadata import MetadataResponse
-from penstock.codec.wire.messages.offset_for_leader_epoch import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsResponse
+from penstock.codec.kafka.messages.metadata import MetadataResponse
+from penstock.codec.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
 from support.gated_disk import GatedDisk
 from support.kafka_phrases import (

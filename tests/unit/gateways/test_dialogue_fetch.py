@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.broker.broker_config import BrokerConfig
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.create_partitions import (
+from penstock.broker.topic.config import BrokerConfig
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from penstock.codec.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from penstock.codec.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.domain.access import ANONYMOUS
-from penstock.gateways.kafka_context import RequestContext
+from penstock.codec.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.codec.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.domain.security.access import ANONYMOUS
+from penstock.gateways.kafka.context import RequestContext
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import (
     batch,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse, ForgottenTopic
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.gateways import kafka_fetch
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse, ForgottenTopic
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.gateways.kafka.handlers import fetch as kafka_fetch
 from support.conversation import Conversation, TalkingNode
 from support.kafka_phrases import batch, by_partition, fetch_many, produce, values_in, wanted
 

@@ -6,26 +6,26 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.consumer_group_describe import (
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.codec.wire.messages.offset_commit import OffsetCommitResponse
-from penstock.codec.wire.messages.offset_delete import (
+from penstock.codec.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from penstock.codec.kafka.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.codec.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitResponse
+from penstock.codec.kafka.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from penstock.codec.wire.messages.offset_fetch import OffsetFetchResponse
-from penstock.domain.access import CLUSTER, Operation, Principal, Resource, ResourceType
+from penstock.codec.kafka.messages.offset_fetch import OffsetFetchResponse
+from penstock.domain.security.access import CLUSTER, Operation, Principal, Resource, ResourceType
 from support.conversation import Conversation, TalkingNode
 from support.group_phrases import (
     GROUP,

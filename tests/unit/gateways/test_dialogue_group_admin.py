@@ -6,23 +6,23 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from penstock.codec.wire.messages.delete_groups import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from penstock.codec.kafka.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from penstock.codec.wire.messages.describe_groups import (
+from penstock.codec.kafka.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from penstock.codec.wire.messages.leave_group import LeaveGroupResponse
-from penstock.codec.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from penstock.codec.wire.messages.offset_commit import OffsetCommitResponse
-from penstock.codec.wire.messages.offset_fetch import OffsetFetchResponse
-from penstock.domain.group_subscription import write_subscription
+from penstock.codec.kafka.messages.leave_group import LeaveGroupResponse
+from penstock.codec.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitResponse
+from penstock.codec.kafka.messages.offset_fetch import OffsetFetchResponse
+from penstock.domain.group.subscription import write_subscription
 from support.conversation import Conversation, TalkingNode
 from support.group_phrases import (
     GROUP,

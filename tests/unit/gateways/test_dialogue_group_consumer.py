@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import consumer_group_describe as cgd
-from penstock.codec.wire.messages import describe_groups as dg
-from penstock.codec.wire.messages.consumer_group_heartbeat import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import consumer_group_describe as cgd
+from penstock.codec.kafka.messages import describe_groups as dg
+from penstock.codec.kafka.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.codec.wire.messages.heartbeat import HeartbeatResponse
-from penstock.codec.wire.messages.join_group import JoinGroupResponse
-from penstock.codec.wire.messages.sync_group import SyncGroupResponse
+from penstock.codec.kafka.messages.heartbeat import HeartbeatResponse
+from penstock.codec.kafka.messages.join_group import JoinGroupResponse
+from penstock.codec.kafka.messages.sync_group import SyncGroupResponse
 from support.conversation import Conversation, TalkingNode
 from support.group_phrases import (
     GROUP,

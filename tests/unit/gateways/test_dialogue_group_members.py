@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.codec.wire.messages.heartbeat import HeartbeatResponse
-from penstock.codec.wire.messages.join_group import JoinGroupResponse
-from penstock.codec.wire.messages.leave_group import LeaveGroupResponse, MemberResponse
-from penstock.codec.wire.messages.sync_group import SyncGroupResponse
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.codec.kafka.messages.heartbeat import HeartbeatResponse
+from penstock.codec.kafka.messages.join_group import JoinGroupResponse
+from penstock.codec.kafka.messages.leave_group import LeaveGroupResponse, MemberResponse
+from penstock.codec.kafka.messages.sync_group import SyncGroupResponse
 from support.conversation import Conversation, TalkingNode
 from support.group_phrases import (
     LONG_MS,

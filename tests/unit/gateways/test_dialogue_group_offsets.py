@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import offset_commit as oc
-from penstock.codec.wire.messages import offset_delete as od
-from penstock.codec.wire.messages import offset_fetch as of
-from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from penstock.codec.wire.messages.leave_group import LeaveGroupResponse
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import offset_commit as oc
+from penstock.codec.kafka.messages import offset_delete as od
+from penstock.codec.kafka.messages import offset_fetch as of
+from penstock.codec.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from penstock.codec.kafka.messages.leave_group import LeaveGroupResponse
 from support.conversation import Conversation, TalkingNode
 from support.group_phrases import (
     GROUP,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import DAY_MS, batch, fetch, only_partition, outcome, produce, produced, values_in
 

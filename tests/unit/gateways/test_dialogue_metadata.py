@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.broker_config import BrokerConfig
-from penstock.codec.wire import NO_UUID, ErrorCode
-from penstock.codec.wire.messages.describe_topic_partitions import (
+from penstock.broker.topic.config import BrokerConfig
+from penstock.codec.kafka import NO_UUID, ErrorCode
+from penstock.codec.kafka.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from penstock.codec.wire.messages.metadata import (
+from penstock.codec.kafka.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

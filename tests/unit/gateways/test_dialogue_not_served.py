@@ -9,23 +9,23 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import create_delegation_token as ct
-from penstock.codec.wire.messages import delete_share_group_state as ds
-from penstock.codec.wire.messages import initialize_share_group_state as gs
-from penstock.codec.wire.messages import read_share_group_state as rs
-from penstock.codec.wire.messages import read_share_group_state_summary as ss
-from penstock.codec.wire.messages import streams_group_describe as sd
-from penstock.codec.wire.messages import write_share_group_state as ws
-from penstock.codec.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from penstock.codec.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from penstock.codec.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
-from penstock.codec.wire.messages.streams_group_heartbeat import (
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import create_delegation_token as ct
+from penstock.codec.kafka.messages import delete_share_group_state as ds
+from penstock.codec.kafka.messages import initialize_share_group_state as gs
+from penstock.codec.kafka.messages import read_share_group_state as rs
+from penstock.codec.kafka.messages import read_share_group_state_summary as ss
+from penstock.codec.kafka.messages import streams_group_describe as sd
+from penstock.codec.kafka.messages import write_share_group_state as ws
+from penstock.codec.kafka.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from penstock.codec.kafka.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from penstock.codec.kafka.messages.renew_delegation_token import RenewDelegationTokenRequest
+from penstock.codec.kafka.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
-from penstock.domain.access import Operation, Resource, ResourceType
+from penstock.domain.security.access import Operation, Resource, ResourceType
 from support.authorizers import AllButOne
 from support.conversation import Conversation, running_node
 from support.sasl_phrases import USER, log_in, login_config

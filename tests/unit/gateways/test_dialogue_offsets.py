@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec.compression import Codec
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.delete_records import (
+from penstock.codec.batch.compression import Codec
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
-from penstock.codec.wire.messages.offset_for_leader_epoch import (
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from penstock.codec.kafka.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.gateways.kafka_offsets import SPECIAL_FROM
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.gateways.kafka.handlers.offsets import SPECIAL_FROM
 from support.conversation import Conversation, TalkingNode
 from support.kafka_phrases import DAY_MS, batch, fetch, list_offsets, only_offset, only_partition, produce, values_in
 

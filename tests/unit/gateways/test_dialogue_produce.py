@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.codec.compression import Codec
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire import NO_UUID, ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka import NO_UUID, ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import (
     DAY_MS,

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from penstock.broker.batch_look import LOOP_RECORDS_MAX, PLAIN_BYTES_MAX
-from penstock.codec.batch_rewrite import header_of
-from penstock.codec.compression import Codec, compress
-from penstock.codec.record_batch import HEADER_BYTES
-from penstock.codec.records import DECOMPRESSED_BYTES_MAX, Record, build_batch, seal_batch
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.broker.partition.batch_look import LOOP_RECORDS_MAX, PLAIN_BYTES_MAX
+from penstock.codec.batch.compression import Codec, compress
+from penstock.codec.batch.header import HEADER_BYTES
+from penstock.codec.batch.records import DECOMPRESSED_BYTES_MAX, Record, build_batch, seal_batch
+from penstock.codec.batch.rewrite import header_of
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import outcome, produce
 from support.unreadable_batches import with_checksum

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import alter_client_quotas as aq
-from penstock.codec.wire.messages import describe_client_quotas as cq
-from penstock.domain.access import Operation
-from penstock.gateways.kafka_quotas import CHANGES_MAX
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import alter_client_quotas as aq
+from penstock.codec.kafka.messages import describe_client_quotas as cq
+from penstock.domain.security.access import Operation
+from penstock.gateways.kafka.handlers.quotas import CHANGES_MAX
 from support.authorizers import AllButOne
 from support.conversation import Conversation, running_node
 

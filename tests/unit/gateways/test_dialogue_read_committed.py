@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from penstock.codec.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from penstock.codec.wire.messages.list_offsets import ListOffsetsResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
 from support.faulty_files import FaultyFiles
 from support.kafka_phrases import (

@@ -13,27 +13,27 @@ from unittest.mock import patch
 import pytest
 from structlog.testing import capture_logs
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.alter_user_scram_credentials import (
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     ScramCredentialUpsertion,
 )
-from penstock.codec.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.codec.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from penstock.codec.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from penstock.codec.kafka.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.config import Config, ConfigError
-from penstock.domain.access import Operation, ResourceType
-from penstock.domain.acl import AccessSettings
-from penstock.domain.login_queue import LoginQueue
-from penstock.domain.sasl import REFUSAL, derived_salt
-from penstock.domain.scram import Mechanism, salt_password
-from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.kafka_server import LOGIN_FRAME_BYTES_MAX
-from penstock.gateways.kafka_server_config import KafkaServerConfig
+from penstock.domain.security.access import Operation, ResourceType
+from penstock.domain.security.acl import AccessSettings
+from penstock.domain.security.login_queue import LoginQueue
+from penstock.domain.security.sasl import REFUSAL, derived_salt
+from penstock.domain.security.scram import Mechanism, salt_password
+from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.kafka.server import LOGIN_FRAME_BYTES_MAX
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.node import HASHER_THREADS, Node
 from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, produce
@@ -226,7 +226,7 @@ async def test_bare_tokens_follow_the_first_version_of_the_handshake(node: Talki
 
 
 async def test_bare_tokens_carry_scram_as_well(node: TalkingNode) -> None:
-    from penstock.domain import scram_messages
+    from penstock.domain.security import scram_messages
     from support.sasl_phrases import final_message
 
     talk = await node.connect()
@@ -277,7 +277,7 @@ async def test_garbage_for_a_token_is_refused(node: TalkingNode, mechanism: str,
 
 
 async def test_who_dawdles_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gateways.kafka_server.SWEEP_MS", 10)
+    monkeypatch.setattr("penstock.gateways.kafka.server.SWEEP_MS", 10)
     async with running_node(kafka=login_config(login_ms_max=1)) as node:
         talk = await node.connect()
         await talk.expect_closed()
@@ -307,7 +307,7 @@ async def test_who_has_left_is_not_checked_any_more(node: TalkingNode) -> None:
         await talk.send(SaslAuthenticateRequest(auth_bytes=plain(password=password)))
         return talk
 
-    with patch("penstock.gateways.kafka_sasl_users.is_password", check):
+    with patch("penstock.gateways.kafka.sasl_users.is_password", check):
         staying = [await guess(f"staying {number}") for number in range(HASHER_THREADS)]
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(checked) < len(staying):  # noqa: ASYNC110
@@ -330,7 +330,7 @@ async def test_who_was_right_a_moment_ago_does_not_wait_behind_strangers(node: T
         checked.append(password)
         return password == PASSWORD or (may_end.wait(PATIENCE_SECONDS) and False)
 
-    with patch("penstock.gateways.kafka_sasl_users.is_password", check):
+    with patch("penstock.gateways.kafka.sasl_users.is_password", check):
         assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
         strangers = []
         for number in range(50):
@@ -387,7 +387,7 @@ async def test_a_name_costs_the_same_whether_it_exists(node: TalkingNode, mechan
         derived.append(user)
         return derived_salt(secret, user, name, size=size)
 
-    with patch("penstock.gateways.kafka_sasl_users.derived_salt", derive):
+    with patch("penstock.gateways.kafka.sasl_users.derived_salt", derive):
         for user in (USER, "nobody"):
             assert (await log_in(await node.connect(), mechanism, user, "wrong")).error_code == FAILED
     assert derived.count(USER) == derived.count("nobody") == 1

@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import alter_configs
-from penstock.codec.wire.messages import alter_share_group_offsets as alter
-from penstock.codec.wire.messages import delete_share_group_offsets as delete
-from penstock.codec.wire.messages import describe_share_group_offsets as describe
-from penstock.codec.wire.messages import incremental_alter_configs as incremental
-from penstock.codec.wire.messages.describe_configs import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import alter_configs
+from penstock.codec.kafka.messages import alter_share_group_offsets as alter
+from penstock.codec.kafka.messages import delete_share_group_offsets as delete
+from penstock.codec.kafka.messages import describe_share_group_offsets as describe
+from penstock.codec.kafka.messages import incremental_alter_configs as incremental
+from penstock.codec.kafka.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.codec.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from penstock.domain.access import ANONYMOUS, Operation, Principal, Resource, ResourceType
-from penstock.domain.group_settings import dead_letter_author
-from penstock.domain.queue_definition import QueueName
+from penstock.codec.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.kafka.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from penstock.domain.group.settings import dead_letter_author
+from penstock.domain.queue.definition import QueueName
+from penstock.domain.security.access import ANONYMOUS, Operation, Principal, Resource, ResourceType
 from support.conversation import PATIENCE_SECONDS, TalkingNode
 from support.group_phrases import node_with_groups
 from support.share_phrases import GROUP, ShareMember, accept, partitions_in

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.codec.compression import Codec
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.codec.wire.messages.share_fetch import LeaderIdAndEpoch, ShareFetchResponse
-from penstock.domain.queue_commands import Act
-from penstock.domain.queue_definition import QueueName, QueueOptions
+from penstock.codec.batch.compression import Codec
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.share_fetch import LeaderIdAndEpoch, ShareFetchResponse
+from penstock.domain.queue.commands import Act
+from penstock.domain.queue.definition import QueueName, QueueOptions
 from support.conversation import PATIENCE_SECONDS, TalkingNode, running_node
 from support.kafka_phrases import batch, fetch, produce, values_in
 from support.share_phrases import (

@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import alter_share_group_offsets as alter
-from penstock.codec.wire.messages import delete_share_group_offsets as delete
-from penstock.codec.wire.messages import describe_share_group_offsets as describe
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.codec.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from penstock.codec.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.codec.wire.messages.join_group import JoinGroupResponse
-from penstock.codec.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.codec.wire.messages.share_group_describe import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import alter_share_group_offsets as alter
+from penstock.codec.kafka.messages import delete_share_group_offsets as delete
+from penstock.codec.kafka.messages import describe_share_group_offsets as describe
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.codec.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from penstock.codec.kafka.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.codec.kafka.messages.join_group import JoinGroupResponse
+from penstock.codec.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.share_group_describe import (
     DescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,

@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from penstock.broker.broker_config import BrokerConfig
-from penstock.codec.wire import NO_UUID, ErrorCode
-from penstock.codec.wire.messages.create_partitions import (
+from penstock.broker.topic.config import BrokerConfig
+from penstock.codec.kafka import NO_UUID, ErrorCode
+from penstock.codec.kafka.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from penstock.codec.wire.messages.create_topics import (
+from penstock.codec.kafka.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
@@ -22,12 +22,12 @@ from penstock.codec.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from penstock.codec.wire.messages.delete_topics import (
+from penstock.codec.kafka.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, outcome, produce
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
-from penstock.domain.access import Operation, Principal, Resource, ResourceType
-from penstock.gateways.kafka_produce_route import ProduceRoute
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.produce import ProduceRequest, ProduceResponse
+from penstock.domain.security.access import Operation, Principal, Resource, ResourceType
+from penstock.gateways.kafka.handlers.produce_route import ProduceRoute
 from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.gated_disk import GatedDisk
 from support.kafka_phrases import batch, outcome, outcomes, produce, produce_many, records_in

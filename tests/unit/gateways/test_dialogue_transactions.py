@@ -8,13 +8,13 @@ from typing import Literal
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-from penstock.codec.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.codec.wire.messages.list_offsets import ListOffsetsResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from penstock.codec.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, list_offsets, outcome, produce, records_in
 from support.transaction_phrases import (

@@ -6,24 +6,24 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from penstock.codec.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.codec.wire.messages.describe_producers import (
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.codec.kafka.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.codec.kafka.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     TopicRequest,
 )
-from penstock.codec.wire.messages.describe_transactions import DescribeTransactionsRequest
-from penstock.codec.wire.messages.end_txn import EndTxnRequest
-from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest
-from penstock.codec.wire.messages.init_producer_id import InitProducerIdRequest
-from penstock.codec.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.codec.wire.messages.write_txn_markers import WriteTxnMarkersResponse
-from penstock.domain.access import CLUSTER, Operation, Principal, Resource, ResourceType
+from penstock.codec.kafka.messages.describe_transactions import DescribeTransactionsRequest
+from penstock.codec.kafka.messages.end_txn import EndTxnRequest
+from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
+from penstock.codec.kafka.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.write_txn_markers import WriteTxnMarkersResponse
+from penstock.domain.security.access import CLUSTER, Operation, Principal, Resource, ResourceType
 from support.conversation import Conversation, TalkingNode
 from support.group_phrases import GROUP, node_with_groups
 from support.kafka_phrases import DAY_MS, batch, outcome, produce

@@ -9,10 +9,10 @@ from typing import Literal
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.offset_commit import OffsetCommitResponse
-from penstock.codec.wire.messages.offset_fetch import OffsetFetchResponse
-from penstock.codec.wire.messages.txn_offset_commit import TxnOffsetCommitResponse
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.offset_commit import OffsetCommitResponse
+from penstock.codec.kafka.messages.offset_fetch import OffsetFetchResponse
+from penstock.codec.kafka.messages.txn_offset_commit import TxnOffsetCommitResponse
 from support.conversation import PATIENCE_SECONDS, Conversation, TalkingNode
 from support.group_phrases import (
     GROUP,

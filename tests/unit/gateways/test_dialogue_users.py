@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.alter_user_scram_credentials import (
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from penstock.codec.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from penstock.codec.wire.messages.describe_user_scram_credentials import (
+from penstock.codec.kafka.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from penstock.codec.kafka.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     UserName,
 )
-from penstock.domain.access import CLUSTER, Operation, ResourceType
+from penstock.domain.security.access import CLUSTER, Operation, ResourceType
 from support.conversation import Conversation, running_node
 
 SHA_256, SHA_512 = 1, 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.codec.wire.messages.describe_cluster import (
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.codec.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

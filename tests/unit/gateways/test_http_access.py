@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.broker.broker import Broker
-from penstock.domain.access import Operation, Principal, Resource, ResourceType
-from penstock.gateways.http_server import HttpServerConfig
-from penstock.gateways.sqs_access import RIGHTS
+from penstock.broker.topic.broker import Broker
+from penstock.domain.security.access import Operation, Principal, Resource, ResourceType
+from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.sqs.access import RIGHTS
 from support.conversation import ANY_PORT, TalkingNode, running_node
 
 URL = "http://node/000000000000/orders"

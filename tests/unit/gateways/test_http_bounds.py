@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.codec.records import Record, build_batch
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.gateways.http_protocol import HEAD_BYTES_MAX, BoundedProtocol
-from penstock.gateways.http_server import HttpServerConfig
+from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.gateways.http.protocol import HEAD_BYTES_MAX, BoundedProtocol
+from penstock.gateways.http.server import HttpServerConfig
 from support.conversation import ANY_PORT, PATIENCE_SECONDS, TalkingNode, running_node
 from support.kafka_phrases import outcome, produce
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.gateways.http_server import HttpServerConfig
+from penstock.gateways.http.server import HttpServerConfig
 from support.conversation import ANY_PORT, TalkingNode, running_node
 
 PATH = "/v1/crons/orders/nightly"

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from penstock.gateways.http_guard import host_rule
-from penstock.gateways.http_server import HttpServerConfig
+from penstock.gateways.http.guard import host_rule
+from penstock.gateways.http.server import HttpServerConfig
 from support.conversation import ANY_PORT, TalkingNode, running_node
 
 PUBLISH = "/v1/topics/orders/messages"

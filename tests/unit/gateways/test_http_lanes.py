@@ -6,8 +6,8 @@ import httpx
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from penstock.broker import queue_lanes
-from penstock.gateways.http_server import HttpServerConfig
+from penstock.broker.queue import lanes as queue_lanes
+from penstock.gateways.http.server import HttpServerConfig
 from support.conversation import ANY_PORT, running_node
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.http_app import HttpDoor
-from penstock.gateways.http_server import HttpServerConfig
 from support.conversation import ANY_PORT, TalkingNode, running_node
 
 JSON = {"content-type": "application/json"}

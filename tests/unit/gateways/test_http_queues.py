@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
-from penstock.broker.node_queues import NodeQueues
-from penstock.gateways.http_openapi import OPERATIONS, describe
-from penstock.gateways.http_server import HttpServerConfig
+from penstock.broker.queue.node import NodeQueues
+from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.rest.openapi import OPERATIONS, describe
 from support.conversation import ANY_PORT, TalkingNode, running_node
 
 JSON = {"content-type": "application/json"}
@@ -234,13 +234,13 @@ async def test_bad_requests_are_told_what_is_wrong(
 
 
 def test_the_document_describes_every_route_and_no_other() -> None:
-    from penstock.gateways.http_crons import CronRoutes
-    from penstock.gateways.http_dead_letters import DeadLetterRoutes
-    from penstock.gateways.http_queues import QueueRoutes
-    from penstock.gateways.http_schedules import ScheduleRoutes
-    from penstock.gateways.http_settlements import SettlementRoutes
-    from penstock.gateways.http_topics import TopicRoutes
-    from penstock.gateways.http_trace import TraceRoutes
+    from penstock.gateways.rest.crons import CronRoutes
+    from penstock.gateways.rest.dead_letters import DeadLetterRoutes
+    from penstock.gateways.rest.queues import QueueRoutes
+    from penstock.gateways.rest.schedules import ScheduleRoutes
+    from penstock.gateways.rest.settlements import SettlementRoutes
+    from penstock.gateways.rest.topics import TopicRoutes
+    from penstock.gateways.rest.trace import TraceRoutes
 
     routes: list[Route] = [
         *QueueRoutes(None, None, None).routes(),  # type: ignore[arg-type]

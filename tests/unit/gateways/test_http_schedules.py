@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.gateways.http_server import HttpServerConfig
+from penstock.gateways.http.server import HttpServerConfig
 from support.conversation import ANY_PORT, TalkingNode, running_node
 
 LATER_MS = 3_600_000

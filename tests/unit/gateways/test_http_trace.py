@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from penstock.gateways.http_server import HttpServerConfig
+from penstock.gateways.http.server import HttpServerConfig
 from support.conversation import ANY_PORT, running_node
 
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from penstock.gateways.kafka_connection import PENDING_REPLIES_MAX, RECEIVE_BYTES
+from penstock.gateways.kafka.connection import PENDING_REPLIES_MAX, RECEIVE_BYTES
 from support.scripted_connection import FRAME_BYTES_MAX, ScriptedTalk, frame
 
 

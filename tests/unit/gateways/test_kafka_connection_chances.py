@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from penstock.gateways.kafka_connection import LENGTH_BYTES, RECEIVE_BYTES, KafkaConnection, ReplySlot
+from penstock.gateways.kafka.connection import LENGTH_BYTES, RECEIVE_BYTES, KafkaConnection, ReplySlot
 from support.scripted_connection import FakeServer, FakeTransport, frame
 
 FRAME_BYTES_MAX = 300_000

@@ -11,26 +11,27 @@ from functools import partial
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages import alter_user_scram_credentials as scram
-from penstock.codec.wire.messages import incremental_alter_configs as alter
-from penstock.codec.wire.messages.describe_configs import (
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import alter_user_scram_credentials as scram
+from penstock.codec.kafka.messages import incremental_alter_configs as alter
+from penstock.codec.kafka.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from penstock.codec.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.codec.wire.messages.share_fetch import (
+from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.codec.kafka.messages.share_fetch import (
     FetchPartition,
     FetchTopic,
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from penstock.gateways import kafka_configs, kafka_share_desk
-from penstock.gateways.kafka_server_config import KafkaServerConfig
+from penstock.gateways.kafka.handlers import configs as kafka_configs
+from penstock.gateways.kafka.handlers.share import desk as kafka_share_desk
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from support.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.kafka_phrases import batch, fetch, only_partition, outcome, produce
 

@@ -10,22 +10,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import BOUNDS, ErrorCode
-from penstock.codec.wire.messages import delete_records as dr
-from penstock.codec.wire.messages import fetch as f
-from penstock.codec.wire.messages import find_coordinator as fc
-from penstock.codec.wire.messages import join_group as jg
-from penstock.codec.wire.messages import list_offsets as lo
-from penstock.codec.wire.messages import metadata as m
-from penstock.codec.wire.messages import offset_commit as oc
-from penstock.codec.wire.messages import offset_fetch as of
-from penstock.codec.wire.messages import produce as p
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.codec.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.gateways.kafka_server import LONG_REQUESTS_MAX
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import BOUNDS, ErrorCode
+from penstock.codec.kafka.messages import delete_records as dr
+from penstock.codec.kafka.messages import fetch as f
+from penstock.codec.kafka.messages import find_coordinator as fc
+from penstock.codec.kafka.messages import join_group as jg
+from penstock.codec.kafka.messages import list_offsets as lo
+from penstock.codec.kafka.messages import metadata as m
+from penstock.codec.kafka.messages import offset_commit as oc
+from penstock.codec.kafka.messages import offset_fetch as of
+from penstock.codec.kafka.messages import produce as p
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.codec.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.gateways.kafka.server import LONG_REQUESTS_MAX
 from support.conversation import Conversation, TalkingNode
 from support.group_phrases import positions
 from support.kafka_phrases import UNLIMITED, batch, fetch, values_in

@@ -15,12 +15,12 @@ from random import Random
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.codec import wire
-from penstock.codec.compression import Codec
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest
-from penstock.codec.wire.messages.fetch import FetchResponse
-from penstock.codec.wire.messages.produce import ProduceResponse
-from penstock.gateways.kafka_produce_route import ProduceRoute
+from penstock.codec import kafka as wire
+from penstock.codec.batch.compression import Codec
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest
+from penstock.codec.kafka.messages.fetch import FetchResponse
+from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.gateways.kafka.handlers.produce_route import ProduceRoute
 from support.conversation import Conversation, TalkingNode, running_node
 from support.kafka_phrases import (
     DAY_MS,

@@ -8,14 +8,14 @@ import struct
 
 import pytest
 
-from penstock.codec import wire
-from penstock.codec.wire import ErrorCode
-from penstock.codec.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.codec.wire.messages.fetch import FetchRequest, FetchResponse
-from penstock.codec.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from penstock.codec.wire.messages.metadata import MetadataResponse
-from penstock.codec.wire.messages.produce import ProduceRequest, ProduceResponse
-from penstock.gateways.kafka_server_config import KafkaServerConfig
+from penstock.codec import kafka as wire
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.codec.kafka.messages.fetch import FetchRequest, FetchResponse
+from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from penstock.codec.kafka.messages.metadata import MetadataResponse
+from penstock.codec.kafka.messages.produce import ProduceRequest, ProduceResponse
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from support.conversation import ANY_PORT, Conversation, TalkingNode, running_node
 from support.gated_disk import GatedDisk
 from support.kafka_phrases import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.codec.wire.messages.share_acknowledge import AcknowledgementBatch
-from penstock.domain.queue_commands import Act, Settlement
-from penstock.gateways.kafka_share_acknowledge import read_acknowledgements
+from penstock.codec.kafka.messages.share_acknowledge import AcknowledgementBatch
+from penstock.domain.queue.commands import Act, Settlement
+from penstock.gateways.kafka.handlers.share.acknowledge import read_acknowledgements
 
 
 def test_one_type_stands_for_all_offsets() -> None:

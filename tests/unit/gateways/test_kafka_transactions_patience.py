@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from penstock.broker.transaction_coordinators import TransactionCoordinators
-from penstock.domain.transaction_commands import (
+from penstock.broker.transaction.node import TransactionCoordinators
+from penstock.domain.transaction.commands import (
     AddPartitions,
     InitProducer,
     PartitionsAdded,
@@ -15,8 +15,8 @@ from penstock.domain.transaction_commands import (
     TransactionProblem,
     TransactionReply,
 )
-from penstock.gateways import kafka_transactions_patience
-from penstock.gateways.kafka_transactions_patience import WAITS_MS, submit_patiently
+from penstock.gateways.kafka.handlers.transaction import patience as kafka_transactions_patience
+from penstock.gateways.kafka.handlers.transaction.patience import WAITS_MS, submit_patiently
 
 ENDING = Refused(TransactionProblem.CONCURRENT_TRANSACTIONS)
 FENCED = Refused(TransactionProblem.PRODUCER_FENCED)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.codec.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.codec.wire.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.codec.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.config import ConfigError, advertised_address
 from penstock.gateways import node_address
 from penstock.gateways.node_address import NodeAddress, host_to_tell, is_wildcard, join_address, reachable_host

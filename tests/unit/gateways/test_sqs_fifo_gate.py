@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.partition_shell import PartitionShell
+from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.publisher import Delayed, Outgoing, Publisher, PublishOutcome
-from penstock.broker.schedule_shell import ScheduleShell
-from penstock.broker.schedule_values import NotScheduled
-from penstock.codec.records import Record
-from penstock.domain.queue_definition import QueueDefinition, QueueName, QueueOptions
-from penstock.gateways.sqs_fifo import FifoGate
-from penstock.gateways.sqs_records import DEDUPLICATION_HEADER
+from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.schedule.values import NotScheduled
+from penstock.codec.batch.records import Record
+from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions
+from penstock.gateways.sqs.fifo import FifoGate
+from penstock.gateways.sqs.records import DEDUPLICATION_HEADER
 from support.schedule_broker import TOPIC, ScheduleBroker
 
 

@@ -12,11 +12,11 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from penstock.pipeline.archive_files import told_files, with_date, write_archived  # noqa: E402
-from penstock.pipeline.archive_snapshot import archive_options, open_archive, ranges_of  # noqa: E402
-from penstock.pipeline.archive_source import first_since, is_needed  # noqa: E402
-from penstock.pipeline.source_filters import Narrowing  # noqa: E402
-from penstock.pipeline.table_commit import commit_files  # noqa: E402
+from penstock.pipeline.archive.snapshot import archive_options, open_archive, ranges_of  # noqa: E402
+from penstock.pipeline.archive.source import first_since, is_needed  # noqa: E402
+from penstock.pipeline.source.filters import Narrowing  # noqa: E402
+from penstock.pipeline.table.commit import commit_files  # noqa: E402
+from penstock.pipeline.table.task_files import told_files, with_date, write_archived  # noqa: E402
 
 TYPES = {
     "key": "binary", "value": "binary", "topic": "string", "partition": "integer", "offset": "long",

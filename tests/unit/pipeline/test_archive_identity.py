@@ -14,11 +14,11 @@ pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
 from penstock.cli.app import app, run  # noqa: E402
-from penstock.pipeline import table_upkeep  # noqa: E402
-from penstock.pipeline.archive_identity import OtherTopicError, check_archived, identity_of, is_other  # noqa: E402
-from penstock.pipeline.archive_snapshot import ArchiveSnapshot, archive_options, open_archive  # noqa: E402
-from penstock.pipeline.table_commit import commit_files, open_table  # noqa: E402
-from penstock.pipeline.table_files import write_files  # noqa: E402
+from penstock.pipeline.archive.snapshot import ArchiveSnapshot, archive_options, open_archive  # noqa: E402
+from penstock.pipeline.source.topic_identity import OtherTopicError, check_archived, identity_of, is_other  # noqa: E402
+from penstock.pipeline.table import upkeep as table_upkeep  # noqa: E402
+from penstock.pipeline.table.commit import commit_files, open_table  # noqa: E402
+from penstock.pipeline.table.files import write_files  # noqa: E402
 
 TYPES = {"topic": "string", "partition": "integer", "offset": "long", "timestamp": "timestamp", "date": "date"}
 SCHEMA = json.dumps({

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.archive_files import with_date
-from penstock.pipeline.archive_snapshot import ArchiveFile, ArchiveSnapshot, archive_options
-from penstock.pipeline.archive_source import ArchivedSpan, check_not_ahead, divide, first_since
-from penstock.pipeline.source_filters import Narrowing
-from penstock.pipeline.source_options import OptionError, parse_options
-from penstock.pipeline.source_ranges import OffsetSpan
-from penstock.pipeline.table_files import write_files
+from penstock.pipeline.archive.snapshot import ArchiveFile, ArchiveSnapshot, archive_options
+from penstock.pipeline.archive.source import ArchivedSpan, check_not_ahead, divide, first_since
+from penstock.pipeline.source.filters import Narrowing
+from penstock.pipeline.source.options import OptionError, parse_options
+from penstock.pipeline.source.ranges import OffsetSpan
+from penstock.pipeline.table.files import write_files
+from penstock.pipeline.table.task_files import with_date
 
 OPTIONS = parse_options({"subscribe": "orders", "archive": "there"}, is_streaming=False)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pipeline.declared_checks import check_document
-from penstock.pipeline.declared_document import TopicSource
-from penstock.pipeline.declared_problems import Problems
-from penstock.pipeline.declared_reader import read_document
-from penstock.pipeline.declared_times import duration_ms, moment_ms
+from penstock.pipeline.declared.checks import check_document
+from penstock.pipeline.declared.document import TopicSource
+from penstock.pipeline.declared.problems import Problems
+from penstock.pipeline.declared.reader import read_document
+from penstock.pipeline.declared.times import duration_ms, moment_ms
 
 SOURCES = "sources: {a: {topic: t}}"
 SINK = "sink: {console: 5}"

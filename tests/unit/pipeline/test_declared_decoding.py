@@ -13,9 +13,9 @@ import pytest
 fastavro = pytest.importorskip("fastavro", reason="the extra `spark` is not installed")
 pa = pytest.importorskip("pyarrow")
 
-from penstock.pipeline.declared_avro import AvroDecoder  # noqa: E402
-from penstock.pipeline.declared_decoding import SchemaError, UnreadableError, decode_batches  # noqa: E402
-from penstock.pipeline.declared_protobuf import ProtobufDecoder  # noqa: E402
+from penstock.pipeline.declared.avro import AvroDecoder  # noqa: E402
+from penstock.pipeline.declared.decoding import SchemaError, UnreadableError, decode_batches  # noqa: E402
+from penstock.pipeline.declared.protobuf import ProtobufDecoder  # noqa: E402
 from support.protobuf_shop import descriptor_set, protobuf_order  # noqa: E402
 
 ORDER = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipeline.declared_errors import read_complaint, read_failure
+from penstock.pipeline.declared.errors import read_complaint, read_failure
 
 UNRESOLVED = (
     "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `amuont` cannot be "
@@ -28,7 +28,7 @@ PYTHON = (
     "Failed when Python streaming data source perform latestOffset: Traceback (most recent call last):\n"
     '  File "a.py", line 1, in b\nConnectionRefusedError: [Errno 111] refused\n\n'
     "The above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n"
-    "penstock.client.errors.BrokerUnreachableError: 127.0.0.1:1 cannot be reached: connection refused\n"
+    "penstock.net.errors.BrokerUnreachableError: 127.0.0.1:1 cannot be reached: connection refused\n"
     "\tat org.apache.spark.Foo SQLSTATE: 38000\n=== Streaming Query ===\nOtherError: of the plan\n"
 )
 OTHER_CHECKPOINT = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipeline.declared_document import (
+from penstock.pipeline.declared.document import (
     ConsoleSink,
     DeltaSink,
     Document,
@@ -17,8 +17,8 @@ from penstock.pipeline.declared_document import (
     TopicSink,
     TopicSource,
 )
-from penstock.pipeline.declared_problems import Problems
-from penstock.pipeline.declared_reader import read_document
+from penstock.pipeline.declared.problems import Problems
+from penstock.pipeline.declared.reader import read_document
 
 WHOLE = """
 bootstrap: ${BROKER:-10.0.0.1:9092}

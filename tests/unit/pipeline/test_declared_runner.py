@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
 from penstock.base.clock import ManualClock
-from penstock.pipeline import declared_runner
-from penstock.pipeline.declared_build import Built, Site
-from penstock.pipeline.declared_document import ConsoleSink, Pipeline, Restart, TopicSource
-from penstock.pipeline.declared_progress import BatchDone, QueryEnded, QueryEvent
-from penstock.pipeline.declared_runner import RESTART_MS_MAX, Runner
-from penstock.pipeline.declared_state import PipelineState
-from penstock.pipeline.declared_status import FAILED, FINISHED, STOPPED, Status
+from penstock.pipeline.declared import runner as declared_runner
+from penstock.pipeline.declared.build import Built, Site
+from penstock.pipeline.declared.document import ConsoleSink, Pipeline, Restart, TopicSource
+from penstock.pipeline.declared.progress import BatchDone, QueryEnded, QueryEvent
+from penstock.pipeline.declared.runner import RESTART_MS_MAX, Runner
+from penstock.pipeline.declared.state import PipelineState
+from penstock.pipeline.declared.status import FAILED, FINISHED, STOPPED, Status
 from support.declared_scene import RecordingView
 
 _NUMBERS = count()

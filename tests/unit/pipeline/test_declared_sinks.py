@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from penstock.pipeline.declared_document import Mode, TopicSink
-from penstock.pipeline.declared_sinks import _to_topic
-from penstock.pipeline.source_options import OptionError
+from penstock.pipeline.declared.document import Mode, TopicSink
+from penstock.pipeline.declared.sinks import _to_topic
+from penstock.pipeline.source.options import OptionError
 
 
 class FakeWriter:

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.pipeline.declared_progress import BatchDone, read_progress
-from penstock.pipeline.declared_state import Kept, PipelineState, StateError, default_directory
-from penstock.pipeline.declared_status import LOST, RUNNING, SILENCE_MS_MAX, STOPPED, Status
+from penstock.pipeline.declared.progress import BatchDone, read_progress
+from penstock.pipeline.declared.state import Kept, PipelineState, StateError, default_directory
+from penstock.pipeline.declared.status import LOST, RUNNING, SILENCE_MS_MAX, STOPPED, Status
 
 PROGRESS = {
     "id": "q1",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline import java_home
-from penstock.pipeline.java_home import JavaMissingError, find_java_home, java_version, make_shim
+from penstock.pipeline.session import java_home
+from penstock.pipeline.session.java_home import JavaMissingError, find_java_home, java_version, make_shim
 
 
 def make_java(home: Path, version: str, *, has_release: bool = True) -> Path:

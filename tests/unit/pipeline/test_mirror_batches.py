@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.consumer import Fetched
-from penstock.client.rows import UnreadableBatchError
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, check_batch
-from penstock.codec.records import Record, build_batch, read_records
-from penstock.pipeline.mirror_batches import Outgoing, outgoing
-from penstock.pipeline.mirror_runs import Stretch
+from penstock.client.kafka.consumer import Fetched
+from penstock.client.kafka.rows import UnreadableBatchError
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, check_batch
+from penstock.codec.batch.records import Record, build_batch, read_records
+from penstock.pipeline.mirror.batches import Outgoing, outgoing
+from penstock.pipeline.mirror.runs import Stretch
 
 
 def record(number: int, *, delta: int | None = None) -> Record:

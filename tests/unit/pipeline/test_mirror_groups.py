@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.client import groups
-from penstock.client.cluster_client import ClusterClient
-from penstock.client.errors import BrokerError
-from penstock.client.groups import ListedGroup, Place
-from penstock.codec.wire import ErrorCode
-from penstock.pipeline.mirror_groups import mirror_groups
-from penstock.pipeline.mirror_journal import Books
-from penstock.pipeline.mirror_runs import RunBook, Stretch
+from penstock.client.kafka import groups
+from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.groups import ListedGroup, Place
+from penstock.codec.kafka import ErrorCode
+from penstock.net.errors import BrokerError
+from penstock.pipeline.mirror.groups import mirror_groups
+from penstock.pipeline.mirror.journal import Books
+from penstock.pipeline.mirror.runs import RunBook, Stretch
 
 SOURCE, TARGET = (cast("ClusterClient", name) for name in ("source", "target"))
 

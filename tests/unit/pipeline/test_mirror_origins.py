@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from penstock.base.clock import SystemClock
-from penstock.client.cluster_client import ClusterClient, TopicInfo
-from penstock.client.errors import BrokerError
-from penstock.codec.records import StoredRecord
-from penstock.codec.wire import ErrorCode
-from penstock.pipeline import mirror_origins
-from penstock.pipeline.mirror_origins import (
+from penstock.client.kafka.cluster_client import ClusterClient, TopicInfo
+from penstock.codec.batch.records import StoredRecord
+from penstock.codec.kafka import ErrorCode
+from penstock.net.errors import BrokerError
+from penstock.pipeline.mirror import origins as mirror_origins
+from penstock.pipeline.mirror.origins import (
     Claim,
     Origin,
     claim_of,

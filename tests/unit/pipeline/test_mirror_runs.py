@@ -7,7 +7,7 @@ from bisect import bisect_left
 
 import pytest
 
-from penstock.pipeline.mirror_runs import KEPT_COUNT, Lineage, Run, RunBook, Stretch, joined, slot_of
+from penstock.pipeline.mirror.runs import KEPT_COUNT, Lineage, Run, RunBook, Stretch, joined, slot_of
 
 
 class Model:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.client.errors import BrokerUnreachableError
-from penstock.pipeline import query_group
-from penstock.pipeline.query_group import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, QueryGroup
-from penstock.pipeline.source_line import SourceLine
+from penstock.net.errors import BrokerUnreachableError
+from penstock.pipeline.connector import query_group
+from penstock.pipeline.connector.query_group import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, QueryGroup
+from penstock.pipeline.source.line import SourceLine
 
 
 class ScriptedLine(SourceLine):

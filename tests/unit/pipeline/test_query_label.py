@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.pipeline.query_label import NAME_BYTES_MAX, label_of
+from penstock.pipeline.connector.query_label import NAME_BYTES_MAX, label_of
 
 ID = "0a8d5dd3-be39-412e-94a5-f3092014defe"
 RUN = "b17a6060-73cd-4680-bf24-9593e738f59a"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.pipeline.replay_pace import TICK_MS, TICK_ROWS_MAX, BadPace, Pace, moments_ms, parse_pace, ticks
+from penstock.pipeline.replay.pace import TICK_MS, TICK_ROWS_MAX, BadPace, Pace, moments_ms, parse_pace, ticks
 
 
 @pytest.mark.parametrize(

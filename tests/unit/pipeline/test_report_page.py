@@ -7,12 +7,12 @@ from xml.etree.ElementTree import Element, fromstring
 import msgspec
 import pytest
 
-from penstock.domain.group_records import OffsetStored
-from penstock.pipeline.report_charts import Series, area_chart, nice_ceiling, number
-from penstock.pipeline.report_commits import decoded
-from penstock.pipeline.report_job import BUCKETS_MAX, _queue_delay, bucket_for, key_text
-from penstock.pipeline.report_page import duration, milliseconds, power_of_two, render_page, size
-from penstock.pipeline.report_values import (
+from penstock.domain.group.records import OffsetStored
+from penstock.pipeline.report.charts import Series, area_chart, nice_ceiling, number
+from penstock.pipeline.report.commits import decoded
+from penstock.pipeline.report.job import BUCKETS_MAX, _queue_delay, bucket_for, key_text
+from penstock.pipeline.report.page import duration, milliseconds, power_of_two, render_page, size
+from penstock.pipeline.report.values import (
     Bucket,
     DeadLetterFacts,
     DelayFacts,

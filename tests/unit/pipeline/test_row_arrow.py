@@ -9,21 +9,21 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from penstock.client.consumer import Fetched  # noqa: E402  after the check for the extra
-from penstock.codec.columns_arrow import ArrowColumns, read_arrow  # noqa: E402
-from penstock.codec.compression import Codec  # noqa: E402
-from penstock.codec.record_batch import (  # noqa: E402
+from penstock.client.kafka.consumer import Fetched  # noqa: E402  after the check for the extra
+from penstock.codec.batch.compression import Codec  # noqa: E402
+from penstock.codec.batch.header import (  # noqa: E402
     BatchHeader,
     BatchProblem,
     check_batch,
     patch_log_append_time,
     read_header,
 )
-from penstock.codec.records import Record, build_batch  # noqa: E402
-from penstock.pipeline import row_arrow  # noqa: E402
-from penstock.pipeline.row_arrow import ROWS_PER_BATCH, ArrowRows  # noqa: E402
-from penstock.pipeline.source_filters import Narrowing  # noqa: E402
-from penstock.pipeline.source_ranges import OffsetSpan  # noqa: E402
+from penstock.codec.batch.records import Record, build_batch  # noqa: E402
+from penstock.codec.columns.arrow import ArrowColumns, read_arrow  # noqa: E402
+from penstock.pipeline.source import row_arrow  # noqa: E402
+from penstock.pipeline.source.filters import Narrowing  # noqa: E402
+from penstock.pipeline.source.ranges import OffsetSpan  # noqa: E402
+from penstock.pipeline.source.row_arrow import ROWS_PER_BATCH, ArrowRows  # noqa: E402
 
 EVERYTHING = Narrowing()
 

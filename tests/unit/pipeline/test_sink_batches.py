@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from penstock.codec.compression import Codec
-from penstock.codec.records import StoredRecord, read_records
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.records import StoredRecord, read_records
 from penstock.domain.partitioner import partition_for_key
-from penstock.pipeline.sink_batches import TargetBatch, TargetError, build, by_topic
+from penstock.pipeline.sink.batches import TargetBatch, TargetError, build, by_topic
 
 pytest.importorskip("numpy", reason="the extra `spark` is not installed")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec.compression import Codec
-from penstock.pipeline.sink_options import SinkOptions, check_columns, parse_sink_options
-from penstock.pipeline.source_options import OptionError
+from penstock.codec.batch.compression import Codec
+from penstock.pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
+from penstock.pipeline.source.options import OptionError
 
 OPTIONS = SinkOptions("a:1", "orders")
 

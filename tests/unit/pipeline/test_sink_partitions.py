@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.domain.partitioner import murmur2, partition_for_key
-from penstock.pipeline.sink_partitions import choose_partitions, murmur2_all
+from penstock.pipeline.sink.partitions import choose_partitions, murmur2_all
 
 pytest.importorskip("numpy", reason="the extra `spark` is not installed")
 

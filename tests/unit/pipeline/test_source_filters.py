@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.source_filters import Narrowing, narrow
+from penstock.pipeline.source.filters import Narrowing, narrow
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pipeline.source_options import (
+from penstock.pipeline.source.options import (
     EARLIEST,
     LATEST,
     Bound,

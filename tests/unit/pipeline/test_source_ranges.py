@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.source_ranges import (
+from penstock.pipeline.source.ranges import (
     ROWS_PER_TASK,
     TASKS_MIN,
     OffsetSpan,

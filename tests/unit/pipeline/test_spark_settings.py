@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.pipeline.spark_session import SparkStartError, check_spark, session_settings
+from penstock.pipeline.session.spark import SparkStartError, check_spark, session_settings
 
 
 def settings(master: str | None = None, environment: dict[str, str] | None = None, **conf: str) -> dict[str, str]:

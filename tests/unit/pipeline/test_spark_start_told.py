@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from penstock.base.slow_waits import SlowWaits
-from penstock.pipeline import spark_session
+from penstock.pipeline.session import spark as spark_session
 
 # While Spark starts, standard error leads elsewhere: what a command says meanwhile must be seen all the same.
 WHILE_SPARK_STARTS = """
 import os
 from penstock.base import slow_waits
 from penstock.cli.wait_lines import waits_told
-from penstock.pipeline.spark_stderr import QuietStart
+from penstock.pipeline.session.stderr import QuietStart
 with waits_told(as_json=False), QuietStart():
     os.write(2, b"chatter of a start that went well\\n")
     slow_waits._waits._tell("Spark is starting")

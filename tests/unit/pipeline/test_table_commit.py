@@ -14,11 +14,12 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 pytest.importorskip("deltalake", reason="the extra `spark` is not installed")
 
-from penstock.pipeline import table_files, table_upkeep  # noqa: E402
-from penstock.pipeline.archive_snapshot import archive_options, open_archive, ranges_of  # noqa: E402
-from penstock.pipeline.table_commit import OverlapError, check_may_begin, commit_files, open_table  # noqa: E402
-from penstock.pipeline.table_files import split_rows, write_files  # noqa: E402
-from penstock.pipeline.table_options import (  # noqa: E402
+from penstock.pipeline.archive.snapshot import archive_options, open_archive, ranges_of  # noqa: E402
+from penstock.pipeline.table import files as table_files  # noqa: E402
+from penstock.pipeline.table import upkeep as table_upkeep  # noqa: E402
+from penstock.pipeline.table.commit import OverlapError, check_may_begin, commit_files, open_table  # noqa: E402
+from penstock.pipeline.table.files import split_rows, write_files  # noqa: E402
+from penstock.pipeline.table.options import (  # noqa: E402
     OptionError,
     TableError,
     TableOptions,

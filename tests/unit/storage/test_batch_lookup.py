@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.storage.batch_lookup import plan_lookups
-from penstock.storage.storage_config import LogConfig
+from penstock.storage.config import LogConfig
+from penstock.storage.log.batch_lookup import plan_lookups
 from support.faulty_files import FaultyFiles
 from support.log_desk import LogDesk
 

@@ -8,18 +8,18 @@ from random import Random
 
 import pytest
 
-from penstock.domain.schedule_buckets import ENTRY_BYTES
-from penstock.domain.schedule_commands import BucketName, BucketWrite
-from penstock.domain.schedule_records import StoredBucket
-from penstock.storage.bucket_files import (
+from penstock.domain.schedule.buckets import ENTRY_BYTES
+from penstock.domain.schedule.commands import BucketName, BucketWrite
+from penstock.domain.schedule.records import StoredBucket
+from penstock.storage.files import MemoryFiles
+from penstock.storage.files.buckets import (
     BLOCK_BYTES,
     CHECKPOINT_FILE,
     UNSYNCED_MAX,
     BucketDamagedError,
     BucketFiles,
 )
-from penstock.storage.files import MemoryFiles
-from penstock.storage.small_file import write_small_file
+from penstock.storage.files.small import write_small_file
 from support.faulty_files import CrashMode, FaultyFiles
 
 DIRECTORY = "/data"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.codec.record_batch import BatchHeader, read_header, walk_headers
-from penstock.codec.records import Record, build_batch
-from penstock.domain.compaction import CompactionRules
-from penstock.storage.log_cleaner import LogCleaner
-from penstock.storage.storage_config import LogConfig
+from penstock.codec.batch.header import BatchHeader, read_header, walk_headers
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.log.compaction import CompactionRules
+from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.config import LogConfig
 from support.faulty_files import CrashMode, FaultyFiles
 from support.log_desk import LogDesk
 

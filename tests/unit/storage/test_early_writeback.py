@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.storage.directory_files import DirectoryFiles
-from penstock.storage.early_writeback import WRITEBACK_BYTES, EarlyWriteback
-from penstock.storage.file_protocols import File
 from penstock.storage.files import MemoryFiles
-from penstock.storage.segment import Segment
+from penstock.storage.files.directory import DirectoryFiles
+from penstock.storage.files.protocols import File
+from penstock.storage.segment.early_writeback import WRITEBACK_BYTES, EarlyWriteback
+from penstock.storage.segment.facts import Segment
 from support.log_desk import LogDesk
 
 

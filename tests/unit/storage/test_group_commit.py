@@ -4,8 +4,8 @@ import asyncio
 import errno
 import threading
 
-from penstock.storage.group_commit import Turn
-from penstock.storage.memory_files import MemoryFiles
+from penstock.storage.commit.group_commit import Turn
+from penstock.storage.files.memory import MemoryFiles
 from support.faulty_files import FaultyFile, FaultyFiles
 from support.log_desk import LogDesk
 

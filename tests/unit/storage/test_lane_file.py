@@ -7,12 +7,15 @@ from random import Random
 
 import pytest
 
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, read_header
-from penstock.codec.records import Record, build_batch
-from penstock.domain.lanes import DEFAULT_LANE
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, read_header
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.storage.config import LogConfig
 from penstock.storage.files import MemoryFiles
-from penstock.storage.lane_file import (
+from penstock.storage.repair.check import verify
+from penstock.storage.segment.facts import Segment
+from penstock.storage.segment.lanes import (
     LANES_SUFFIX,
     LaneEntries,
     LanesSeen,
@@ -22,9 +25,6 @@ from penstock.storage.lane_file import (
     read_lane_file,
     write_lane_file,
 )
-from penstock.storage.log_check import verify
-from penstock.storage.segment import Segment
-from penstock.storage.storage_config import LogConfig
 from support.faulty_files import CrashMode, FaultyFiles
 from support.log_desk import ROOT, LogDesk
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.codec.control_batch import EndMarker
-from penstock.codec.record_batch import walk_headers
-from penstock.storage.log_check import dump, repair, verify
-from penstock.storage.log_survey import OFFSETS_SKIPPED, ProblemKind
-from penstock.storage.storage_config import LogConfig
-from penstock.storage.storage_errors import DataDirectoryError, DirectoryLockedError
+from penstock.codec.batch.control import EndMarker
+from penstock.codec.batch.header import walk_headers
+from penstock.storage.config import LogConfig
+from penstock.storage.errors import DataDirectoryError, DirectoryLockedError
+from penstock.storage.repair.check import dump, repair, verify
+from penstock.storage.repair.survey import OFFSETS_SKIPPED, ProblemKind
 from support.faulty_files import FaultyFiles
 from support.log_desk import ROOT, LogDesk
 

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock, SystemClock
-from penstock.codec.record_batch import BatchHeader, read_header, walk_headers
-from penstock.codec.records import Record, StoredRecord, build_batch, read_records
-from penstock.domain.compaction import CompactionRules
-from penstock.storage.cleaner_chunks import CHUNK_BYTES
-from penstock.storage.cleaner_map import KEY_BYTES_MAX, KeyOffsets
-from penstock.storage.cleaner_throttle import CleaningStopped, Throttle
+from penstock.codec.batch.header import BatchHeader, read_header, walk_headers
+from penstock.codec.batch.records import Record, StoredRecord, build_batch, read_records
+from penstock.domain.log.compaction import CompactionRules
+from penstock.storage.cleaner.chunks import CHUNK_BYTES
+from penstock.storage.cleaner.key_offsets import KEY_BYTES_MAX, KeyOffsets
+from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.files import DirectoryFiles
-from penstock.storage.log_cleaner import LogCleaner
-from penstock.storage.log_store import LogStore
-from penstock.storage.partition_log import PartitionLog
-from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_config import LogConfig, StorageConfig
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.read_plan import ReadPlan
+from penstock.storage.segment.throttle import CleaningStopped, Throttle
+from penstock.storage.store import LogStore
 
 ALWAYS = CompactionRules(min_cleanable_dirty_ratio=0.0)
 TOPIC_ID = bytes(16)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.storage.log_check import repair, verify
-from penstock.storage.log_damage import DAMAGE_FILE
-from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import Damage, Damaged, LogDamagedError, LogFailedError
-from penstock.storage.time_lookup import TimestampOffset
+from penstock.storage.config import LogConfig, StorageConfig
+from penstock.storage.errors import Damage, Damaged, LogDamagedError, LogFailedError
+from penstock.storage.log.damage import DAMAGE_FILE
+from penstock.storage.log.time_lookup import TimestampOffset
+from penstock.storage.repair.check import repair, verify
 from support.faulty_files import CrashMode, FaultyFiles
 from support.log_desk import ROOT, LogDesk
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from penstock.codec.batch_holes import OpenBatch, leave_out, open_payload
-from penstock.codec.compression import Codec
-from penstock.codec.record_batch import BatchHeader, BatchProblem, read_header, walk_headers
-from penstock.codec.records import Record, build_batch, read_payload, read_records
-from penstock.domain.compaction import CompactionRules
-from penstock.domain.producer_sequence import Duplicate
-from penstock.storage.log_check import verify
-from penstock.storage.log_cleaner import LogCleaner
-from penstock.storage.storage_config import LogConfig
-from penstock.storage.time_lookup import TimestampOffset
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, BatchProblem, read_header, walk_headers
+from penstock.codec.batch.holes import OpenBatch, leave_out, open_payload
+from penstock.codec.batch.records import Record, build_batch, read_payload, read_records
+from penstock.domain.log.compaction import CompactionRules
+from penstock.domain.log.producer_sequence import Duplicate
+from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.config import LogConfig
+from penstock.storage.log.time_lookup import TimestampOffset
+from penstock.storage.repair.check import verify
 from support.faulty_files import FaultyFiles
 from support.log_desk import ROOT, LogDesk
 

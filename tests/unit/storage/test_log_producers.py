@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from penstock.codec.control_batch import EndMarker, build_marker
-from penstock.codec.record_batch import BatchHeader, read_header
-from penstock.codec.records import Record, build_batch
-from penstock.storage.log_producers import LogProducers
+from penstock.codec.batch.control import EndMarker, build_marker
+from penstock.codec.batch.header import BatchHeader, read_header
+from penstock.codec.batch.records import Record, build_batch
+from penstock.storage.log.producers import LogProducers
 
 PRODUCERS_MAX = 4
 

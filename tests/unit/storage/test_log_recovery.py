@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.storage.storage_config import LogConfig
-from penstock.storage.storage_errors import Damaged, LogFailedError
+from penstock.storage.config import LogConfig
+from penstock.storage.errors import Damaged, LogFailedError
 from support.faulty_files import CrashMode, FaultyFiles
 from support.log_desk import LogDesk
 

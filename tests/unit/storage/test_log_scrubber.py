@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.directory_files import DirectoryFiles
-from penstock.storage.log_scrubber import LogScrubber
-from penstock.storage.storage_config import DAY_MS, LogConfig, StorageConfig
-from penstock.storage.storage_errors import Damaged
+from penstock.storage.config import DAY_MS, LogConfig, StorageConfig
+from penstock.storage.errors import Damaged
+from penstock.storage.files.directory import DirectoryFiles
+from penstock.storage.repair.scrubber import LogScrubber
 from support.faulty_files import FaultyFiles, SimulatedCrash
 from support.log_desk import LogDesk
 

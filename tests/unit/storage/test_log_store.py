@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.storage.checkpoint_file import read_checkpoint, unpack_entries
-from penstock.storage.disk_reserve import RESERVE_BYTES, RESERVE_FILE
+from penstock.storage.config import LogConfig, StorageConfig
+from penstock.storage.errors import DirectoryLockedError, DiskFullError, LogFailedError
 from penstock.storage.files import DirectoryFiles, MemoryFiles
-from penstock.storage.log_store import LogStore
-from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import DirectoryLockedError, DiskFullError, LogFailedError
+from penstock.storage.files.reserve import RESERVE_BYTES, RESERVE_FILE
+from penstock.storage.log.checkpoint_file import read_checkpoint, unpack_entries
+from penstock.storage.store import LogStore
 from support.faulty_files import CrashMode, FaultyFiles
 from support.log_desk import TOPIC_ID, LogDesk
 

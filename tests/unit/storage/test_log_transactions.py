@@ -6,14 +6,14 @@ import errno
 
 import pytest
 
-from penstock.codec.control_batch import EndMarker, build_marker
-from penstock.codec.record_batch import BatchHeader, walk_headers
-from penstock.codec.records import Record, build_batch
-from penstock.domain.aborted_index import AbortedTransaction
-from penstock.domain.transaction_partition import Admitted, NotVerified, ProducerTransaction, VerificationNeeded
-from penstock.storage.log_producers import ProducerFacts
-from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import DiskFullError
+from penstock.codec.batch.control import EndMarker, build_marker
+from penstock.codec.batch.header import BatchHeader, walk_headers
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.log.aborted_index import AbortedTransaction
+from penstock.domain.transaction.partition import Admitted, NotVerified, ProducerTransaction, VerificationNeeded
+from penstock.storage.config import LogConfig, StorageConfig
+from penstock.storage.errors import DiskFullError
+from penstock.storage.log.producers import ProducerFacts
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 from support.log_desk import LogDesk
 from support.storage_transactions import differences, stored_batches

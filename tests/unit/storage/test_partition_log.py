@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import Damaged, DiskFullError, LogFailedError, Offline, OutOfRange
+from penstock.storage.config import LogConfig, StorageConfig
+from penstock.storage.errors import Damaged, DiskFullError, LogFailedError, Offline, OutOfRange
 from support.faulty_files import CrashMode, FaultyFiles
 from support.log_desk import LogDesk
 

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.codec.record_batch import walk_headers
-from penstock.storage.cleaner_throttle import Throttle
-from penstock.storage.log_check import repair, verify
-from penstock.storage.log_scrubber import SegmentScrub
-from penstock.storage.read_plan import ReadPlan
-from penstock.storage.storage_config import LogConfig, StorageConfig
-from penstock.storage.storage_errors import Damage, Damaged
+from penstock.codec.batch.header import walk_headers
+from penstock.storage.config import LogConfig, StorageConfig
+from penstock.storage.errors import Damage, Damaged
+from penstock.storage.log.read_plan import ReadPlan
+from penstock.storage.repair.check import repair, verify
+from penstock.storage.repair.scrubber import SegmentScrub
+from penstock.storage.segment.throttle import Throttle
 from support.faulty_files import CrashMode, FaultyFiles
 from support.log_desk import ROOT, LogDesk
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.storage.read_buffers import KEPT_BYTES_MAX, SIZE_BYTES_MAX, SIZE_BYTES_MIN, ReadBuffers
+from penstock.storage.files.buffers import KEPT_BYTES_MAX, SIZE_BYTES_MAX, SIZE_BYTES_MIN, ReadBuffers
 
 SIZE = 100_000
 

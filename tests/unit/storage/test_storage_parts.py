@@ -9,16 +9,16 @@ from random import Random
 
 import pytest
 
-from penstock.codec.records import Record, build_batch
-from penstock.storage.batch_search import find_batch_after
+from penstock.codec.batch.records import Record, build_batch
 from penstock.storage.files import DirectoryFiles, Files, MemoryFiles
-from penstock.storage.handle_cache import HandleCache
-from penstock.storage.index_file import load_index, note_saved, take_delta
-from penstock.storage.leader_epochs import LeaderEpochs
-from penstock.storage.segment import Segment, base_offset_of
-from penstock.storage.segment_index import SegmentIndex
-from penstock.storage.small_file import read_small_file, write_small_file
-from penstock.storage.verified_ranges import VerifiedRanges
+from penstock.storage.files.handles import HandleCache
+from penstock.storage.files.small import read_small_file, write_small_file
+from penstock.storage.log.epochs import LeaderEpochs
+from penstock.storage.segment.facts import Segment, base_offset_of
+from penstock.storage.segment.index import SegmentIndex
+from penstock.storage.segment.index_file import load_index, note_saved, take_delta
+from penstock.storage.segment.search import find_batch_after
+from penstock.storage.segment.verified_ranges import VerifiedRanges
 from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 
 MAGIC = b"testtest"

@@ -1,0 +1,373 @@
+"""Consumer groups of this node: which partition of `__consumer_offsets` a group belongs to, and its shell there.
+
+The internal topic is created when the first client asks for a group. Each of its partitions is replayed once, before
+the first answer; one whose journal was lost is replayed again as soon as its log is back. Of one that is damaged no
+group is served: every answer says so. It is compacted, and nothing
+younger than the node's trace horizon goes: until then it tells when a group passed a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from penstock.base.clock import Clock, SteadyClock
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.group.share_shell import ShareShell
+from penstock.broker.group.shell import GroupShell
+from penstock.broker.group.topics import BrokerTopics
+from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.machine.portions import JournalDamagedError, JournalLostError
+from penstock.broker.topic.broker import Broker
+from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged, Topic, TopicRemoved
+from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
+from penstock.domain.config.change import ConfigChange, ConfigOperation
+from penstock.domain.group.commands import (
+    CommitTransactionOffsets,
+    EndTransaction,
+    ExpireOffsets,
+    ForgetTopics,
+    GroupCommand,
+    GroupReply,
+    Refused,
+)
+from penstock.domain.group.description import NO_GROUP, GroupDescription, GroupPosition
+from penstock.domain.group.settings import member_config
+from penstock.domain.group.values import GroupConfig, GroupError
+from penstock.domain.security.access import Authorizer
+from penstock.domain.share.machine import ShareGroup, ShareGroupConfig
+from penstock.domain.topic_rules import CONSUMER_OFFSETS
+from penstock.domain.transaction.state import TopicPartition
+
+log = get_logger("groups")
+
+Problem = TypeVar("Problem")
+
+# Enough to spread groups over the nodes of a cluster; Kafka's 50 would be 50 files to sync on one node.
+PARTITION_COUNT: Final = 8
+# A transaction that ends while it is asked about, so many times in a row, is not worth another question.
+VERIFICATIONS_MAX: Final = 3
+EXPIRY_CHECK_MS: Final = 600_000
+RELOAD_MS: Final = 2_000
+SNAPSHOT_CHECK_MS: Final = 30_000
+MINIMUM_LAG: Final = "min.compaction.lag.ms"
+OVERRIDES: Final = {
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    # A group of thousands of members is one record, and one decision is one batch.
+    "max.message.bytes": str(16 * 1024 * 1024),
+    # Only sealed segments are compacted: one of 64 MiB would be half a million commits, and days old where few commit.
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": str(6 * 3_600_000),
+}
+
+
+class GroupCoordinator:
+    def __init__(
+        self, broker: Broker, catalog: TopicCatalog, config: GroupConfig, *, clock: Clock, tasks: TaskSupervisor
+    ) -> None:
+        self._broker = broker
+        self._catalog = catalog
+        self._config = config
+        self._clock = clock
+        self._steady = SteadyClock(clock)
+        self._tasks = tasks
+        self._topics = BrokerTopics(broker)
+        self._shells: list[GroupShell] = []
+        self._loading: asyncio.Task[None] | None = None
+        self._last_ticket = 0
+        self._share_config_of: Callable[[str], ShareGroupConfig] = lambda _group_id: ShareGroupConfig()
+        catalog.on_change(self._on_change)
+        broker.follow_journals(self.damages)
+
+    # Life
+
+    async def start(self) -> None:
+        """Replays what there is; without the internal topic there is nothing."""
+        if self._broker.topic(CONSUMER_OFFSETS) is not None:
+            await self._load()
+        self._tasks.every(EXPIRY_CHECK_MS, "offset expiry", self._expire)
+        self._tasks.every(RELOAD_MS, "group reload", self._reload_lost)
+        self._tasks.every(SNAPSHOT_CHECK_MS, "group snapshots", self._save_snapshots)
+
+    async def stop(self) -> None:
+        """Everything that was accepted is stored: what waited for company is written first."""
+        for shell in self._shells:
+            shell.close()
+        await asyncio.gather(*(shell.flush() for shell in self._shells))
+
+    async def ready(self) -> bool:
+        """The internal topic exists and has been replayed; False if it could not be created."""
+        if not self._shells:
+            if self._loading is None or self._loading.done():
+                self._loading = self._tasks.start("groups loading", self._create_and_load())
+            await asyncio.shield(self._loading)
+        return bool(self._shells)
+
+    async def _create_and_load(self) -> None:
+        if self._broker.topic(CONSUMER_OFFSETS) is None:
+            outcome = await self._catalog.create_topic(CONSUMER_OFFSETS, PARTITION_COUNT, self._overrides())
+            assert isinstance(outcome, Created | AlreadyExists), outcome
+        await self._load()
+
+    def _overrides(self) -> dict[str, str]:
+        return {**OVERRIDES, MINIMUM_LAG: str(self._broker.config.trace_horizon_ms)}
+
+    async def _settle_overrides(self, stored: Topic) -> None:
+        """Of a topic that an earlier version created, or that another horizon was set for since. What somebody else
+        has set stays as it is.
+        """
+        changes = [
+            ConfigChange(name, ConfigOperation.SET, text)
+            for name, text in self._overrides().items()
+            if name not in stored.overrides or (name == MINIMUM_LAG and stored.overrides[name] != text)
+        ]
+        if changes:
+            outcome = await self._catalog.change_config(CONSUMER_OFFSETS, changes)
+            log.info("settings of the internal topic settled", topic=CONSUMER_OFFSETS, outcome=type(outcome).__name__)
+
+    async def _load(self) -> None:
+        stored = self._catalog.by_name(CONSUMER_OFFSETS)
+        if stored is not None:
+            await self._settle_overrides(stored)
+        topic = self._broker.topic(CONSUMER_OFFSETS)
+        assert topic is not None
+        shells = [
+            GroupShell(
+                partition,
+                config=self._config,
+                topics=self._topics,
+                clock=self._clock,
+                steady=self._steady,
+                config_of=self._config_of,
+            )
+            for partition in topic.partitions
+        ]
+        began_ms = self._clock.monotonic_ms()
+        for shell in shells:
+            shell.shares.config_of = self._share_config_of
+            await self._load_one(shell)
+        self._shells = shells
+        log.info(
+            "groups loaded",
+            groups=sum(len(shell.group_ids()) for shell in shells),
+            records=sum(shell.replayed_records for shell in shells),
+            milliseconds=self._clock.monotonic_ms() - began_ms,
+        )
+
+    async def _load_one(self, shell: GroupShell) -> None:
+        try:
+            await shell.load()
+        except JournalLostError as error:
+            log.error("groups not available", partition=shell.index, error=str(error))
+        else:
+            # Deleted while nobody was here to hear of it, or a moment before a crash.
+            gone = [name for name in shell.topic_names() if self._catalog.by_name(name) is None]
+            if gone:
+                shell.submit_to_all(ForgetTopics(tuple(gone)))
+
+    async def _save_snapshots(self) -> None:
+        for shell in self._shells:
+            await shell.save_snapshot_if_due()
+
+    async def _reload_lost(self) -> None:
+        for shell in [] if self._broker.is_stopping else self._shells:
+            if shell.is_lost:
+                shell.close()
+            if not shell.is_loaded and shell.damage.reason is None:
+                await self._load_one(shell)
+
+    def damages(self) -> list[JournalDamage]:
+        """One for each partition, damaged or not."""
+        return [shell.damage for shell in self._shells]
+
+    def obey(self, authorizer: Authorizer) -> None:
+        """Whoever subscribes by a regular expression is given only what it may see (KIP-848)."""
+        self._topics.authorizer = authorizer
+
+    # Commands
+
+    def next_ticket(self) -> int:
+        self._last_ticket += 1
+        return self._last_ticket
+
+    async def submit(self, group_id: str, command: GroupCommand) -> GroupReply:
+        if not await self.ready() or self._broker.is_stopping:
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        return await self._shell_of(group_id).submit(group_id, command)
+
+    # Transactions
+
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        command: CommitTransactionOffsets,
+        verify: Callable[[], Awaitable[Problem | None]],
+    ) -> GroupReply | Problem:
+        """TxnOffsetCommit. `verify` asks the transaction's coordinator whether the transaction is under way, or adds
+        the partition to it; what it answers, unless it is None, is the reply.
+
+        A transaction that ends between its answer and the commit makes the answer worthless, so it is asked again:
+        what it says then is the truth, be it that the transaction is over or that the producer's next one has begun.
+        """
+        if not await self.ready() or self._broker.is_stopping:
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        shell = self._shell_of(group_id)
+        if shell.damage.reason is not None:
+            # Before the group becomes part of a transaction which could then never end.
+            return shell.unavailable
+        for _attempt in range(VERIFICATIONS_MAX):
+            with shell.guard(command.producer_id) as guard:
+                problem = await verify()
+                if problem is not None:
+                    return problem
+                reply = await shell.submit(group_id, msgspec.structs.replace(command, guard=guard))
+            if reply != Refused(GroupError.INVALID_TXN_STATE):
+                break
+        return reply
+
+    async def end_transaction(
+        self,
+        partition: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        version: int,
+    ) -> bool:
+        """What a marker in this partition of `__consumer_offsets` would say; True once it is durable. It may be said
+        any number of times. False: not now, say it again.
+        """
+        if not self.has_any():
+            # Without the internal topic no offset waits, here or anywhere.
+            return True
+        if not await self.ready() or self._broker.is_stopping:
+            return False
+        if not 0 <= partition < len(self._shells):
+            return True
+        log.debug("transaction ends", partition=partition, producer=producer_id, coordinator_epoch=coordinator_epoch)
+        return await self._shells[partition].end_transaction(
+            EndTransaction(producer_id, producer_epoch, is_commit, version)
+        )
+
+    def offsets_partition_of(self, group_id: str) -> TopicPartition:
+        """Where the group's offsets are, or will be: what AddOffsetsToTxn adds to a transaction."""
+        return TopicPartition(CONSUMER_OFFSETS, self.partition_of(group_id))
+
+    async def refusal(self, group_id: str) -> Refused | None:
+        """Why nothing of the group can be read or stored before an operator has repaired its journal."""
+        if not self.has_any() or not await self.ready():
+            return None
+        shell = self._shell_of(group_id)
+        return None if shell.damage.reason is None else shell.unavailable
+
+    # Looking
+
+    async def describe(self, group_id: str) -> GroupDescription | Refused:
+        if not self.has_any():
+            return NO_GROUP
+        if not await self.ready():
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        return await self._shell_of(group_id).describe(group_id)
+
+    async def list_groups(self) -> list[tuple[str, GroupDescription]] | Refused:
+        if not self.has_any():
+            return []
+        if not await self.ready():
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        found: list[tuple[str, GroupDescription]] = []
+        for shell in self._shells:
+            listed = await shell.describe_all()
+            if isinstance(listed, Refused):
+                return listed
+            found += listed
+        return found
+
+    async def positions_in(self, topic: str, topic_id: bytes, partition: int) -> list[GroupPosition]:
+        """How every group stands that reads a partition; none while groups are not available. JournalDamagedError: what
+        some of them know is damaged."""
+        if not self.has_any() or not await self.ready():
+            return []
+        damage = next((shell.damage.reason for shell in self._shells if shell.damage.reason is not None), None)
+        if damage is not None:
+            raise JournalDamagedError(damage)
+        return [found for shell in self._shells for found in await shell.positions_in(topic, topic_id, partition)]
+
+    def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        """At once, for retention: None also while groups are not available."""
+        return self._shell_of(group_id).committed_offset(group_id, topic, partition) if self._shells else None
+
+    def some_positions(self, count_max: int) -> tuple[list[tuple[str, str, int, int]], int]:
+        """Group, topic, partition and offset of about so many committed positions, and how many groups are left out."""
+        found: list[tuple[str, str, int, int]] = []
+        untold = 0
+        for shell in self._shells:
+            untold += shell.add_positions(found, count_max)
+        return found, untold
+
+    def has_any(self) -> bool:
+        """False: no group was ever asked for. Looking must not create the internal topic."""
+        return self._broker.topic(CONSUMER_OFFSETS) is not None
+
+    def partition_of(self, group_id: str) -> int:
+        # Not Python's hash, which differs from process to process.
+        return zlib.crc32(group_id.encode()) % (len(self._shells) or self._partition_count())
+
+    def _partition_count(self) -> int:
+        """Before they are loaded."""
+        topic = self._broker.topic(CONSUMER_OFFSETS)
+        return PARTITION_COUNT if topic is None else len(topic.partitions)
+
+    def _shell_of(self, group_id: str) -> GroupShell:
+        return self._shells[self.partition_of(group_id)]
+
+    # Share groups
+
+    async def shares_of(self, group_id: str) -> ShareShell | None:
+        """Where the share group of that id is or would be; None: groups are not available."""
+        if not await self.ready() or self._broker.is_stopping:
+            return None
+        return self._shell_of(group_id).shares
+
+    def share_shells(self) -> list[ShareShell]:
+        return [shell.shares for shell in self._shells]
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        return self._shell_of(group_id).shares.get(group_id) if self._shells else None
+
+    def configure_shares(self, config_of: Callable[[str], ShareGroupConfig]) -> None:
+        """The settings of each share group, also of those that are loaded later."""
+        self._share_config_of = config_of
+        for shell in self.share_shells():
+            shell.config_of = config_of
+            for group_id in shell.group_ids():
+                shell.configure(group_id)
+
+    async def _expire(self) -> None:
+        for shell in self._shells:
+            await shell.sweep(ExpireOffsets(), self._archive_sweeps())
+
+    def _archive_sweeps(self) -> dict[str, ExpireOffsets]:
+        """For the groups by which topics know how far they are archived."""
+        kept: dict[str, set[str]] = {}
+        for topic in self._broker.topics():
+            if topic.config.retention_after_archive:
+                kept.setdefault(topic.config.retention_archive_group, set()).add(topic.name)
+        return {group_id: ExpireOffsets(frozenset(names)) for group_id, names in kept.items()}
+
+    def _config_of(self, group_id: str) -> GroupConfig:
+        return member_config(self._config, self._catalog.group_config(group_id))
+
+    def _on_change(self, change: Change) -> None:
+        if isinstance(change, TopicRemoved):
+            for shell in self._shells:
+                shell.submit_to_all(ForgetTopics((change.topic.name,)))
+        elif isinstance(change, GroupConfigChanged) and self._shells:
+            self._shell_of(change.group).configure(change.group)

@@ -1,0 +1,343 @@
+"""What a coordinator must not forget, as records in one partition of an internal topic.
+
+    append ─┐
+    append ─┼─► one batch at the end of this turn of the loop ──► one turn of the disk ──► `when_durable` callbacks
+    append ─┘
+
+Thousands of commits that arrive together cost one batch and one sync. What may wait, waits for `flush_ms` and shares
+its batch with what comes meanwhile; nobody is told that it is stored before it is. A record that could not be stored
+is not retried: the journal is lost, everybody who waits is told, and the coordinator rebuilds its machine by `replay`.
+
+The last record of a key says all there is to say about it. So the log may be compacted, and `save_snapshot` keeps what
+the log comes to in a file (`journal_snapshot`): a replay reads that and what was written since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.broker.machine.portions import (
+    Batches,
+    JournalLostError,
+    UnreadableRecordsError,
+    check_reaches,
+    check_whole,
+    damaged,
+    read_portions,
+)
+from penstock.broker.partition.outcome import Appended, AppendRefused, VerificationNeeded
+from penstock.broker.partition.shell import PartitionShell
+from penstock.codec.batch.header import BatchProblem
+from penstock.codec.batch.records import Record, StoredRecord, build_batch, read_records
+from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
+from penstock.storage.commit.group_commit import Turn
+from penstock.storage.log.journal_snapshot import (
+    SNAPSHOT_FILE,
+    Entry,
+    JournalSnapshot,
+    merge,
+    read_snapshot,
+    remove_snapshot,
+    write_snapshot,
+)
+
+log = get_logger("journal")
+
+# Well below the internal topic's max.message.bytes; only a single decision that is larger makes a larger batch.
+BATCH_BYTES_MAX: Final = 512 * 1024
+# A replay reads the snapshot and what came after it. A new one is due when that is more than the snapshot itself, so a
+# start costs at most twice what is alive, and writing snapshots no more than writing the log; and below this number of
+# records it is not worth a file.
+SNAPSHOT_RECORDS_MIN: Final = 20_000
+
+OnDurable = Callable[[bool], None]
+Arguments = ParamSpec("Arguments")
+Outcome = TypeVar("Outcome")
+
+
+class Journal:
+    def __init__(self, shell: PartitionShell, clock: Clock, *, flush_ms: int = 0) -> None:
+        self._shell = shell
+        self._clock = clock
+        self._flush_ms = flush_ms
+        self._loop = asyncio.get_running_loop()
+        # One list for each decision.
+        self._buffer: list[list[Record]] = []
+        self._buffer_bytes = 0
+        self._alarm: asyncio.Handle | None = None
+        self._is_flushed_soon = False
+        # Who waits for what is in the buffer, and for what was appended but is not durable yet.
+        self._waiting: list[OnDurable] = []
+        self._last_turn: Turn | None = None
+        # Of the snapshot on disk, as far as this journal knows of it.
+        self._snapshot_offset = 0
+        self._snapshot_rows = 0
+        self.is_lost = False
+        # Records that a repair has taken out, as far as the last replay could see.
+        self.missing_count = 0
+
+    # Writing
+
+    def append(self, entries: Sequence[Entry], *, may_wait: bool = False) -> None:
+        """Keys and values of one decision, stored whole or not at all. No value: a tombstone.
+
+        Enqueued at once, so that a `when_durable` after it waits for it.
+        """
+        if not entries:
+            return
+        now_ms = self._clock.now_ms()
+        records = [Record(value=value, key=key, timestamp_ms=now_ms) for key, value in entries]
+        self._buffer.append(records)
+        self._buffer_bytes += _size_bytes(records)
+        self._flush_later(may_wait=may_wait and self._buffer_bytes < BATCH_BYTES_MAX)
+
+    def when_durable(self, callback: OnDurable, *, may_wait: bool = False) -> None:
+        """Calls with True once everything appended so far is durable, with False if it never will be."""
+        if self.is_lost:
+            callback(False)
+        elif self._buffer:
+            self._waiting.append(callback)
+            self._flush_later(may_wait=may_wait)
+        elif self._last_turn is not None and not self._last_turn.done:
+            self._last_turn.add_done_callback(lambda turn: callback(self._shell.log not in turn.failed))
+        else:
+            callback(True)
+
+    async def until_durable(self, *, may_wait: bool = False) -> bool:
+        """The same, for whoever can wait."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self.when_durable(partial(_resolve, future), may_wait=may_wait)
+        return await future
+
+    def flush(self) -> None:
+        """Everything in the buffer becomes a batch of the log, now. It is durable later: `when_durable`."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._is_flushed_soon = None, False
+        if self._buffer:
+            self._append_batches()
+
+    def _flush_later(self, *, may_wait: bool) -> None:
+        if self._is_flushed_soon or (may_wait and self._alarm is not None):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if may_wait and self._flush_ms > 0:
+            self._alarm = self._loop.call_later(self._flush_ms / 1000, self.flush)
+        else:
+            self._is_flushed_soon = True
+            self._alarm = self._loop.call_soon(self.flush)
+
+    def _append_batches(self) -> None:
+        decisions, self._buffer, self._buffer_bytes = self._buffer, [], 0
+        waiting, self._waiting = self._waiting, []
+        for batch in _batches(decisions):
+            outcome = Appended(-1, -1, -1, None) if self.is_lost else self._shell.append(memoryview(build_batch(batch)))
+            assert not isinstance(outcome, VerificationNeeded), "no batch of a journal is part of a transaction"
+            if isinstance(outcome, AppendRefused):
+                log.error(
+                    "records not stored", topic=self._shell.topic, partition=self._shell.index, why=outcome.reason
+                )
+                self.is_lost = True
+            elif outcome.turn is not None:
+                self._last_turn = outcome.turn
+                outcome.turn.add_done_callback(self._on_turn)
+        for callback in waiting:
+            self.when_durable(callback)
+
+    def _on_turn(self, turn: Turn) -> None:
+        if self._shell.log in turn.failed:
+            self.is_lost = True
+
+    # Reading
+
+    async def replay_entries(self) -> AsyncIterator[list[Entry]]:
+        """What was ever written and still counts, in its order and in portions; control batches are left out.
+
+        Raises JournalLostError; JournalDamagedError if any of it is not as it was written.
+        """
+        shell = self._shell
+        snapshot = await asyncio.to_thread(self._read_snapshot)
+        start = shell.log_start if snapshot is None else snapshot.offset
+        check_whole(shell, start)
+        end = shell.readable_end
+        if snapshot is not None:
+            self._snapshot_offset = start
+            self._snapshot_rows = len(snapshot.keys)
+            for entries in snapshot.entries():
+                yield entries
+                await asyncio.sleep(0)
+        async for entries in read_portions(shell, start, end, _entries_of, on_missing=self._note_missing):
+            yield entries
+
+    def _note_missing(self, count: int) -> None:
+        self.missing_count = count
+
+    async def replay(self) -> AsyncIterator[list[StoredRecord]]:
+        """The same as records, without their offsets: those in a snapshot have none."""
+        async for entries in self.replay_entries():
+            yield [StoredRecord(-1, -1, key, value) for key, value in entries]
+
+    async def unreadable(self, unread: Entry, why: str) -> JournalLostError:
+        """Of an entry that nobody can have written: where it stands, for the repair. One that stands in the snapshot
+        alone is done without: the next replay reads the whole log."""
+        shell = self._shell
+        async for offset in read_portions(shell, shell.log_start, shell.readable_end, partial(_offset_of, unread)):
+            if offset is not None:
+                return damaged(shell, f"the record at offset {offset} cannot be read: {why}", dropped=offset)
+        log.warning("snapshot cannot be read, the whole log is read", topic=shell.topic, partition=shell.index, why=why)
+        await _in_thread(remove_snapshot, shell.log.context.files, shell.log.home.directory)
+        return JournalLostError(f"{shell.topic}-{shell.index}: {SNAPSHOT_FILE} holds a record that cannot be read")
+
+    # The snapshot
+
+    @property
+    def snapshot_offset(self) -> int:
+        """Where the replay of a start would begin."""
+        return self._snapshot_offset
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        if self.is_lost:
+            return False
+        if self._snapshot_offset < self._shell.log.clean_end and self._snapshot_rows >= SNAPSHOT_RECORDS_MIN:
+            return True
+        tail = self._durable_end() - self._snapshot_offset
+        return tail >= max(SNAPSHOT_RECORDS_MIN, self._snapshot_rows)
+
+    async def save_snapshot(self) -> None:
+        """Of all that is durable now. The file's work is done in a thread, and finished also when this is cancelled:
+        nobody else may write the file meanwhile. What goes wrong leaves the snapshot before it.
+        """
+        end = self._durable_end()
+        context = self._shell.log.context
+        if context.is_full or not context.files.is_durable:
+            return
+        before = await _in_thread(self._read_snapshot)
+        rows: dict[bytes, bytes] = {}
+        if before is not None:
+            rows = await _in_thread(dict, zip(before.keys, before.values, strict=True))
+        start = self._shell.log_start if before is None else before.offset
+        async for entries in read_portions(self._shell, start, end, _entries_of):
+            await _in_thread(merge, rows, entries)
+        saved = JournalSnapshot(end, list(rows), list(rows.values()))
+        try:
+            await _in_thread(write_snapshot, context.files, self._shell.log.home.directory, saved)
+        except OSError as error:
+            log.warning("snapshot not written", topic=self._shell.topic, partition=self._shell.index, error=str(error))
+            return
+        self._snapshot_offset, self._snapshot_rows = end, len(rows)
+        log.info(
+            "snapshot written", topic=self._shell.topic, partition=self._shell.index, offset=end, records=len(rows)
+        )
+
+    def _durable_end(self) -> int:
+        partition_log = self._shell.log
+        return min(partition_log.readable_end, partition_log.durable_end)
+
+    def _read_snapshot(self) -> JournalSnapshot | None:
+        """Blocking. One that does not go with the log as it is now is removed, or it would be believed later.
+
+        Compaction that has come past it may have removed tombstones after it: what they removed would come back. But if
+        the log ends before it, it is the log that has lost something, and the snapshot may be all that is left of it.
+        """
+        shell = self._shell
+        partition_log = shell.log
+        files, directory = partition_log.context.files, partition_log.home.directory
+        found = read_snapshot(files, directory)
+        if found is None:
+            if files.exists(f"{directory}/{SNAPSHOT_FILE}"):
+                log.warning("snapshot is damaged, the whole log is read", topic=shell.topic, partition=shell.index)
+            return None
+        if partition_log.damage is None:
+            check_reaches(shell, found.offset, SNAPSHOT_FILE)
+        lowest = max(partition_log.log_start, partition_log.clean_end)
+        if lowest <= found.offset:
+            return found
+        log.info(
+            "snapshot not used",
+            topic=shell.topic,
+            partition=shell.index,
+            offset=found.offset,
+            lowest=lowest,
+            log_end=partition_log.readable_end,
+        )
+        try:
+            remove_snapshot(files, directory)
+        except OSError as error:
+            raise JournalLostError(f"{directory}: a snapshot of no use cannot be removed: {error}") from error
+        return None
+
+
+def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
+    if not future.done():
+        future.set_result(is_durable)
+
+
+async def _in_thread(
+    work: Callable[Arguments, Outcome], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Outcome:
+    """As `to_thread`; whoever cancels it has to wait for what cannot be stopped."""
+    running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()
+        raise
+
+
+def _entries_of(loaded: memoryview, batches: Batches) -> list[Entry]:
+    """Blocking."""
+    if sum(header.record_count for _, header in batches) < VECTORED_ROWS_MIN:
+        return _read_one_by_one(loaded, batches)
+    frame = read_columns(loaded)
+    if isinstance(frame, BatchProblem):
+        raise UnreadableRecordsError(frame.reason)
+    return list(zip(frame["key"].to_list(), frame["value"].to_list(), strict=True))
+
+
+def _read_one_by_one(loaded: memoryview, batches: Batches) -> list[Entry]:
+    entries: list[Entry] = []
+    for position, header in batches:
+        if header.is_control:
+            continue
+        found = read_records(loaded, position)
+        if isinstance(found, BatchProblem):
+            raise UnreadableRecordsError(found.reason)
+        entries += [(record.key or b"", record.value) for record in found]
+    return entries
+
+
+def _offset_of(wanted: Entry, loaded: memoryview, batches: Batches) -> int | None:
+    """Blocking: where the entry stands among these."""
+    for position, header in batches:
+        found = () if header.is_control else read_records(loaded, position)
+        for record in () if isinstance(found, BatchProblem) else found:
+            if (record.key or b"", record.value) == wanted:
+                return record.offset
+    return None
+
+
+def _batches(decisions: list[list[Record]]) -> list[list[Record]]:
+    """Cut between decisions only: half of one, after a crash, would be a state that was never decided on."""
+    batches: list[list[Record]] = [[]]
+    size_bytes = 0
+    for records in decisions:
+        decision_bytes = _size_bytes(records)
+        if batches[-1] and size_bytes + decision_bytes > BATCH_BYTES_MAX:
+            batches.append([])
+            size_bytes = 0
+        batches[-1] += records
+        size_bytes += decision_bytes
+    return batches
+
+
+def _size_bytes(records: Sequence[Record]) -> int:
+    return sum(len(record.key or b"") + len(record.value or b"") + 32 for record in records)

@@ -1,0 +1,477 @@
+"""One partition as the doors see it: append batches, read batches, wait for more.
+
+The shell checks what a client sent, asks the pure rules (producer sequences), has the log write it, and says when the
+topic's promise is kept:
+
+    durability=fsync      readable, and acknowledged, when the disk has it (one turn of the group commit)
+    durability=interval   readable, and acknowledged, when the kernel has it; the disk follows within the interval
+
+No lock anywhere: there is no `await` between checking a batch and having written it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.broker.partition.batch_look import BatchLook
+from penstock.broker.partition.delivery_search import DeliverySearch
+from penstock.broker.partition.log_config import log_config
+from penstock.broker.partition.outcome import (
+    Appended,
+    AppendOutcome,
+    AppendRefused,
+    DelayPossible,
+    Refusal,
+    VerificationNeeded,
+)
+from penstock.broker.partition.read import PartitionRead, ReadProblem, problem_of
+from penstock.broker.partition.reads import PartitionReads
+from penstock.broker.partition.refusals import (
+    CODEC_LAST,
+    refuse_batch,
+    refuse_producer,
+    refuse_unreadable,
+    refuse_unsequenced,
+)
+from penstock.broker.partition.waiting import WaitingRoom
+from penstock.codec.batch.control import EndMarker, build_marker
+from penstock.codec.batch.header import (
+    ATTRIBUTE_TRANSACTIONAL,
+    LENGTH_PREFIX_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+    BatchProblem,
+    check_batch,
+    patch,
+    patch_log_append_time,
+)
+from penstock.codec.batch.rewrite import header_of
+from penstock.domain.config.topic import TopicConfig
+from penstock.domain.log.producer_sequence import NO_MARKER, Accept, Duplicate
+from penstock.domain.topic_rules import is_internal
+from penstock.domain.transaction.partition import Admitted, MarkerStored, NotVerified, WriteMarker
+from penstock.domain.transaction.partition import VerificationNeeded as MustVerify
+from penstock.domain.transaction.verification import NO_GUARD
+from penstock.storage.commit.group_commit import Turn
+from penstock.storage.errors import Damage, DiskFullError, LogDamagedError, Offline, StorageError
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.recovery import RecoveredLog
+from penstock.storage.log.refusals import refusal_of
+from penstock.storage.log.time_lookup import TimestampOffset
+from penstock.storage.store import LogStore
+
+log_events = get_logger("partition")
+
+# One node leads every partition until the cluster hands out epochs.
+LEADER_EPOCH: Final = 0
+
+
+class PartitionShell:
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_dates_records",
+        "_has_transactions",
+        "_is_synced",
+        "_reads",
+        "_store",
+        "_sync_alarm",
+        "_turn",
+        "batch_look",
+        "has_lost",
+        "index",
+        "is_closed",
+        "leader_epoch",
+        "log",
+        "readers",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, index: int, log: PartitionLog, *, store: LogStore, clock: Clock, config: TopicConfig
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.leader_epoch = LEADER_EPOCH
+        self.readers = WaitingRoom()
+        self._reads = PartitionReads(log)
+        self._store = store
+        self._clock = clock
+        # The last turn of the disk that an append of ours joined.
+        self._turn: Turn | None = None
+        self._sync_alarm: asyncio.TimerHandle | None = None
+        # Recovery found less than was acknowledged: a person has to look at it.
+        self.has_lost = False
+        self.is_closed = False
+        # Whether the log may know of any.
+        self._has_transactions = len(log.transactions) > 0
+        self.batch_look = BatchLook(None if is_internal(topic) else DeliverySearch(topic, index, clock=clock))
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        self._config = config
+        # Read for every batch.
+        self._is_synced = config.is_synced
+        self._dates_records = config.uses_log_append_time
+        self.batch_look.configure(config)
+        self.log.config = log_config(config)
+
+    @property
+    def log_start(self) -> int:
+        return self.log.log_start
+
+    @property
+    def readable_end(self) -> int:
+        return self.log.readable_end
+
+    @property
+    def last_stable_offset(self) -> int:
+        """As far as readers of committed records may read."""
+        return self.log.last_stable_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    # Append
+
+    def append(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome:
+        """One batch. It is patched in place and written before this returns."""
+        outcome = self._take(records, guard, is_produced=False)
+        assert not isinstance(outcome, DelayPossible), "nobody has looked for delays"
+        return outcome
+
+    def produce(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome | DelayPossible:
+        """The same for a batch of a Kafka producer, who may have made it of anything, and whose records may say when
+        they are to be delivered."""
+        return self._take(records, guard, is_produced=True)
+
+    def _take(self, records: memoryview | None, guard: int, *, is_produced: bool) -> AppendOutcome | DelayPossible:
+        if records is None:
+            return AppendRefused(Refusal.INVALID, "the request holds no batch")
+        header = check_batch(records)
+        if isinstance(header, BatchProblem):
+            return refuse_unreadable(records, header)
+        if not self._is_ordinary(header, len(records)):
+            refused = refuse_batch(header, len(records), self._config)
+            if refused is not None:
+                return refused
+        if header.producer_id >= 0:
+            answer = self.check_producer(header, guard=guard)
+            if answer is not None:
+                return answer
+        now_ms = self._clock.now_ms()
+        if is_produced:
+            seen = self.batch_look.look(records, header, now_ms)
+            if seen is not False:
+                return seen if isinstance(seen, AppendRefused) else DelayPossible(header)
+        else:
+            refused = self.batch_look.refuse_own(records, header, now_ms)
+            if refused is not None:
+                return refused
+        return self._write(records, header)
+
+    def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD) -> AppendOutcome | None:
+        """What is to be answered to a producer with an id instead of writing; None: its batch may be written."""
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            return refuse_unsequenced(header)
+        log = self.log
+        must_verify = False
+        marker_offset = NO_MARKER
+        # Where no transaction ever was, an ordinary batch has nothing to ask about them.
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL or self._has_transactions:
+            self._has_transactions = True
+            admission = log.transactions.check(header, guard=guard)
+            must_verify = isinstance(admission, MustVerify)
+            if not isinstance(admission, Admitted | MustVerify):
+                return refuse_producer(admission)
+            marker_offset = log.transactions.marker_offset_of(header.producer_id)
+        verdict = log.producers.check(header, marker_offset=marker_offset)
+        if isinstance(verdict, Duplicate):
+            return self._repeat(verdict)
+        if not isinstance(verdict, Accept):
+            return refuse_producer(verdict)
+        return VerificationNeeded(header) if must_verify else None
+
+    def append_checked(self, records: memoryview, *, guard: int = NO_GUARD) -> Appended | AppendRefused:
+        """A batch of `produce` that had to wait, with or without holes. What else its producer has done meanwhile
+        counts, and so does the end of its transaction."""
+        header = header_of(records)
+        if header.producer_id >= 0:
+            answer = self.check_producer(header, guard=guard)
+            if isinstance(answer, VerificationNeeded):
+                return refuse_producer(NotVerified())
+            if answer is not None:
+                return answer
+        return self._write(records, header)
+
+    def append_released(self, batch: bytearray) -> Appended | AppendRefused:
+        """Messages whose time has come. They were taken when they came: none of the rules for clients is asked again,
+        or what was made stricter since would hold up all that are behind them. Their sequence is the mover's matter."""
+        return self._write(memoryview(batch), header_of(batch))
+
+    def _write(self, records: memoryview, header: BatchHeader) -> Appended | AppendRefused:
+        log = self.log
+        base_offset = log.log_end
+        header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        append_time_ms = NO_TIMESTAMP
+        if self._dates_records:
+            append_time_ms = self._clock.now_ms()
+            # Without a record there is nothing to be dated, and nothing of this time to be found.
+            if header.record_count:
+                header = patch_log_append_time(records, 0, header, append_time_ms)
+        try:
+            log.append(records, (header,))
+        except StorageError as error:
+            return _not_written(error)
+        return Appended(base_offset, append_time_ms, log.log_start, self._promise())
+
+    def _is_ordinary(self, header: BatchHeader, size_bytes: int) -> bool:
+        """One look for the batch that is as it should be, which is nearly every one; else `refuse_batch` says why."""
+        return (
+            header.length + LENGTH_PREFIX_BYTES == size_bytes <= self._config.max_message_bytes
+            and header.record_count == header.last_offset_delta + 1 > 0
+            and 0 <= header.attributes <= CODEC_LAST
+        )
+
+    def begin_verification(self, header: BatchHeader, *, version: int) -> int:
+        """After VerificationNeeded, and before the coordinator is asked: the guard for the append that follows."""
+        return self.log.transactions.begin_verification(header, version=version, now_ms=self._clock.now_ms())
+
+    def withdraw_verification(self, header: BatchHeader, guard: int) -> None:
+        """The coordinator refused."""
+        self.log.transactions.withdraw_verification(header, guard)
+
+    def refuse_marker(
+        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, version: int
+    ) -> AppendRefused | MarkerStored | None:
+        """Why a marker is not to be written: it may not be, or is there already."""
+        if self.log.failure is not None:
+            return self._offline()
+        verdict = self.log.transactions.check_marker(
+            producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, version=version
+        )
+        if isinstance(verdict, WriteMarker):
+            return None
+        return verdict if isinstance(verdict, MarkerStored) else refuse_producer(verdict)
+
+    def write_marker(
+        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, version: int
+    ) -> Appended | AppendRefused:
+        """The end of a producer's transaction. Its turn is to be waited for wherever the topic promises less, too: a
+        marker that its coordinator takes for written is never written again."""
+        refused = self.refuse_marker(
+            producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, version=version
+        )
+        if isinstance(refused, AppendRefused):
+            return refused
+        log = self.log
+        if isinstance(refused, MarkerStored):
+            turn = None if refused.offset < log.durable_end else self._store.group_commit.join(log)
+            return Appended(refused.offset, NO_TIMESTAMP, log.log_start, turn)
+        base_offset = log.log_end
+        batch = build_marker(
+            EndMarker(is_commit, coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=self._clock.now_ms(),
+            base_offset=base_offset,
+            leader_epoch=self.leader_epoch,
+        )
+        try:
+            log.append(memoryview(batch), (header_of(batch),))
+        except StorageError as error:
+            return _not_written(error)
+        turn = self._promise() or self._store.group_commit.join(log)
+        return Appended(base_offset, NO_TIMESTAMP, log.log_start, turn)
+
+    def refusal(self) -> AppendRefused | None:
+        """What is known to be in the way of any write."""
+        log = self.log
+        if log.is_healthy and not log.context.is_full:
+            return None
+        return _not_written(refusal_of(log))
+
+    def _offline(self) -> AppendRefused:
+        return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {self.log.failure}")
+
+    def _repeat(self, duplicate: Duplicate) -> Appended | AppendRefused:
+        """A batch that is in the log already: its first offset again, and not before it is durable."""
+        log = self.log
+        if log.failure is not None:
+            return self._offline()
+        turn = None if duplicate.base_offset < log.readable_end else self._store.group_commit.join(log)
+        append_time_ms = duplicate.timestamp_ms if self._dates_records else NO_TIMESTAMP
+        return Appended(duplicate.base_offset, append_time_ms, log.log_start, turn)
+
+    def join_turn_if_unsynced(self) -> Turn | None:
+        """Of a topic that acknowledges before the disk has it: a turn that covers what the disk has not yet."""
+        is_on_disk = self._is_synced or self.log.durable_end >= self.log.log_end
+        return None if is_on_disk else self.join_turn()
+
+    def join_turn(self) -> Turn:
+        """A turn of the disk that covers everything written so far."""
+        return self._store.group_commit.join(self.log)
+
+    def _promise(self) -> Turn | None:
+        """What the acknowledgement of the batch just written waits for."""
+        log = self.log
+        if not self._is_synced:
+            self._sync_within_interval()
+            self._make_readable(log.log_end)
+            return None
+        turn = self._store.group_commit.join(log)
+        if turn is not self._turn:
+            self._turn = turn
+            turn.add_done_callback(self._on_synced)
+        return turn
+
+    def _sync_within_interval(self) -> None:
+        # The first write after a sync sets the alarm: an idle partition costs nothing, a busy one is synced on time.
+        if self._sync_alarm is None:
+            delay_seconds = self._config.sync_interval_ms / 1000
+            self._sync_alarm = asyncio.get_running_loop().call_later(delay_seconds, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync_alarm = None
+        self._store.group_commit.join(self.log)
+
+    def _on_synced(self, _turn: Turn) -> None:
+        # Of a log that the sync failed, nothing past the readable end was promised to anybody; its readers are woken
+        # to learn that it is offline.
+        self._make_readable(self.log.durable_end)
+
+    def _make_readable(self, offset: int) -> None:
+        self.log.advance_readable(offset)
+        self.readers.wake_all()
+
+    # Read
+
+    def read(
+        self,
+        offset: int,
+        *,
+        bytes_max: int,
+        must_fit: bool = False,
+        leader_epoch: int = -1,
+        is_committed_only: bool = False,
+    ) -> PartitionRead:
+        """Whole batches from `offset` on. `must_fit`: nothing at all rather than a first batch over `bytes_max`.
+        `is_committed_only`: below the last stable offset, and with the aborted transactions that the reader leaves out.
+        """
+        if leader_epoch >= 0:
+            problem = self.check_epoch(leader_epoch)
+            if problem is not None:
+                return PartitionRead(problem=problem)
+        if is_committed_only:
+            return self._reads.read_committed(offset, bytes_max, must_fit)
+        return self._reads.read(offset, bytes_max, must_fit)
+
+    def read_from_disk(self, offset: int, *, bytes_max: int, is_committed_only: bool) -> PartitionRead:
+        """The same for a reader to whom memory gave something that is no batch: a thread reads and checks it."""
+        return self._reads.read_from_disk(offset, bytes_max, is_committed_only)
+
+    def damage_end(self, offset: int) -> int | None:
+        """Where the log goes on behind damage at the offset; None: there is none, or the log ends with it."""
+        damage = self.log.damage_at(offset)
+        return None if damage is None or damage.is_end_lost else damage.offset_end
+
+    def has_later_segment(self, offset: int, *, is_committed_only: bool = False) -> bool:
+        """There is more to read than the segment of `offset` holds."""
+        end = self.log.last_stable_offset if is_committed_only else self.log.readable_end
+        return self.log.segment_of(offset).next_offset < end
+
+    def take_loaded(self, read: PartitionRead, loaded: memoryview | Damage, *, bytes_max: int) -> PartitionRead:
+        """What a cold read brought; it may be another one."""
+        return self._reads.take_loaded(read, loaded, bytes_max)
+
+    def check_epoch(self, leader_epoch: int) -> ReadProblem | None:
+        """What a client believes about the leader; -1: it does not say."""
+        if leader_epoch < 0 or leader_epoch == self.leader_epoch:
+            return None
+        if leader_epoch < self.leader_epoch:
+            return ReadProblem.FENCED_EPOCH
+        return ReadProblem.UNKNOWN_EPOCH
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        if epoch == self.leader_epoch:
+            # Also before its first batch, when the log has no entry for it yet.
+            return epoch, self.log.readable_end
+        return self.log.epochs.end_offset_for(epoch, self.log.readable_end)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | ReadProblem | None:
+        """Blocking: for a thread."""
+        return _located(self.log.offset_for_timestamp(timestamp_ms))
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | ReadProblem | None:
+        """Blocking: for a thread."""
+        return _located(self.log.offset_of_max_timestamp())
+
+    # The rest
+
+    async def delete_before(self, offset: int) -> int | ReadProblem:
+        """Moves the start of the log, -1: to its end. The start as it is then, durably."""
+        log = self.log
+        if log.failure is not None:
+            return ReadProblem.OFFLINE
+        if "delete" not in self._config.cleanup_policy:
+            return ReadProblem.POLICY
+        wanted = log.readable_end if offset == -1 else offset
+        if not 0 <= wanted <= log.readable_end:
+            return ReadProblem.OUT_OF_RANGE
+        if wanted > log.log_start:
+            try:
+                await asyncio.to_thread(log.delete_before(wanted).run)
+            except StorageError as error:
+                log_events.error("records not deleted", topic=self.topic, partition=self.index, error=str(error))
+                return ReadProblem.OFFLINE
+        return log.log_start
+
+    @property
+    def is_offline(self) -> bool:
+        return self.log.failure is not None
+
+    def come_back(self, recovered: RecoveredLog) -> None:
+        """Recovery has read the log from the disk again: serve it, unless something that was promised is gone."""
+        if self.is_closed:
+            return  # its topic was deleted while it was read
+        readable_end = self.log.readable_end
+        if recovered.log_end < readable_end or recovered.lost_end is not None:
+            self.has_lost = True
+            log_events.error(
+                "acknowledged records are gone",
+                topic=self.topic,
+                partition=self.index,
+                promised_end=readable_end,
+                found_end=recovered.log_end,
+                advice="stop the node and look at it with `penstock log verify`",
+            )
+            return
+        self.log.adopt(recovered)
+        self._has_transactions |= len(self.log.transactions) > 0
+        log_events.info("log back online", topic=self.topic, partition=self.index, log_end=self.log.log_end)
+        self.readers.wake_all()
+
+    def close(self) -> None:
+        """The topic is gone, or the node stops: whoever waits for it learns so at once."""
+        self.is_closed = True
+        if self._sync_alarm is not None:
+            self._sync_alarm.cancel()
+            self._sync_alarm = None
+        self.readers.wake_all()
+
+
+def _not_written(error: StorageError) -> AppendRefused:
+    if isinstance(error, LogDamagedError):
+        return AppendRefused(Refusal.DAMAGED, str(error))
+    return AppendRefused(Refusal.DISK_FULL if isinstance(error, DiskFullError) else Refusal.OFFLINE, str(error))
+
+
+def _located(found: TimestampOffset | Offline | None) -> TimestampOffset | ReadProblem | None:
+    if found is None or isinstance(found, TimestampOffset):
+        return found
+    return problem_of(found)

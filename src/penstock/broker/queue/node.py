@@ -1,0 +1,447 @@
+"""The queues of this node: which there are, where their partitions' shells are, what becomes of them when topics come
+and go.
+
+A queue is (topic, group). Its definition stands in the metadata store; each partition of the topic has a shell with the
+machines of all its queues. Doors define queues here and take messages by `delivery`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Final
+
+from penstock.base.clock import Clock, SteadyClock
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.machine.portions import JournalDamagedError, JournalLostError
+from penstock.broker.partition.read import ReadProblem
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.queue.ages import QueueAges
+from penstock.broker.queue.batch import BatchCache
+from penstock.broker.queue.lanes import LaneIndex, LaneScans
+from penstock.broker.queue.mover import QueueMover
+from penstock.broker.queue.reader import QueueReader
+from penstock.broker.queue.replay_start import Kept
+from penstock.broker.queue.shell import QueueShell, QueueUnavailable
+from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.companion import CompanionKind
+from penstock.broker.topic.served_topic import ServedTopic
+from penstock.cluster.catalog.queues import QueueCatalog, QueueChange, QueueRemoved
+from penstock.cluster.catalog.topic_image import Change, PartitionsGrown, TopicRemoved
+from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.store.protocol import StoreUnavailableError
+from penstock.domain.queue.commands import Close, Open
+from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, Start
+from penstock.domain.queue.machine import deletable_below
+from penstock.domain.queue.values import QueueConfig
+from penstock.domain.security import access
+from penstock.domain.security.access import Authorizer, Operation
+
+log = get_logger("queues")
+
+# Decoded messages that queues are working on, all queues together.
+CACHE_BYTES_MAX: Final = 128 * 1024 * 1024
+TIDY_MS: Final = 5_000
+RELOAD_MS: Final = 2_000
+DENIED_REPORT_MS: Final = 60_000
+LOADING_AT_ONCE: Final = 8
+# Whoever comes while a queue is being loaded or opened waits for it: a little less than the five seconds after which
+# the most impatient clients give up (httpx).
+LOADING_MS_MAX: Final = 4_000
+# A queue that is this old and not open on a partition was open there once, unless nobody could write it down.
+OPENED_MS_MAX: Final = 60_000
+_DEFAULTS: Final = QueueOptions()
+
+
+class NoSuchTopic(Exception):  # noqa: N818  says what is missing, not that something broke
+    """A queue is defined on a topic that there is not."""
+
+
+class NodeQueues:
+    def __init__(
+        self,
+        broker: Broker,
+        topics: TopicCatalog,
+        queues: QueueCatalog,
+        producer_ids: ProducerIds,
+        *,
+        authorizer: Authorizer,
+        readers: Executor,
+        clock: Clock,
+        tasks: TaskSupervisor,
+        chance: Callable[[], float] | None = None,
+    ) -> None:
+        self.broker = broker
+        self._topics = topics
+        self._queues = queues
+        self._authorizer = authorizer
+        # When it was last told that letters of a queue may not go where they should.
+        self._denied_ms: dict[QueueName, int] = {}
+        self._readers = readers
+        self._clock = clock
+        # Leases are dated and waited for: an NTP step must not end all of them.
+        self._steady = SteadyClock(clock)
+        self._tasks = tasks
+        self._chance = chance or random.SystemRandom().random
+        self._cache = BatchCache(CACHE_BYTES_MAX)
+        self.lane_scans = LaneScans(readers, tasks)
+        self._mover = QueueMover(
+            broker,
+            producer_ids,
+            find_target=self._dead_letter_target,
+            is_gone=lambda topic_id: topics.by_id(topic_id) is None,
+            copies=lambda topic, group: self._options_of(QueueName(topic, group)).copies_dead_letters,
+            tasks=tasks,
+        )
+        self.ages = QueueAges(clock)
+        self._shells: dict[tuple[bytes, int], QueueShell] = {}
+        # One load of a shell at a time, and everybody who wants it waits for the same.
+        self._loading: dict[tuple[bytes, int], asyncio.Task[None]] = {}
+        # The same of queues that are being opened on their partitions.
+        self._opening: dict[QueueName, asyncio.Task[None]] = {}
+        queues.on_change(self._on_queue_change)
+        topics.on_change(self._on_topic_change)
+        broker.follow_journals(self.damages)
+
+    # Life
+
+    async def start(self) -> None:
+        await self._queues.start()
+        limit = asyncio.Semaphore(LOADING_AT_ONCE)
+
+        async def load(partition: PartitionShell) -> None:
+            async with limit:
+                await self._load_once(partition)
+
+        wanted = {definition.name.topic for definition in self._queues.all()}
+        served = [topic for name in sorted(wanted) if (topic := self.broker.topic(name)) is not None]
+        partitions = [partition for topic in served for partition in topic.partitions]
+        outcomes = await asyncio.gather(*map(load, partitions), return_exceptions=True)
+        lost = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        for definition in self._queues.all():
+            try:
+                await self._open_once(definition)
+            except StoreUnavailableError as error:
+                lost.append(error)
+        await self._forget_gone()
+        for problem in lost:
+            # The others are served; it is tried again when somebody asks for it.
+            log.error("queues not opened", error=str(problem))
+        self._tasks.every(TIDY_MS, "queue snapshots", self._tidy)
+        self._tasks.every(RELOAD_MS, "queue reload", self._reload_lost)
+
+    async def stop(self) -> None:
+        for shell in self._shells.values():
+            shell.close()
+        await self._queues.stop()
+
+    # Definitions
+
+    def get(self, name: QueueName) -> QueueDefinition | None:
+        definition = self._queues.get(name)
+        topic = self.broker.topic(name.topic)
+        # Left from a topic of the same name that is gone.
+        if definition is None or topic is None or definition.topic_id != topic.topic_id:
+            return None
+        return definition
+
+    def all(self) -> list[QueueDefinition]:
+        return [found for each in self._queues.all() if (found := self.get(each.name)) is not None]
+
+    async def define(self, name: QueueName, options: QueueOptions) -> QueueDefinition:
+        """The queue as it is defined then, opened on every partition; one that is there already is not changed."""
+        topic = self.broker.topic(name.topic)
+        if topic is None:
+            raise NoSuchTopic(name.topic)
+        definition = self.get(name)
+        if definition is None:
+            definition = await self._queues.create(name, topic.topic_id, options, len(topic.partitions))
+        await self._open_once(definition)
+        return definition
+
+    async def change(self, name: QueueName, change: Callable[[QueueOptions], QueueOptions]) -> QueueDefinition | None:
+        return None if self.get(name) is None else await self._queues.change(name, change)
+
+    async def hide(self, name: QueueName, hidden_below: tuple[int, ...]) -> None:
+        """What is pending in the topic's schedules below these places is not for this queue, by partition."""
+        if self.get(name) is not None:
+            await self._queues.hide(name, hidden_below)
+
+    async def delete(self, name: QueueName) -> bool:
+        """Its messages stay in the topic; what it knew of them is gone."""
+        if self.get(name) is None:
+            return False
+        for shell in await self.shells(name):
+            reply = await shell.submit(name.group, Close())
+            if isinstance(reply, QueueUnavailable):
+                # Or a queue made anew under this name would go on where this one was.
+                raise (JournalDamagedError if reply.is_damaged else StoreUnavailableError)(reply.reason)
+        return await self._queues.delete(name)
+
+    async def _open_once(self, definition: QueueDefinition) -> None:
+        """However many want it: eight first receives at once are one opening that all of them wait for."""
+        name = definition.name
+        task = self._opening.get(name)
+        if task is None or task.done():
+            task = self._opening[name] = self._tasks.start("queue opening", self._open_machines(definition))
+        try:
+            await asyncio.shield(task)
+        finally:
+            if task.done() and self._opening.get(name) is task:
+                del self._opening[name]
+
+    async def _open_machines(self, definition: QueueDefinition) -> None:
+        topic = self.broker.topic_by_id(definition.topic_id)
+        for partition in topic.partitions if topic is not None else ():
+            shell = await self._load_once(partition)
+            queue = shell.queue(definition.name.group)
+            if shell.is_loaded and (queue is None or not queue.is_open):
+                await shell.submit(definition.name.group, Open(await self._start_offset(definition, partition)))
+
+    async def _start_offset(self, definition: QueueDefinition, partition: PartitionShell) -> int:
+        if partition.index >= definition.partition_count:
+            return 0  # added later: nobody has had a chance to read it
+        ago_ms = definition.options.start_ago_ms
+        if ago_ms is not None:
+            since_ms = definition.created_ms - ago_ms
+            found = await asyncio.to_thread(partition.offset_for_timestamp, since_ms)
+            # What cannot be looked up is looked at from its beginning: too much is better than too little.
+            if isinstance(found, ReadProblem):
+                return partition.log_start
+            return partition.readable_end if found is None else found.offset
+        if definition.options.start is not Start.LATEST:
+            return partition.log_start
+        if self._clock.now_ms() - definition.created_ms < OPENED_MS_MAX:
+            return partition.readable_end
+        # What it knew was lost in a repair: from where it once began, for twice is better than never.
+        found = await asyncio.to_thread(partition.offset_for_timestamp, definition.created_ms)
+        if isinstance(found, ReadProblem):
+            return partition.log_start
+        return partition.readable_end if found is None else found.offset
+
+    # Shells
+
+    async def shell(self, partition: PartitionShell, *, wait_ms: int = LOADING_MS_MAX) -> QueueShell:
+        """The queues of a partition; loaded, unless its journal cannot be read or takes longer than that.
+        StoreUnavailableError: there is no journal to be had, or no partition any more."""
+        shell = self._shells.get((partition.log.home.topic_id, partition.index))
+        if shell is not None and (shell.is_loaded or shell.damage.reason is not None):
+            return shell
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                return await self._load_once(partition)
+        except TimeoutError:
+            shell = self._shells.get((partition.log.home.topic_id, partition.index))
+            if shell is None:
+                raise self._no_shell(partition) from None
+            return shell
+
+    async def shell_for(
+        self, definition: QueueDefinition, partition: PartitionShell, *, wait_ms: int = LOADING_MS_MAX
+    ) -> QueueShell:
+        """The same, with the queue opened there: whoever comes while it is being opened waits for that, too."""
+        shell = await self.shell(partition, wait_ms=wait_ms)
+        if not shell.is_ready(definition.name.group):
+            await self._await_opening(definition, wait_ms)
+        return shell
+
+    async def shells(self, name: QueueName, *, wait_ms: int = LOADING_MS_MAX) -> list[QueueShell]:
+        """Of all partitions, as `shell_for`."""
+        topic, definition = self.broker.topic(name.topic), self.get(name)
+        if topic is None:
+            return []
+        group = name.group
+        known = [self._shells.get((topic.topic_id, partition.index)) for partition in topic.partitions]
+        if definition is not None and not all(shell is not None and shell.is_ready(group) for shell in known):
+            await self._await_opening(definition, wait_ms)
+        return [await self.shell(partition, wait_ms=wait_ms) for partition in topic.partitions]
+
+    async def _await_opening(self, definition: QueueDefinition, wait_ms: int) -> None:
+        """Or until the time is up: who asks then is told that it is being loaded."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._open_once(definition)
+        except TimeoutError:
+            log.warning("queue is being opened for long", topic=definition.name.topic, group=definition.name.group)
+
+    async def _load_once(self, partition: PartitionShell) -> QueueShell:
+        """However long it takes, and however many wait for it."""
+        key = (partition.log.home.topic_id, partition.index)
+        shell = self._shells.get(key)
+        if shell is not None and (shell.is_loaded or shell.damage.reason is not None):
+            return shell
+        task = self._loading.get(key)
+        if task is None or task.done():
+            task = self._loading[key] = self._tasks.start("queue loading", self._load(key, partition))
+        await asyncio.shield(task)
+        self._loading.pop(key, None)
+        shell = self._shells.get(key)
+        if shell is None:
+            raise self._no_shell(partition)
+        return shell
+
+    def _no_shell(self, partition: PartitionShell) -> StoreUnavailableError:
+        return StoreUnavailableError(f"the queues of {partition.topic}-{partition.index} cannot be opened")
+
+    def buried_count(self, name: QueueName) -> int:
+        """Dead letters since the start."""
+        return self._mover.buried_counts.get((name.topic, name.group), 0)
+
+    def returned_count(self, name: QueueName) -> int:
+        """Messages since the start that were told to move, and are at the end of their own log now."""
+        return self._mover.returned_counts.get((name.topic, name.group), 0)
+
+    def loaded_shells(self) -> Iterator[QueueShell]:
+        yield from list(self._shells.values())
+
+    async def _load(self, key: tuple[bytes, int], partition: PartitionShell) -> None:
+        shell = self._shells.get(key)
+        if shell is None:
+            companion = await self.broker.companion(partition, CompanionKind.QUEUES)
+            if partition.is_closed:
+                return  # its topic was deleted meanwhile
+            lanes = LaneIndex(partition, self.lane_scans)
+            shell = self._shells[key] = QueueShell(
+                partition,
+                companion,
+                QueueReader(partition, key[0], self._cache, self._readers, lanes=lanes),
+                clock=self._steady,
+                config_of=lambda group: self._config_of(QueueName(partition.topic, group)),
+                mover=self._mover.wake,
+                chance=self._chance,
+                kept=Kept(self.broker.config.trace_horizon_ms, self.broker.config.trace_bytes_max),
+            )
+            lanes.on_progress = shell.wake_all
+        try:
+            await shell.load()
+        except JournalLostError as error:
+            log.error("queues not available", topic=partition.topic, partition=partition.index, error=str(error))
+
+    def _options_of(self, name: QueueName) -> QueueOptions:
+        definition = self._queues.get(name)
+        return definition.options if definition is not None else _DEFAULTS
+
+    def _config_of(self, name: QueueName) -> QueueConfig:
+        return self._options_of(name).machine_config(name.topic)
+
+    # Dead letters
+
+    async def _dead_letter_target(self, topic: str, group: str) -> ServedTopic | None:
+        """Created when the first letter comes, with as many partitions as the topic it comes from. None: letters
+        wait."""
+        options = self._options_of(QueueName(topic, group))
+        name = options.dead_letters_of(topic)
+        origin = self.broker.topic(topic)
+        if name is None or origin is None or not self._may_bury(QueueName(topic, group), name, options):
+            return None
+        found = self.broker.topic(name)
+        if found is not None:
+            return found
+        outcome = await self._topics.create_topic(name, len(origin.partitions))
+        if not isinstance(outcome, Created | AlreadyExists):
+            log.error("dead-letter topic not created", topic=name, why=str(outcome))
+        return self.broker.topic(name)
+
+    def _may_bury(self, queue: QueueName, target: str, options: QueueOptions) -> bool:
+        """Whoever named the target must be allowed to write there, now: the right may have been taken back since.
+        Nobody named the default, which is the topic's own."""
+        author = options.dead_letter_author
+        if options.dead_letter_topic is None or self._authorizer.authorize(
+            author, Operation.WRITE, access.topic(target)
+        ):
+            return True
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._denied_ms.get(queue, -DENIED_REPORT_MS) >= DENIED_REPORT_MS:
+            self._denied_ms[queue] = now_ms
+            log.warning("dead letters wait", queue=str(queue), why=f"{author}, who named {target}, may not write there")
+        return False
+
+    # What changes elsewhere
+
+    def _on_queue_change(self, change: QueueChange) -> None:
+        """Of this topic only: what is removed may be left from an earlier one of the name."""
+        topic = self.broker.topic_by_id(change.definition.topic_id)
+        for partition in topic.partitions if topic is not None else ():
+            shell = self._shells.get((change.definition.topic_id, partition.index))
+            if shell is None:
+                continue
+            if isinstance(change, QueueRemoved):
+                shell.decide(change.definition.name.group, Close())
+            shell.configure(change.definition.name.group)
+
+    def _on_topic_change(self, change: Change) -> None:
+        if isinstance(change, TopicRemoved):
+            for key in [key for key in self._shells if key[0] == change.topic.topic_id]:
+                shell = self._shells.pop(key)
+                shell.close()
+                shell.reader.forget()
+            self._tasks.start("queues of a removed topic", self._forget_gone())
+        elif isinstance(change, PartitionsGrown):
+            self._tasks.start("queues of new partitions", self._open_on(change.topic.name))
+
+    async def _forget_gone(self) -> None:
+        """Queues of topics that were removed, now or while the node was down."""
+        for definition in self._queues.all():
+            # By the catalog: a topic that is not served, because its logs could not be opened, is there all the same.
+            if self._topics.by_id(definition.topic_id) is None:
+                await self._queues.delete(definition.name, topic_id=definition.topic_id)
+
+    async def _open_on(self, topic: str) -> None:
+        for definition in self.all():
+            if definition.name.topic == topic:
+                await self._open_once(definition)
+                for shell in await self.shells(definition.name):
+                    # Who waits on the partitions that were there learns of the new ones.
+                    shell.wake_all()
+
+    # Upkeep
+
+    async def _tidy(self) -> None:
+        for shell in list(self._shells.values()):
+            shell.trim()
+            await shell.tidy()
+            await self._delete_acked(shell)
+        await self.ages.refresh(self._shells.values())
+
+    async def _delete_acked(self, shell: QueueShell) -> None:
+        """With `queue.delete.acked`: what every queue has finished goes. Other readers of the topic do not count."""
+        topic = self.broker.topic_by_id(shell.partition.log.home.topic_id)
+        if topic is None or not topic.config.queue_delete_acked or not shell.is_loaded:
+            return
+        defined = [each.name.group for each in self._queues.all() if each.topic_id == topic.topic_id]
+        queues = [shell.queue(group) for group in {*defined, *shell.groups()}]
+        if any(queue is None or not queue.is_open for queue in queues):
+            return  # one of them is about to be opened, perhaps at the start
+        below = min(
+            deletable_below([queue for queue in queues if queue is not None]) or 0, shell.partition.readable_end
+        )
+        # What was acked must be known to be so before what it was is gone.
+        if below > shell.partition.log_start and await shell.is_durable():
+            outcome = await shell.partition.delete_before(below)
+            if isinstance(outcome, ReadProblem):
+                log.warning("acked messages stay", topic=topic.name, partition=shell.partition.index, why=outcome.value)
+
+    async def _reload_lost(self) -> None:
+        for shell in [] if self.broker.is_stopping else list(self._shells.values()):
+            if shell.is_lost:
+                shell.unload()
+            if shell.is_loaded or shell.partition.is_closed or shell.damage.reason is not None:
+                continue
+            try:
+                await self.shell(shell.partition)
+                # Those that were defined while it could not be used.
+                await self._open_on(shell.partition.topic)
+            except StoreUnavailableError as error:
+                log.warning("queues still not available", topic=shell.partition.topic, error=str(error))
+
+    def damages(self) -> list[JournalDamage]:
+        """One for each partition with queues, damaged or not."""
+        return [shell.damage for shell in self._shells.values()]
+
+
+__all__ = ["NoSuchTopic", "NodeQueues", "QueueUnavailable"]

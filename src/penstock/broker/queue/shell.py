@@ -1,0 +1,368 @@
+"""The queues of one partition: the pure machines, their journal in the partition's companion log, their alarm, and
+who waits for messages.
+
+    submit: decide ─► apply ─► journal ─► (durable) ─► reply, then effects
+
+There is no `await` between deciding and applying, so commands never interleave. A reply waits for everything that it
+may have seen, also when it has nothing to store itself. When the journal is lost the machines are dropped, and built
+anew from what is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.machine.journal import Journal
+from penstock.broker.machine.portions import Batches, UnreadableRecordsError, check_whole, read_portions
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.partition.waiting import WaitingRoom
+from penstock.broker.queue.reader import QueueReader
+from penstock.broker.queue.replay_start import Kept, read_start, removable_below, write_start
+from penstock.codec.batch.header import BatchProblem
+from penstock.codec.batch.records import read_records
+from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
+from penstock.domain.queue.commands import (
+    AppendMove,
+    DeadLettersWait,
+    QueueCommand,
+    QueueEffect,
+    QueueReply,
+    Snapshot,
+    TimePassed,
+    TrimLog,
+    WakeReceivers,
+)
+from penstock.domain.queue.ledger import JournalLedger
+from penstock.domain.queue.machine import Queue
+from penstock.domain.queue.records import Closed, QueueRecord, is_whole, read_record, write_record
+from penstock.domain.queue.values import QueueConfig
+
+log = get_logger("queues")
+
+# Snapshots of idle queues in one go: each is small, and the loop is let go between so many.
+IDLE_SNAPSHOTS_AT_ONCE: Final = 50
+# So many records more than needed are read at a start rather than that a file is written and synced for every few of
+# them. What a later snapshot makes unnecessary is read past: a microsecond each.
+SAVED_BEHIND_MAX: Final = 1_000
+# Records of a replay that are applied before others may use the loop: some milliseconds.
+REPLAYED_AT_ONCE: Final = 500
+
+# (journal position, group, record)
+JournalEntry = tuple[int, str, QueueRecord]
+# The same as it stands there: offset, key, value.
+Row = tuple[int, bytes, bytes]
+
+
+class QueueUnavailable(msgspec.Struct, frozen=True):
+    """The partition or its journal cannot be used now; it is tried again by itself, unless it is damaged."""
+
+    reason: str
+    # It stays so until an operator has repaired it: nobody need ask again.
+    is_damaged: bool = False
+    # It will be over in a moment: who can wait goes on waiting.
+    is_loading: bool = False
+
+
+_NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded", is_loading=True)
+_LOST: Final = QueueUnavailable("the disk did not take the queue's journal")
+
+
+class QueueShell:
+    def __init__(
+        self,
+        partition: PartitionShell,
+        companion: PartitionShell,
+        reader: QueueReader,
+        *,
+        clock: Clock,
+        config_of: Callable[[str], QueueConfig],
+        mover: Callable[[QueueShell, str], None],
+        chance: Callable[[], float],
+        kept: Kept | None = None,
+    ) -> None:
+        self.partition = partition
+        self.reader = reader
+        self._companion = companion
+        self._clock = clock
+        self._config_of = config_of
+        self._mover = mover
+        self._chance = chance
+        self._kept = kept or Kept()
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[str, Queue] = {}
+        self._rooms: dict[str, WaitingRoom] = {}
+        self._journal = Journal(companion, clock)
+        self._ledger = JournalLedger()
+        self._next_position = 0
+        self._saved_start = 0
+        # Where the partition's log began when the queues were last told.
+        self._trimmed_below = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms = 0
+        self.is_loaded = False
+        # Why it cannot be loaded before somebody repairs its journal.
+        self.damage = JournalDamage(companion)
+        self._is_closed = False
+
+    # Life
+
+    async def load(self) -> None:
+        """Rebuilds the machines from the journal. What fails leaves the shell unloaded: JournalLostError."""
+        with self.damage.noted():
+            await self._load()
+
+    async def _load(self) -> None:
+        self._queues.clear()
+        self._ledger = JournalLedger()
+        companion = self._companion
+        saved = await asyncio.to_thread(read_start, companion)
+        start = max(companion.log_start, saved)
+        check_whole(companion, start)
+        end = companion.log.log_end
+        async for entries in read_portions(companion, start, end, _entries_of):
+            for place in range(0, len(entries), REPLAYED_AT_ONCE):
+                self._replay(entries[place : place + REPLAYED_AT_ONCE])
+                await asyncio.sleep(0)
+        if self._is_closed:
+            return
+        self._journal = Journal(companion, self._clock)
+        self._next_position = end
+        self._saved_start = saved
+        self._trimmed_below = 0
+        self.is_loaded = True
+        for group, queue in self._queues.items():
+            queue.config = self._config_of(group)
+            if queue.pending_move() is not None or queue.dying(1):
+                self._mover(self, group)
+            self._arm(queue)
+
+    def _replay(self, entries: list[JournalEntry]) -> None:
+        for position, group, record in entries:
+            self._ledger.note(group, position, record)
+            if isinstance(record, Closed):
+                self._queues.pop(group, None)
+            elif self._ledger.is_known(group):
+                queue = self._queues.get(group)
+                if queue is None:
+                    queue = self._queues[group] = self._make(group)
+                queue.apply(record)
+
+    def _make(self, group: str) -> Queue:
+        return Queue(self._config_of(group), chance=self._chance)
+
+    def unload(self) -> None:
+        """The journal is lost: nothing is decided until `load` has rebuilt the machines."""
+        self.is_loaded = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self.wake_all()
+
+    def close(self) -> None:
+        """For good, also for a `load` that is under way: the topic is gone, or the node stops."""
+        self._is_closed = True
+        self.unload()
+
+    @property
+    def is_lost(self) -> bool:
+        return self.is_loaded and self._journal.is_lost
+
+    @property
+    def journal_log(self) -> PartitionShell:
+        """The companion log that tells what became of messages."""
+        return self._companion
+
+    # Looking
+
+    def queue(self, group: str) -> Queue | None:
+        return self._queues.get(group)
+
+    def is_ready(self, group: str) -> bool:
+        """Whether there is nothing to wait for: the queue is open, or will not be before somebody repairs it."""
+        queue = self._queues.get(group)
+        return (self.is_loaded and queue is not None and queue.is_open) or self.damage.reason is not None
+
+    def groups(self) -> list[str]:
+        return list(self._queues)
+
+    def room(self, group: str) -> WaitingRoom:
+        """Where those wait who found nothing in this queue."""
+        return self._rooms.setdefault(group, WaitingRoom())
+
+    def wake_all(self) -> None:
+        for room in self._rooms.values():
+            room.wake_all()
+
+    def configure(self, group: str) -> None:
+        queue = self._queues.get(group)
+        if queue is not None:
+            queue.config = self._config_of(group)
+        # Also if it is gone: whoever waits for its messages should know.
+        self._wake(group)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    @property
+    def unavailable(self) -> QueueUnavailable:
+        """What whoever asks is told while it is not loaded."""
+        why = self.damage.reason
+        return _NOT_LOADED if why is None else QueueUnavailable(why, is_damaged=True)
+
+    # Commands
+
+    async def submit(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
+        """The reply, when everything it rests on is durable."""
+        reply = self.decide(group, command)
+        if isinstance(reply, QueueUnavailable):
+            return reply
+        return reply if await self.is_durable() else _LOST
+
+    def decide(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
+        """Decides and applies at once. The reply must not leave before `is_durable` has said yes."""
+        if not self.is_loaded:
+            return self.unavailable
+        if self._journal.is_lost:
+            return _LOST
+        queue = self._queues.get(group) or self._make(group)
+        decision = queue.decide(command, self.now_ms())
+        if decision.records:
+            self._queues.setdefault(group, queue)
+            self._write(group, queue, decision.records)
+        if decision.effects:
+            self._journal.when_durable(partial(self._do_effects, group, decision.effects))
+        self._arm(queue)
+        return decision.reply
+
+    async def is_durable(self) -> bool:
+        return await self._journal.until_durable()
+
+    def trim(self) -> None:
+        """To be called when retention may have moved the start of the partition's log."""
+        log_start = self.partition.log_start
+        if log_start <= self._trimmed_below or not self.is_loaded or self._journal.is_lost:
+            return
+        self._trimmed_below = log_start
+        for group in self.groups():
+            self.decide(group, TrimLog(log_start))
+
+    # Inside
+
+    def _write(self, group: str, queue: Queue, records: tuple[QueueRecord, ...]) -> None:
+        key = group.encode()
+        entries: list[tuple[bytes, bytes | None]] = []
+        for record in records:
+            queue.apply(record)
+            entries.append((key, write_record(record)))
+            self._ledger.note(group, self._next_position, record)
+            self._next_position += 1
+            if isinstance(record, Closed):
+                self._queues.pop(group, None)
+                self._wake(group)
+                self._rooms.pop(group, None)
+        self._journal.append(entries)
+        if group in self._queues and self._ledger.is_due(group, queue.span_count):
+            self._snapshot(group, queue)
+
+    def _snapshot(self, group: str, queue: Queue) -> None:
+        (stored,) = queue.decide(Snapshot(), self.now_ms()).records
+        queue.apply(stored)
+        self._ledger.note(group, self._next_position, stored)
+        self._next_position += 1
+        self._journal.append([(group.encode(), write_record(stored))])
+
+    def _do_effects(self, group: str, effects: tuple[QueueEffect, ...], is_durable: bool) -> None:
+        if not is_durable or not self.is_loaded:
+            return
+        for effect in effects:
+            match effect:
+                case WakeReceivers():
+                    self._wake(group)
+                case DeadLettersWait() | AppendMove():
+                    self._mover(self, group)
+
+    def _wake(self, group: str) -> None:
+        room = self._rooms.get(group)
+        if room is not None:
+            room.wake_all()
+
+    def _arm(self, queue: Queue) -> None:
+        """One alarm for the earliest deadline of all. One that rings too early finds nothing due and sets the next."""
+        deadline_ms = queue.next_deadline_ms()
+        if deadline_ms is None or (self._alarm is not None and self._alarm_ms <= deadline_ms):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_ms = deadline_ms
+        self._alarm = self._loop.call_later(max(0, deadline_ms - self.now_ms()) / 1000, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        now_ms = self.now_ms()
+        for group, queue in list(self._queues.items()):
+            deadline_ms = queue.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                self.decide(group, TimePassed())
+            else:
+                self._arm(queue)
+
+    # Upkeep
+
+    @property
+    def replay_start(self) -> int:
+        """Where in the journal a start would begin to read, once `tidy` has written it down."""
+        return self._ledger.replay_start()
+
+    async def tidy(self) -> None:
+        """From time to time: idle queues must not make the next start read the journal from its beginning."""
+        if not self.is_loaded or self._journal.is_lost:
+            return
+        for group in self._ledger.idle_due(count_max=IDLE_SNAPSHOTS_AT_ONCE):
+            queue = self._queues.get(group)
+            if queue is not None:
+                self._snapshot(group, queue)
+        start = self._ledger.replay_start()
+        is_due = start - self._saved_start >= SAVED_BEHIND_MAX and await self.is_durable()
+        if is_due and await asyncio.to_thread(write_start, self._companion.log, start):
+            self._saved_start = start
+        below = removable_below(self._companion.log, start=self._saved_start, now_ms=self.now_ms(), kept=self._kept)
+        if below > self._companion.log_start:
+            await self._companion.delete_before(below)
+
+
+def _entries_of(loaded: memoryview, batches: Batches) -> list[JournalEntry]:
+    """Blocking."""
+    try:
+        rows = _needed(list(_rows(loaded, batches)))
+        return [(offset, key.decode(), read_record(value)) for offset, key, value in rows]
+    except (TypeError, AttributeError) as error:
+        raise UnreadableRecordsError(str(error)) from error
+
+
+def _needed(rows: list[Row]) -> Iterator[Row]:
+    """Without those that a later one of the same queue makes unnecessary: most of them, and reading costs the most."""
+    whole = {key: place for place, (_, key, value) in enumerate(rows) if is_whole(value)}
+    return (row for place, row in enumerate(rows) if place >= whole.get(row[1], 0))
+
+
+def _rows(loaded: memoryview, batches: Batches) -> Iterator[Row]:
+    """Offsets, keys and values. A few are read one by one: columns cost more than that to begin with."""
+    if sum(header.record_count for _, header in batches) < VECTORED_ROWS_MIN:
+        for position, _ in batches:
+            records = read_records(loaded, position)
+            if isinstance(records, BatchProblem):
+                raise UnreadableRecordsError(records.reason)
+            yield from ((record.offset, record.key or b"", record.value or b"") for record in records)
+        return
+    frame = read_columns(loaded)
+    if isinstance(frame, BatchProblem):
+        raise UnreadableRecordsError(frame.reason)
+    yield from zip(*(frame[name].to_list() for name in ("offset", "key", "value")), strict=True)

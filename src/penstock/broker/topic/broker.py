@@ -1,0 +1,312 @@
+"""The broker: the topics this node serves.
+
+Topics come and go by the catalog's changes alone, at the start and live alike: whoever creates a topic, here or on
+another node, the logs are opened by `_on_change`. Doors look topics up here and speak to their partitions' shells.
+
+    start: open every log (recovery, in threads) ─► serve ─► stop: wake who waits, leave the store to be closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
+from penstock.base.long_work import Steps
+from penstock.base.metrics import CollectorRegistry
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.partition.log_config import log_config
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.partition.waiting import WaitingRoom
+from penstock.broker.topic.companion import CompanionKind, companion_id, open_companion
+from penstock.broker.topic.config import BrokerConfig
+from penstock.broker.topic.metrics import BrokerCollector
+from penstock.broker.topic.served_topic import ServedTopic
+from penstock.broker.topic.upkeep import CommittedOffset, Upkeep
+from penstock.cluster.catalog.topic_image import (
+    Change,
+    GroupConfigChanged,
+    NodeConfigChanged,
+    PartitionsGrown,
+    Topic,
+    TopicAdded,
+    TopicConfigChanged,
+    TopicRemoved,
+)
+from penstock.cluster.catalog.topics import CreateResult, TopicCatalog
+from penstock.domain.config import node as node_config
+from penstock.domain.config.topic import TopicConfig, make_topic_config
+from penstock.storage.errors import StorageError
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.store import LogStore
+
+log = get_logger("broker")
+
+# Recovery waits for the disk more than for a core.
+OPENING_THREADS: Final = 4
+# On the health page; the metrics and the log name all of them.
+DAMAGES_TOLD_MAX: Final = 10
+
+
+class Space(msgspec.Struct, frozen=True):
+    directory: str
+    total_bytes: int
+    usable_bytes: int
+
+
+class Broker:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        catalog: TopicCatalog,
+        store: LogStore,
+        clock: Clock,
+        tasks: TaskSupervisor,
+        metrics: CollectorRegistry,
+        node_id: int = 1,
+    ) -> None:
+        self.config = config
+        self.node_id = node_id
+        # What a topic's settings are unless it says otherwise: as configured, and as changed while running.
+        self.topic_defaults: Mapping[str, str] = config.topic_defaults
+        self._catalog = catalog
+        self._store = store
+        self.clock = clock
+        self._tasks = tasks
+        self._topics: dict[str, ServedTopic] = {}
+        self._topics_by_id: dict[bytes, ServedTopic] = {}
+        # Beside partitions, opened when they are asked for.
+        self._companions: dict[tuple[bytes, int, CompanionKind], PartitionShell] = {}
+        # A log is opened once, however many want it at the same moment, and whether they wait for it or not.
+        self._opening: dict[tuple[bytes, int, CompanionKind], asyncio.Future[PartitionShell]] = {}
+        # Topics found while starting: opened together, in threads, before anybody is served.
+        self._found: list[Topic] | None = []
+        self._upkeep = Upkeep(self.all_shells, store, clock=clock, tasks=tasks, config=config)
+        metrics.register(BrokerCollector(self))
+        # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
+        self.generation = 0
+        # Of coordinators, queues and schedules, which come later than the broker: how their journals are.
+        self._journals: list[Callable[[], Iterable[JournalDamage]]] = []
+        self.is_stopping = False
+        self.stopping = WaitingRoom()
+
+    # Life
+
+    def follow_archives(self, committed_offset: CommittedOffset) -> None:
+        """How retention learns what is archived: from the positions of groups, which come later than the broker."""
+        self._upkeep.committed_offset = committed_offset
+
+    def follow_journals(self, damages: Callable[[], Iterable[JournalDamage]]) -> None:
+        """How the node's health learns of journals that are damaged."""
+        self._journals.append(damages)
+
+    def damaged_journals(self) -> list[JournalDamage]:
+        return [each for damages in self._journals for each in damages() if each.seen is not None]
+
+    def told_damages(self) -> list[str]:
+        """Of journals, for the health page: what is damaged, and what to do. A restart does not help, so it is no
+        reason for one."""
+        return [each.seen or "" for each in self.damaged_journals()[:DAMAGES_TOLD_MAX]]
+
+    async def start(self) -> None:
+        self._catalog.on_change(self._on_change)
+        await self._catalog.start()
+        await self._open_found()
+        self._upkeep.start()
+
+    async def stop(self) -> None:
+        self.wake_waiting()
+        for shell in self.all_shells():
+            shell.close()
+        await self._catalog.stop()
+
+    def wake_waiting(self) -> None:
+        """Whoever waits for more to read is answered with what there is: the node is stopping."""
+        self.is_stopping = True
+        self.stopping.wake_all()
+
+    async def _open_found(self) -> None:
+        found, self._found = self._found or [], None
+        loop = asyncio.get_running_loop()
+        wanted = [(topic, index) for topic in found for index in range(topic.partition_count)]
+        configs = {topic.topic_id: self._config_of(topic) for topic in found}
+        with ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="opening") as threads:
+            logs = await asyncio.gather(
+                *(
+                    loop.run_in_executor(threads, self._open_log, topic, index, configs[topic.topic_id])
+                    for topic, index in wanted
+                )
+            )
+        opened = iter(logs)
+        for topic in found:
+            config = configs[topic.topic_id]
+            shells = [self._shell(topic, index, next(opened), config) for index in range(topic.partition_count)]
+            self._serve(ServedTopic(topic, config, shells))
+
+    # Looking up
+
+    def topic(self, name: str) -> ServedTopic | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> ServedTopic | None:
+        return self._topics_by_id.get(topic_id)
+
+    def topics(self) -> list[ServedTopic]:
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def shells(self) -> Iterator[PartitionShell]:
+        for topic in list(self._topics.values()):
+            yield from topic.partitions
+
+    def all_shells(self) -> Iterator[PartitionShell]:
+        """Those of companion logs too."""
+        yield from self.shells()
+        yield from list(self._companions.values())
+
+    async def companion(self, partition: PartitionShell, kind: CompanionKind) -> PartitionShell:
+        key = (partition.log.home.topic_id, partition.index, kind)
+        if key in self._companions:
+            return self._companions[key]
+        opening = self._opening.get(key)
+        if opening is None:
+            traced_ms = self.config.trace_horizon_ms
+            work = partial(open_companion, partition, kind, store=self._store, clock=self.clock, traced_ms=traced_ms)
+            opening = self._opening[key] = asyncio.get_running_loop().run_in_executor(None, work)
+            opening.add_done_callback(lambda opened: self._on_opened(partition, kind, opened))
+        return await asyncio.shield(opening)
+
+    def _on_opened(
+        self, partition: PartitionShell, kind: CompanionKind, opened: asyncio.Future[PartitionShell]
+    ) -> None:
+        key = (partition.log.home.topic_id, partition.index, kind)
+        del self._opening[key]
+        if opened.cancelled() or opened.exception() is not None:
+            return
+        self._companions[key] = opened.result()
+        if partition.is_closed:
+            # Its topic was removed meanwhile, and took with it what was there then.
+            self._close_companions(key[0], kind)
+            self._upkeep.remove_topics([companion_id(key[0], kind)])
+
+    def has_companion(self, partition: PartitionShell, kind: CompanionKind) -> bool:
+        """Whether there is anything in it, or ever was since the start."""
+        topic_id = partition.log.home.topic_id
+        key = (topic_id, partition.index, kind)
+        return key in self._companions or self._store.has_log(companion_id(topic_id, kind), partition.index)
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self._store.is_full and not any(shell.is_offline for shell in self.shells())
+
+    @property
+    def damaged_partitions(self) -> list[PartitionShell]:
+        """Those of which something is not served because it has rotted or is gone; companion logs among them."""
+        return [shell for shell in self.all_shells() if shell.log.damage is not None]
+
+    def space(self) -> Space:
+        usable = self._store.free_bytes()
+        return Space(self._store.root, usable + sum(shell.size_bytes for shell in self.shells()), usable)
+
+    # Changing
+
+    async def create_topic_by_default(self, name: str) -> CreateResult:
+        """For a client that asked for a topic nobody created."""
+        return await self._catalog.create_topic(name, self.config.default_partitions)
+
+    def _on_change(self, change: Change) -> Steps[None]:
+        self.generation += 1
+        try:
+            yield from self._follow(change)
+        except (OSError, StorageError) as error:
+            # The change is made and cannot be taken back, and the watch must live to bring the next one. What could not
+            # be opened is not served before its next change or the next start.
+            log.error("topic change not followed", change=type(change).__name__, error=str(error))
+
+    def _follow(self, change: Change) -> Steps[None]:
+        match change:
+            case TopicAdded(topic) if self._found is not None:
+                self._found.append(topic)
+            case TopicAdded(topic):
+                yield from self._add(topic)
+            case TopicRemoved(topic):
+                yield from self._remove(topic)
+            case PartitionsGrown(_, topic) | TopicConfigChanged(_, topic):
+                yield from self._alter(topic)
+            case NodeConfigChanged():
+                yield from self._settle_defaults()
+            case GroupConfigChanged():
+                pass  # asked for by whoever serves the group
+
+    def _settle_defaults(self) -> Steps[None]:
+        """A changed default reaches every topic that does not say otherwise."""
+        stored = self._catalog.node_config(None), self._catalog.node_config(self.node_id)
+        self.topic_defaults = node_config.topic_defaults(self.config.topic_defaults, *stored)
+        # While starting nothing is open yet, and what will be is opened by these.
+        for served in self.topics():
+            yield from self._alter(served.description)
+            yield
+
+    def _add(self, topic: Topic) -> Steps[None]:
+        """Served when all of it is open."""
+        config = self._config_of(topic)
+        self._serve(ServedTopic(topic, config, (yield from self._open_from(0, topic, config))))
+
+    def _alter(self, topic: Topic) -> Steps[None]:
+        served = self._topics_by_id.get(topic.topic_id)
+        if served is None:
+            yield from self._add(topic)
+            return
+        config = self._config_of(topic)
+        for shell in served.partitions:
+            shell.configure(config)
+            yield
+        added = yield from self._open_from(len(served.partitions), topic, config)
+        self._serve(ServedTopic(topic, config, [*served.partitions, *added]))
+
+    def _remove(self, topic: Topic) -> Steps[None]:
+        served = self._topics_by_id.pop(topic.topic_id, None)
+        if served is not None and self._topics.get(topic.name) is served:
+            del self._topics[topic.name]
+        for shell in served.partitions if served is not None else ():
+            shell.close()
+            yield
+        for kind in CompanionKind:
+            self._close_companions(topic.topic_id, kind)
+        companions = [companion_id(topic.topic_id, kind) for kind in CompanionKind]
+        forget = partial(self._catalog.forget_removed, topic.topic_id)
+        self._upkeep.remove_topics([topic.topic_id, *companions], done=forget)
+        log.info("topic removed", topic=topic.name, partitions=topic.partition_count)
+
+    def _close_companions(self, topic_id: bytes, kind: CompanionKind) -> None:
+        for key in [key for key in self._companions if (key[0], key[2]) == (topic_id, kind)]:
+            self._companions.pop(key).close()
+
+    def _serve(self, topic: ServedTopic) -> None:
+        self.generation += 1
+        self._topics[topic.name] = topic
+        self._topics_by_id[topic.topic_id] = topic
+
+    def _open_from(self, first: int, topic: Topic, config: TopicConfig) -> Steps[list[PartitionShell]]:
+        # On the loop: a new partition has nothing on disk, so there is nothing to read.
+        shells = []
+        for index in range(first, topic.partition_count):
+            shells.append(self._shell(topic, index, self._open_log(topic, index, config), config))
+            yield
+        return shells
+
+    def _open_log(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog:
+        return self._store.open_log(topic.name, topic.topic_id, index, log_config(config))
+
+    def _shell(self, topic: Topic, index: int, opened: PartitionLog, config: TopicConfig) -> PartitionShell:
+        return PartitionShell(topic.name, index, opened, store=self._store, clock=self.clock, config=config)
+
+    def _config_of(self, topic: Topic) -> TopicConfig:
+        return make_topic_config(topic.overrides, self.topic_defaults)

@@ -1,0 +1,94 @@
+"""Markers: the end of a transaction, told to one of its partitions.
+
+A partition of `__consumer_offsets` is told through its groups' coordinator, which makes the pending positions count or
+forgets them; any other gets a control batch, and before it its schedule, where delayed records of the transaction wait
+for its end. All are durable when `write` returns WRITTEN, and all may be told again.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from penstock.broker.group.node import GroupCoordinator
+from penstock.broker.partition.outcome import AppendRefused, Refusal
+from penstock.broker.schedule.delayed_batches import DelayedBatches
+from penstock.broker.topic.broker import Broker
+from penstock.domain.topic_rules import CONSUMER_OFFSETS
+from penstock.domain.transaction.state import VERSION_ONE
+
+
+class MarkerOutcome(enum.Enum):
+    WRITTEN = "written"
+    # The topic was deleted, and the transaction's records with it.
+    GONE = "gone"
+    # A newer epoch of the producer is known there, so the transaction has been ended there.
+    PRODUCER_FENCED = "producer fenced"
+    # A marker with a higher coordinator's epoch is there, so the transaction has been ended there.
+    COORDINATOR_FENCED = "coordinator fenced"
+    # The disk is full or failed, or the groups are not loaded: again, later.
+    UNAVAILABLE = "unavailable"
+
+
+_REFUSED: Final = {
+    Refusal.PRODUCER_FENCED: MarkerOutcome.PRODUCER_FENCED,
+    Refusal.COORDINATOR_FENCED: MarkerOutcome.COORDINATOR_FENCED,
+}
+
+
+class MarkerWriter:
+    def __init__(self, broker: Broker, groups: GroupCoordinator, delays: DelayedBatches) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._delays = delays
+
+    async def write(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        version: int = VERSION_ONE,
+    ) -> MarkerOutcome:
+        served = self._broker.topic(topic)
+        shell = None if served is None else served.partition(partition)
+        if shell is None:
+            return MarkerOutcome.GONE
+        if topic == CONSUMER_OFFSETS:
+            is_told = await self._groups.end_transaction(
+                partition,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                is_commit=is_commit,
+                version=version,
+            )
+            return MarkerOutcome.WRITTEN if is_told else MarkerOutcome.UNAVAILABLE
+        refused = shell.refuse_marker(
+            producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, version=version
+        )
+        if isinstance(refused, AppendRefused):
+            return _REFUSED.get(refused.refusal, MarkerOutcome.UNAVAILABLE)
+        # Also where the marker is there already: after a crash the schedule may hold records of a transaction of which
+        # the log has nothing.
+        async with self._delays.ending(
+            shell, producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit
+        ) as is_ended:
+            if not is_ended:
+                return MarkerOutcome.UNAVAILABLE
+            # Where nothing is delayed nobody has waited up to here: markers of one moment share a turn of the disk.
+            outcome = shell.write_marker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                is_commit=is_commit,
+                version=version,
+            )
+        if isinstance(outcome, AppendRefused):
+            return _REFUSED.get(outcome.refusal, MarkerOutcome.UNAVAILABLE)
+        if outcome.turn is not None and shell.log in await outcome.turn.wait():
+            return MarkerOutcome.UNAVAILABLE
+        return MarkerOutcome.WRITTEN

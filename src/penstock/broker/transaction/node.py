@@ -1,0 +1,279 @@
+"""Transactions of this node: which partition of `__transaction_state` an id belongs to, and its shell there.
+
+The internal topic is created when the first client asks for a coordinator. Each of its partitions is replayed once,
+before the first answer; one whose journal was lost is replayed again as soon as its log is back. Of one that is damaged
+no transactional id is served: every answer says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Collection
+from typing import Final, cast
+
+import msgspec
+
+from penstock.base.clock import Clock, SteadyClock
+from penstock.base.log_events import get_logger
+from penstock.base.tasks import TaskSupervisor
+from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.topic.broker import Broker
+from penstock.broker.transaction.markers import MarkerWriter
+from penstock.broker.transaction.shell import UNAVAILABLE, TransactionShell
+from penstock.cluster.catalog.topic_image import Change, TopicRemoved
+from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.store.protocol import StoreError
+from penstock.domain.topic_rules import TRANSACTION_STATE
+from penstock.domain.transaction.commands import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    PartitionsAdded,
+    PartitionsVerified,
+    ProducerIdNeeded,
+    Refused,
+    TransactionListing,
+    TransactionProblem,
+    TransactionReply,
+    VerifyPartitions,
+)
+from penstock.domain.transaction.rules import TransactionSettings
+from penstock.domain.transaction.state import VERSION_TWO, TopicPartition, TransactionMetadata, TransactionState
+
+log = get_logger("transactions")
+
+# Enough to spread ids over the nodes of a cluster; Kafka's 50 would be 50 files to sync on one node.
+PARTITION_COUNT: Final = 8
+RELOAD_MS: Final = 2_000
+# Many turns of a slow disk, and less than any client's patience.
+ENDING_MS_MAX: Final = 250
+OVERRIDES: Final = {
+    "cleanup.policy": "compact",
+    # Whatever the node's default: an outcome that a crash takes back after its markers went out would be half of both.
+    "durability": "fsync",
+    # A record is a whole transaction, written some four times for each: compaction begins soon and replays stay short.
+    "segment.bytes": str(16 * 1024 * 1024),
+    # One decision is one batch: a sweep may end a thousand transactions, each of them with many partitions.
+    "max.message.bytes": str(16 * 1024 * 1024),
+}
+
+_ENDING: Final = Refused(TransactionProblem.CONCURRENT_TRANSACTIONS)
+
+CoordinatorCommand = InitProducer | AddPartitions | VerifyPartitions | EndTransaction
+
+
+class TransactionCoordinators:
+    def __init__(
+        self,
+        broker: Broker,
+        catalog: TopicCatalog,
+        settings: TransactionSettings,
+        *,
+        producer_ids: ProducerIds,
+        markers: MarkerWriter,
+        clock: Clock,
+        tasks: TaskSupervisor,
+    ) -> None:
+        self.settings = settings
+        self._broker = broker
+        self._catalog = catalog
+        self._producer_ids = producer_ids
+        self._markers = markers
+        self._clock = clock
+        self._steady = SteadyClock(clock)
+        self._tasks = tasks
+        self._shells: list[TransactionShell] = []
+        self._loading: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        catalog.on_change(self._on_change)
+        broker.follow_journals(self.damages)
+
+    # Life
+
+    async def start(self) -> None:
+        """Replays what there is, and finishes what was decided; without the internal topic there is nothing."""
+        if self._has_any():
+            await self._load()
+        self._tasks.every(RELOAD_MS, "transaction reload", self._reload_lost)
+
+    async def stop(self) -> None:
+        self._is_stopped = True
+        for shell in self._shells:
+            shell.close()
+
+    async def ready(self) -> bool:
+        """The internal topic exists and has been replayed; False if it could not be created."""
+        if not self._shells:
+            if self._loading is None or self._loading.done():
+                self._loading = self._tasks.start("transactions loading", self._create_and_load())
+            await asyncio.shield(self._loading)
+        return bool(self._shells)
+
+    async def _create_and_load(self) -> None:
+        if not self._has_any():
+            outcome = await self._catalog.create_topic(TRANSACTION_STATE, PARTITION_COUNT, OVERRIDES)
+            assert isinstance(outcome, Created | AlreadyExists), outcome
+        await self._load()
+
+    async def _load(self) -> None:
+        topic = self._broker.topic(TRANSACTION_STATE)
+        assert topic is not None
+        shells = [
+            TransactionShell(
+                partition,
+                settings=self.settings,
+                markers=self._markers,
+                clock=self._clock,
+                steady=self._steady,
+                tasks=self._tasks,
+            )
+            for partition in topic.partitions
+        ]
+        for shell in shells:
+            await self._load_one(shell)
+        self._shells = shells
+
+    async def _load_one(self, shell: TransactionShell) -> None:
+        try:
+            await shell.load()
+        except JournalLostError as error:
+            log.error("transactions not available", partition=shell.index, error=str(error))
+
+    async def _reload_lost(self) -> None:
+        for shell in self._shells:
+            if self._is_stopped or self._broker.is_stopping:
+                return
+            if shell.is_lost:
+                shell.close()
+            if not shell.is_loaded and shell.damage.reason is None:
+                await self._load_one(shell)
+
+    def damages(self) -> list[JournalDamage]:
+        """One for each partition, damaged or not."""
+        return [shell.damage for shell in self._shells]
+
+    # Commands
+
+    async def submit(self, command: CoordinatorCommand) -> TransactionReply:
+        """Never answers ProducerIdNeeded: it takes the id itself."""
+        if not await self.ready() or self._broker.is_stopping:
+            return UNAVAILABLE
+        shell = self._shell_of(command.transactional_id)
+        if isinstance(command, EndTransaction) and command.is_commit and not await self._sync(shell, command):
+            return UNAVAILABLE
+        reply = await shell.submit(command)
+        if isinstance(reply, ProducerIdNeeded):
+            assert isinstance(command, InitProducer | EndTransaction)
+            try:
+                spare = await self._producer_ids.take()
+            except StoreError as error:
+                log.warning("no producer id", error=str(error))
+                return UNAVAILABLE
+            reply = await shell.submit(msgspec.structs.replace(command, spare_producer_id=spare))
+        return reply
+
+    async def _sync(self, shell: TransactionShell, command: EndTransaction) -> bool:
+        """What a commit covers is on disk before the commit is, also where a topic promises less: after a power cut a
+        transaction is there as a whole or not at all."""
+        for place in shell.partitions_of(command.transactional_id):
+            topic = self._broker.topic(place.topic)
+            partition = None if topic is None else topic.partition(place.partition)
+            turn = None if partition is None else partition.join_turn_if_unsynced()
+            if partition is not None and turn is not None and partition.log in await turn.wait():
+                return False
+        return True
+
+    async def submit_patiently(self, command: CoordinatorCommand) -> TransactionReply:
+        """The same, but the end of the transaction before is waited for.
+
+        It is confirmed when it is decided, and its markers follow within a turn or two of the disk. Who begins the next
+        one meanwhile would be told CONCURRENT_TRANSACTIONS, and clients come back after 20 to 500 ms.
+        """
+        reply = await self.submit(command)
+        if reply == _ENDING:
+            await self._shell_of(command.transactional_id).wait_until_ended(command.transactional_id, ENDING_MS_MAX)
+            reply = await self.submit(command)
+        return reply
+
+    async def admit(
+        self,
+        *,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: tuple[TopicPartition, ...],
+        version: int,
+    ) -> PartitionsAdded | PartitionsVerified | Refused:
+        """Before the first batch of a transaction comes into these partitions: with version 2 they are added to it,
+        with version 1 they must be part of it already."""
+        kind = AddPartitions if version >= VERSION_TWO else VerifyPartitions
+        command: AddPartitions | VerifyPartitions = kind(transactional_id, producer_id, producer_epoch, partitions)
+        if isinstance(command, AddPartitions):
+            command = msgspec.structs.replace(command, version=version)
+        return cast("PartitionsAdded | PartitionsVerified | Refused", await self.submit_patiently(command))
+
+    async def describe(self, transactional_id: str) -> TransactionMetadata | Refused | None:
+        """None: nobody uses that id. Looking does not create the internal topic."""
+        if not self._has_any():
+            return None
+        return await self._shell_of(transactional_id).describe(transactional_id) if await self.ready() else UNAVAILABLE
+
+    async def list_transactions(
+        self,
+        *,
+        states: Collection[TransactionState] | None = None,
+        producer_ids: Collection[int] | None = None,
+        longer_than_ms: int = -1,
+        id_matches: Callable[[str], bool] | None = None,
+    ) -> list[TransactionListing] | Refused:
+        """Those that pass every filter, by id; Refused if a part of them is not known just now."""
+        if not self._has_any():
+            return []
+        if not await self.ready():
+            return UNAVAILABLE
+        found: list[TransactionListing] = []
+        for shell in self._shells:
+            part = await shell.list_transactions(
+                states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, id_matches=id_matches
+            )
+            if isinstance(part, Refused):
+                return part
+            found += part
+        return sorted(found, key=lambda listing: listing.transactional_id)
+
+    def partition_of(self, transactional_id: str) -> int:
+        # Not Python's hash, which differs from process to process.
+        return zlib.crc32(transactional_id.encode()) % len(self._shells)
+
+    # Metrics
+
+    def open_ages_ms(self) -> list[int]:
+        """For how long each transaction that is under way has been so."""
+        now_ms = self._steady.now_ms()
+        return [max(0, now_ms - since_ms) for shell in self._shells for since_ms in shell.open_since_ms()]
+
+    @property
+    def committed_count(self) -> int:
+        return sum(shell.committed_count for shell in self._shells)
+
+    @property
+    def aborted_count(self) -> int:
+        return sum(shell.aborted_count for shell in self._shells)
+
+    # Inside
+
+    def _on_change(self, change: Change) -> None:
+        if isinstance(change, TopicRemoved) and change.topic.name == TRANSACTION_STATE:
+            # By an operator: all that was known of producers is gone. The next one to ask begins anew.
+            for shell in self._shells:
+                shell.close()
+            self._shells = []
+
+    def _has_any(self) -> bool:
+        return self._broker.topic(TRANSACTION_STATE) is not None
+
+    def _shell_of(self, transactional_id: str) -> TransactionShell:
+        return self._shells[self.partition_of(transactional_id)]

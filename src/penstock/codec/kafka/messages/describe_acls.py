@@ -1,0 +1,46 @@
+"""DescribeAcls: the rules that a filter matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.codec.kafka.schema import Int8, Int16, Int32, Message, Request, Response, String
+
+
+class DescribeAclsRequest(Request, frozen=True):
+    api_key = 29
+    valid_versions = "1-3"
+    flexible_versions = "2+"
+
+    resource_type_filter: Int8 = 0
+    resource_name_filter: String | None = None
+    pattern_type_filter: Int8 = 3
+    principal_filter: String | None = None
+    host_filter: String | None = None
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+class AclDescription(Message, frozen=True):
+    principal: String = ""
+    host: String = ""
+    operation: Int8 = 0
+    permission_type: Int8 = 0
+
+
+class DescribeAclsResource(Message, frozen=True):
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    pattern_type: Int8 = 3
+    acls: Sequence[AclDescription] = ()
+
+
+class DescribeAclsResponse(Response, frozen=True):
+    api_key = 29
+    valid_versions = "1-3"
+    flexible_versions = "2+"
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    resources: Sequence[DescribeAclsResource] = ()

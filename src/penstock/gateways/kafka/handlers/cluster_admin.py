@@ -1,0 +1,347 @@
+"""ElectLeaders, reassignments, AlterReplicaLogDirs, quorum and voters, features, UnregisterBroker: for one node.
+
+A node has one replica of each partition, in one directory, and keeps the metadata itself. So nothing moves and nobody
+is elected; tools that ask are told how things are, and what cannot be done is refused by the error that Kafka has for
+it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from penstock.base.clock import Clock
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.topic.broker import Broker
+from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.codec.kafka import ErrorCode
+from penstock.codec.kafka.messages import alter_partition_reassignments as reassigning
+from penstock.codec.kafka.messages import alter_replica_log_dirs as directories
+from penstock.codec.kafka.messages import describe_quorum as quorum
+from penstock.codec.kafka.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from penstock.codec.kafka.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from penstock.codec.kafka.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from penstock.codec.kafka.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from penstock.codec.kafka.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from penstock.codec.kafka.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from penstock.codec.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from penstock.codec.kafka.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.codec.kafka.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.versions import FEATURES
+from penstock.gateways.node_address import NodeAddress
+
+PREFERRED, UNCLEAN = 0, 1
+# What Kafka's controller takes in one operation. Tools name what they want in batches of this size or less.
+PARTITIONS_MAX: Final = 10_000
+FEATURES_MAX: Final = 100
+# The topic that Kafka's controllers keep metadata in, and the only one that has a quorum. Ours are in a store; its
+# revision counts the changes as the offsets of that topic would.
+METADATA_TOPIC: Final = "__cluster_metadata"
+# Who keeps the metadata is never elected.
+METADATA_EPOCH: Final = 1
+# As Kafka calls the door between its controllers; ours is the only one.
+CONTROLLER_LISTENER: Final = "CONTROLLER"
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+UPGRADE_TYPE_FROM: Final = 1
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    code: ErrorCode
+    reason: str
+
+
+class ClusterAdminHandler:
+    def __init__(
+        self,
+        broker: Broker,
+        catalog: TopicCatalog,
+        authorizer: Authorizer,
+        clock: Clock,
+        address: Callable[[], NodeAddress],
+    ) -> None:
+        self._broker = broker
+        self._catalog = catalog
+        self._authorizer = authorizer
+        self._clock = clock
+        self._address = address
+
+    def _refusal(self, operation: Operation, context: RequestContext, partition_count: int = 0) -> _Refused | None:
+        if not self._authorizer.authorize(context.principal, operation, CLUSTER):
+            reason = f"{context.principal} may not {operation.name.lower()} the cluster"
+            return _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, reason)
+        if partition_count > PARTITIONS_MAX:
+            reason = f"{partition_count} partitions in one request, at most {PARTITIONS_MAX} are taken"
+            return _Refused(ErrorCode.INVALID_REQUEST, reason)
+        return None
+
+    def _partition(self, topic_name: str, index: int) -> PartitionShell | _Refused:
+        topic = self._broker.topic(topic_name)
+        if topic is None:
+            return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic_name[:249]!r}")
+        shell = topic.partition(index)
+        if shell is None:
+            reason = f"{topic_name[:249]!r} has no partition {index}"
+            return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+        return shell
+
+    # ElectLeaders
+
+    async def elect_leaders(self, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+        asked = request.topic_partitions
+        named = sum(len(topic.partitions) for topic in asked or ())
+        refused = self._refusal(Operation.ALTER, context, named)
+        if refused is None and request.election_type not in (PREFERRED, UNCLEAN):
+            reason = f"election type {request.election_type}: there are preferred (0) and unclean (1)"
+            refused = _Refused(ErrorCode.INVALID_REQUEST, reason)
+        if asked is None or named > PARTITIONS_MAX:
+            # Of all partitions those are told that have not the leader they should have.
+            return ElectLeadersResponse(error_code=ErrorCode.NONE if refused is None else refused.code)
+        results, pace = [], context.pace()
+        for topic in asked:
+            outcomes = []
+            for index in topic.partitions:
+                # Also with each partition: the oldest version says it nowhere else.
+                outcome = refused or self._elect(topic.topic, index, request.election_type)
+                outcomes.append(PartitionResult(index, outcome.code, outcome.reason))
+                await pace.rest_if_due()
+            results.append(ReplicaElectionResult(topic.topic, outcomes))
+        code = ErrorCode.NONE if refused is None else refused.code
+        return ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+    def _elect(self, topic: str, index: int, election_type: int) -> _Refused:
+        shell = self._partition(topic, index)
+        if isinstance(shell, _Refused):
+            return shell
+        if not shell.is_offline:
+            return _Refused(ErrorCode.ELECTION_NOT_NEEDED, f"node {self._address().node_id} leads the partition")
+        reason = "its only replica is out of service since a write to the disk failed"
+        if election_type == UNCLEAN:
+            return _Refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, reason)
+        return _Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, reason)
+
+    # Reassignments
+
+    def list_partition_reassignments(
+        self,
+        request: ListPartitionReassignmentsRequest,  # noqa: ARG002
+        context: RequestContext,
+    ) -> ListPartitionReassignmentsResponse:
+        refused = self._refusal(Operation.DESCRIBE, context)
+        if refused is not None:
+            return ListPartitionReassignmentsResponse(error_code=refused.code, error_message=refused.reason)
+        # There is nowhere to move to.
+        return ListPartitionReassignmentsResponse()
+
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    ) -> AlterPartitionReassignmentsResponse:
+        allows_change = request.allow_replication_factor_change
+        refused = self._refusal(Operation.ALTER, context, sum(len(topic.partitions) for topic in request.topics))
+        if refused is not None:
+            return AlterPartitionReassignmentsResponse(
+                allow_replication_factor_change=allows_change, error_code=refused.code, error_message=refused.reason
+            )
+        responses, pace = [], context.pace()
+        for topic in request.topics:
+            outcomes = []
+            for partition in topic.partitions:
+                outcomes.append(self._reassign(topic.name, partition))
+                await pace.rest_if_due()
+            responses.append(reassigning.ReassignableTopicResponse(topic.name, outcomes))
+        return AlterPartitionReassignmentsResponse(allow_replication_factor_change=allows_change, responses=responses)
+
+    def _reassign(
+        self, topic: str, partition: reassigning.ReassignablePartition
+    ) -> reassigning.ReassignablePartitionResponse:
+        found = self._partition(topic, partition.partition_index)
+        problem = found if isinstance(found, _Refused) else self._replicas_problem(partition.replicas)
+        if problem is None:
+            return reassigning.ReassignablePartitionResponse(partition.partition_index)
+        return reassigning.ReassignablePartitionResponse(partition.partition_index, problem.code, problem.reason)
+
+    def _replicas_problem(self, replicas: Sequence[int] | None) -> _Refused | None:
+        """Why a partition cannot be there; None: it is there already."""
+        if replicas is None:
+            return _Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not on its way to other nodes")
+        node_id = self._address().node_id
+        if not replicas:
+            return _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is on one node at least")
+        strangers = [each for each in replicas if each != node_id]
+        if strangers:
+            reason = f"there is no node {strangers[0]}: this one, {node_id}, is the only one"
+            return _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        if len(replicas) > 1:
+            return _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"node {node_id} is named {len(replicas)} times")
+        return None
+
+    # AlterReplicaLogDirs
+
+    async def alter_replica_log_dirs(
+        self, request: AlterReplicaLogDirsRequest, context: RequestContext
+    ) -> AlterReplicaLogDirsResponse:
+        named = sum(len(topic.partitions) for each in request.dirs for topic in each.topics)
+        refused = self._refusal(Operation.ALTER, context, named)
+        results, pace = [], context.pace()
+        for each in request.dirs:
+            problem = refused or self._directory_problem(each.path)
+            for topic in each.topics:
+                outcomes = []
+                for index in topic.partitions:
+                    code = self._placed(topic.name, index, problem)
+                    outcomes.append(directories.AlterReplicaLogDirPartitionResult(index, code))
+                    await pace.rest_if_due()
+                results.append(directories.AlterReplicaLogDirTopicResult(topic.name, outcomes))
+        return AlterReplicaLogDirsResponse(results=results)
+
+    def _directory_problem(self, path: str) -> _Refused | None:
+        directory = self._broker.space().directory
+        if path == directory:
+            return None
+        return _Refused(ErrorCode.LOG_DIR_NOT_FOUND, f"the node has one directory, {directory}")
+
+    def _placed(self, topic: str, index: int, problem: _Refused | None) -> ErrorCode:
+        if problem is not None:
+            return problem.code
+        found = self._partition(topic, index)
+        return found.code if isinstance(found, _Refused) else ErrorCode.NONE
+
+    # DescribeQuorum
+
+    async def describe_quorum(self, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+        refused = self._refusal(Operation.DESCRIBE, context, sum(len(topic.partitions) for topic in request.topics))
+        if refused is not None:
+            return DescribeQuorumResponse(error_code=refused.code, error_message=refused.reason)
+        topics, pace, is_told = [], context.pace(), False
+        for topic in request.topics:
+            partitions = []
+            for each in topic.partitions:
+                partitions.append(self._described_quorum(topic.topic_name, each.partition_index))
+                is_told = is_told or partitions[-1].leader_id == self._address().node_id
+                await pace.rest_if_due()
+            topics.append(quorum.TopicData(topic.topic_name, partitions))
+        return DescribeQuorumResponse(topics=topics, nodes=(self._quorum_node(context),) if is_told else ())
+
+    def _quorum_node(self, context: RequestContext) -> quorum.Node:
+        address = self._address().told_to(context.local_address)
+        return quorum.Node(address.node_id, (quorum.Listener(CONTROLLER_LISTENER, address.host, address.port),))
+
+    def _described_quorum(self, topic: str, index: int) -> quorum.PartitionData:
+        if topic != METADATA_TOPIC or index != 0:
+            reason = f"only {METADATA_TOPIC} has a quorum, and one partition"
+            return quorum.PartitionData(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+        node_id, revision, now_ms = self._address().node_id, self._catalog.revision, self._clock.now_ms()
+        voter = quorum.ReplicaState(
+            node_id, log_end_offset=revision, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
+        )
+        return quorum.PartitionData(
+            index,
+            leader_id=node_id,
+            leader_epoch=METADATA_EPOCH,
+            high_watermark=revision,
+            current_voters=(voter,),
+        )
+
+    # AddRaftVoter, RemoveRaftVoter
+
+    def add_raft_voter(self, request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
+        refused = self._voter_refusal(request.cluster_id, request.voter_id, context)
+        if refused.code is ErrorCode.UNSUPPORTED_VERSION and not any(
+            each.name.upper() == CONTROLLER_LISTENER for each in request.listeners
+        ):
+            reason = f"no address of the voter for {CONTROLLER_LISTENER} is given"
+            refused = _Refused(ErrorCode.INVALID_REQUEST, reason)
+        return AddRaftVoterResponse(error_code=refused.code, error_message=refused.reason)
+
+    def remove_raft_voter(self, request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
+        refused = self._voter_refusal(request.cluster_id, request.voter_id, context)
+        return RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.reason)
+
+    def _voter_refusal(self, cluster_id: str | None, voter_id: int, context: RequestContext) -> _Refused:
+        """As where the voters are fixed: this node, which is the only one."""
+        address = self._address()
+        refused = self._refusal(Operation.ALTER, context)
+        if refused is not None:
+            return refused
+        if cluster_id is not None and cluster_id != address.cluster_id:
+            reason = f"this is cluster {address.cluster_id}, not {cluster_id[:80]!r}"
+            return _Refused(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
+        if voter_id < 0:
+            return _Refused(ErrorCode.INVALID_REQUEST, f"{voter_id} is no node's number")
+        reason = f"the voters do not change: node {address.node_id} keeps the metadata alone"
+        return _Refused(ErrorCode.UNSUPPORTED_VERSION, reason)
+
+    # UpdateFeatures
+
+    def update_features(self, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+        refused = self._refusal(Operation.ALTER, context) or _features_problem(request.feature_updates)
+        if refused is None:
+            problems = (_level_problem(update, context.api_version) for update in request.feature_updates)
+            refused = next((problem for problem in problems if problem is not None), None)
+        if refused is not None:
+            return UpdateFeaturesResponse(error_code=refused.code, error_message=refused.reason)
+        results = [UpdatableFeatureResult(update.feature) for update in request.feature_updates]
+        return UpdateFeaturesResponse(results=results)
+
+    # UnregisterBroker
+
+    def unregister_broker(self, request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+        refused = self._refusal(Operation.ALTER, context)
+        node_id = self._address().node_id
+        if refused is None and request.broker_id == node_id:
+            reason = f"node {node_id} is running, and would register again at once; stop it instead"
+            refused = _Refused(ErrorCode.INVALID_REQUEST, reason)
+        if refused is None:
+            reason = f"there is no node {request.broker_id}: this one, {node_id}, is the only one"
+            refused = _Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, reason)
+        return UnregisterBrokerResponse(error_code=refused.code, error_message=refused.reason)
+
+
+def _features_problem(updates: Sequence[FeatureUpdateKey]) -> _Refused | None:
+    if len(updates) > FEATURES_MAX:
+        reason = f"{len(updates)} features in one request, at most {FEATURES_MAX} are taken"
+        return _Refused(ErrorCode.INVALID_REQUEST, reason)
+    twice = [name for name, count in Counter(update.feature for update in updates).items() if count > 1]
+    if twice:
+        return _Refused(ErrorCode.INVALID_REQUEST, f"feature {twice[0][:80]!r} is named more than once")
+    return None
+
+
+def _level_problem(update: FeatureUpdateKey, version: int) -> _Refused | None:
+    """There is one level of each feature, the highest, and it is switched on for good."""
+    name, wanted = update.feature, update.max_version_level
+    level = FEATURES.get(name)
+
+    def refused(reason: str) -> _Refused:
+        text = f"level {wanted} of feature {name[:80]!r}: {reason}"
+        return _Refused(ErrorCode.INVALID_UPDATE_VERSION, text)
+
+    if version >= UPGRADE_TYPE_FROM and update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return refused(f"type of change {update.upgrade_type} does not exist")
+    if level is None:
+        return refused("there is no such feature")
+    if not 0 <= wanted <= level:
+        return refused(f"the levels are 0 to {level}")
+    if wanted < level:
+        return refused(f"it is at level {level} and cannot be taken back")
+    return None

@@ -1,0 +1,67 @@
+"""What can go wrong between this client and a broker, each with the one sentence that a user reads.
+
+A broker's refusal of one partition among many is a value in that API's result; these are raised when the
+whole request has failed, or when the caller asked for one thing only.
+"""
+
+from __future__ import annotations
+
+from penstock.codec.kafka import ErrorCode
+
+
+class ClientError(Exception):
+    """The base of all of them: its text is one sentence, fit for a terminal."""
+
+
+class BrokerUnreachableError(ClientError):
+    """No connection could be made."""
+
+
+class ConnectionLostError(ClientError):
+    """The connection ended while replies were owed: whether those requests took effect is not known."""
+
+
+class RequestTimeoutError(ClientError):
+    """The broker did not answer in time; the connection is closed, because replies come in order."""
+
+
+class ProtocolMismatchError(ClientError):
+    """The other side speaks something else, or versions that do not overlap with ours."""
+
+
+class HandshakeLostError(ProtocolMismatchError, BrokerUnreachableError):
+    """The connection ended before anything was agreed on: another kind of server, or a broker that was going down. Both
+    are meant, so that whoever tries again after the one tries again after this."""
+
+
+class LoginFailedError(ClientError):
+    """The broker does not believe who we are, or we did not say. Trying again does not help."""
+
+
+class BrokerError(ClientError):
+    """The broker answered with an error code."""
+
+    def __init__(self, code: int, what: str, detail: str | None = None) -> None:
+        self.code = code
+        self.detail = detail
+        super().__init__(f"{what}: {describe_code(code)}" + (f" ({detail})" if detail else ""))
+
+
+class TopicMissingError(ClientError):
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic!r} does not exist")
+
+
+class PartitionMissingError(ClientError):
+    def __init__(self, topic: str, partition: int, partition_count: int) -> None:
+        last = partition_count - 1
+        super().__init__(f"topic {topic!r} has no partition {partition} (it has 0 to {last})")
+
+
+def describe_code(code: int) -> str:
+    """A wire error code in words: `unknown topic or partition`."""
+    try:
+        return ErrorCode(code).name.removesuffix("_EXCEPTION").lower().replace("_", " ")
+    except ValueError:
+        return f"error code {code}"
