@@ -1,10 +1,11 @@
 """Consume, transform, produce in transactions, and kill -9 of node and clients at random points: every input shows
 exactly once in the output for readers of committed records, in order, and the committed positions agree.
 
-Two workers do the same work for one group, each in a process of its own (`support.exactly_once_worker`). What happens
-to them, and when, is drawn from a seed: the node is killed or stopped properly, a worker is killed, both at once, a
-third one comes and takes partitions away or goes and gives them back, or a worker is stopped and becomes a zombie that
-wakes up when another has its name. Each once in `make test`; `make chaos` runs PENSTOCK_KILL_CYCLES of them.
+Two workers do the same work for one group, each in a process of its own (`support.transaction.exactly_once_worker`).
+What happens to them, and when, is drawn from a seed: the node is killed or stopped properly, a worker is killed, both
+at once, a third one comes and takes partitions away or goes and gives them back, or a worker is stopped and becomes a
+zombie that wakes up when another has its name. Each once in `make test`; `make chaos` runs PENSTOCK_KILL_CYCLES of
+them.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.exactly_once_worker import FENCED, LOST
-from support.group_node import node_for_groups
+from support.group.node import node_for_groups
 from support.node_process import NodeProcess
+from support.transaction.exactly_once_worker import FENCED, LOST
 
 CYCLES: Final = int(os.environ.get("PENSTOCK_KILL_CYCLES", "7"))
 SEED: Final = int(os.environ.get("PENSTOCK_SEED", "2026"))
@@ -45,7 +46,16 @@ TESTS: Final = Path(__file__).parents[1]
 
 class WorkerProcess:
     def __init__(self, bootstrap: str, source: str, target: str, name: str, protocol: str) -> None:
-        words = [sys.executable, "-m", "support.exactly_once_worker", bootstrap, source, target, name, protocol]
+        words = [
+            sys.executable,
+            "-m",
+            "support.transaction.exactly_once_worker",
+            bootstrap,
+            source,
+            target,
+            name,
+            protocol,
+        ]
         self.name = name
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=TESTS)
         self.commits = 0

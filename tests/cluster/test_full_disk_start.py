@@ -16,8 +16,7 @@ import pytest
 
 from penstock.codec import kafka as wire
 from penstock.codec.kafka.messages import fetch, produce
-from support.node_process import NodeProcess
-from support.raw_kafka import (
+from support.door.raw_kafka import (
     FETCH_VERSION,
     PRODUCE_VERSION,
     RawConnection,
@@ -27,6 +26,7 @@ from support.raw_kafka import (
     produce_request,
     records_of,
 )
+from support.node_process import NodeProcess
 
 DISK_MEGABYTES = 48
 RESUME_SECONDS_MAX = 30.0

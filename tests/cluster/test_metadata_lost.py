@@ -13,8 +13,15 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.codec.kafka.messages import produce
+from support.door.raw_kafka import (
+    PRODUCE_VERSION,
+    RawConnection,
+    create_by_asking,
+    log_ends,
+    one_batch,
+    produce_request,
+)
 from support.node_process import NodeFailedError, NodeProcess
-from support.raw_kafka import PRODUCE_VERSION, RawConnection, create_by_asking, log_ends, one_batch, produce_request
 
 RECORDS: Final = 5
 COMMITTED: Final = 3

@@ -23,9 +23,9 @@ from penstock.codec.kafka.messages.produce import ProduceResponse
 from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.log.read_plan import ReadPlan
 from penstock.storage.store import LogStore
-from support.conversation import Conversation, running_node
-from support.faulty_files import CrashMode, FaultyFiles, Inode
-from support.kafka_phrases import batch, metadata, outcomes, produce_many, records_in
+from support.door.conversation import Conversation, running_node
+from support.door.kafka_phrases import batch, metadata, outcomes, produce_many, records_in
+from support.storage.faulty_files import CrashMode, FaultyFiles, Inode
 
 TOPIC: Final = "promised"
 PARTITIONS: Final = 6

@@ -23,7 +23,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.node_process import NodeProcess
-from support.queue_worker import Door
+from support.queue.worker import Door
 
 CYCLES = int(os.environ.get("PENSTOCK_QUEUE_KILL_CYCLES", "5"))
 PARTITIONS = 2
@@ -107,7 +107,7 @@ def workers(node: NodeProcess, directory: Path) -> Iterator[dict[str, list[Path]
             command = [
                 sys.executable,
                 "-m",
-                "support.queue_worker",
+                "support.queue.worker",
                 kind,
                 node.http,
                 TOPIC,

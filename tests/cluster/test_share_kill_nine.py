@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.share_fetch import PartitionData
-from support.conversation import Conversation
-from support.kafka_phrases import records_in
+from support.door.conversation import Conversation
+from support.door.kafka_phrases import records_in
 from support.node_process import NodeProcess
-from support.share_phrases import GROUP, Ack, ShareMember, accept, acquired_in, partitions_in, release
+from support.share.phrases import GROUP, Ack, ShareMember, accept, acquired_in, partitions_in, release
 
 CYCLES: Final = int(os.environ.get("PENSTOCK_QUEUE_KILL_CYCLES", "3"))
 MESSAGES_PER_CYCLE: Final = 400

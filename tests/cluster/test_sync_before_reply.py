@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.codec import kafka as wire
 from penstock.codec.kafka.messages import produce
+from support.door.raw_kafka import PRODUCE_VERSION, RawConnection, one_batch, produce_request
 from support.node_process import NodeProcess
-from support.raw_kafka import PRODUCE_VERSION, RawConnection, one_batch, produce_request
 
 CALLS: Final = "write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,fsync,fdatasync,syncfs,sync_file_range"
 SYNCS: Final = frozenset({"fsync", "fdatasync", "syncfs"})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.kcat_program import Kcat, find_kcat
 from support.node_process import NodeProcess
+from support.programs.kcat import Kcat, find_kcat
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError
 
+from support.codec.sample_messages import COMPRESSIONS, FIRST_TIMESTAMP_MS, Message, samples
+from support.door.raw_kafka import stored_batches
 from support.node_process import NodeProcess
-from support.raw_kafka import stored_batches
-from support.sample_messages import COMPRESSIONS, FIRST_TIMESTAMP_MS, Message, samples
 
 WAIT_MS_MAX = 20_000
 TOPIC_ALREADY_EXISTS = 36

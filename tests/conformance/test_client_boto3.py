@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from support.door.sqs_client import sqs_client
 from support.node_process import NodeProcess
-from support.sqs_client import sqs_client
 
 
 @pytest.fixture(scope="module")

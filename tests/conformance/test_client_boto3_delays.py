@@ -12,8 +12,8 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
+from support.door.sqs_client import sqs_client
 from support.node_process import NodeProcess
-from support.sqs_client import sqs_client
 
 _names = iter(f"delays-{number}" for number in range(10_000))
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from support.door.sqs_client import sqs_client
 from support.node_process import NodeProcess
-from support.sqs_client import sqs_client
 
 PATIENCE_SECONDS = 15
 _names = iter(f"moved-{number}" for number in range(10_000))

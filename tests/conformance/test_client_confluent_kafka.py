@@ -26,10 +26,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from support import sample_messages
+from support.codec import sample_messages
+from support.codec.sample_messages import COMPRESSIONS, FIRST_TIMESTAMP_MS, samples
+from support.door.raw_kafka import stored_batches
 from support.node_process import NodeProcess
-from support.raw_kafka import stored_batches
-from support.sample_messages import COMPRESSIONS, FIRST_TIMESTAMP_MS, samples
 
 WAIT_SECONDS_MAX = 20.0
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from support.franz_program import BUILD_SECONDS_MAX, franz_program
 from support.node_process import NodeProcess
+from support.programs.franz import BUILD_SECONDS_MAX, franz_program
 
 ANSWER_SECONDS_MAX: Final = 60
 

@@ -11,10 +11,10 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource
 from kafka.errors import MessageSizeTooLargeError, TopicAlreadyExistsError
 
-from support import sample_messages
+from support.codec import sample_messages
+from support.codec.sample_messages import COMPRESSIONS, FIRST_TIMESTAMP_MS, Message
+from support.door.raw_kafka import stored_batches
 from support.node_process import NodeProcess
-from support.raw_kafka import stored_batches
-from support.sample_messages import COMPRESSIONS, FIRST_TIMESTAMP_MS, Message
 
 WAIT_SECONDS_MAX = 20
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from support.kcat_program import Kcat
+from support.codec.sample_messages import COMPRESSIONS
+from support.door.raw_kafka import log_ends, stored_batches
 from support.node_process import NodeProcess
-from support.raw_kafka import log_ends, stored_batches
-from support.sample_messages import COMPRESSIONS
+from support.programs.kcat import Kcat
 
 
 def lines(count: int) -> bytes:

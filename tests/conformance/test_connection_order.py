@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.codec.kafka.messages import fetch, metadata, produce
-from support.node_process import NodeProcess
-from support.raw_kafka import (
+from support.door.raw_kafka import (
     FETCH_VERSION,
     METADATA_VERSION,
     PRODUCE_VERSION,
@@ -17,6 +16,7 @@ from support.raw_kafka import (
     produce_request,
     records_of,
 )
+from support.node_process import NodeProcess
 
 ALL_TOPICS = metadata.MetadataRequest(topics=())
 NOTHING_YET_WAIT_MS = 700

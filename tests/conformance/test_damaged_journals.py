@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from penstock.storage.files.directory import DirectoryFiles
+from support.door.sqs_client import sqs_client
 from support.node_process import NodeProcess
-from support.rotten_log import batches_in
-from support.sqs_client import sqs_client
+from support.storage.rotten_log import batches_in
 
 JOURNALS = ("__consumer_offsets", "__transaction_state", "jobs.queues", "tasks.queues", "mails.schedule")
 MESSAGES = 12

@@ -25,8 +25,8 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from support.door.sqs_client import sqs_client
 from support.node_process import NodeProcess
-from support.sqs_client import sqs_client
 
 TOPIC: Final = "every-door"
 ROUNDS: Final = 5

@@ -19,7 +19,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.delay_readers import (
+from support.node_process import NodeProcess
+from support.programs.kafkajs import kafkajs_modules
+from support.schedule.delay_readers import (
     AiokafkaReader,
     ConfluentReader,
     KafkajsReader,
@@ -27,8 +29,6 @@ from support.delay_readers import (
     Reader,
     wait_until,
 )
-from support.kafkajs_modules import kafkajs_modules
-from support.node_process import NodeProcess
 
 # Longer than the test lasts.
 HOUR: Final = "3600000"

@@ -14,7 +14,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalGenerationError, UnknownMemberIdError
 
-from support.group_node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
+from support.group.node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0

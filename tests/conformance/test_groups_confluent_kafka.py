@@ -15,7 +15,7 @@ from confluent_kafka import ConsumerGroupType as GroupType
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from support.group_node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
+from support.group.node import HEARTBEAT_MS, LONG_SESSION_MS, SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0

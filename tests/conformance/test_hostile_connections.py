@@ -13,8 +13,7 @@ import pytest
 
 from penstock.codec import kafka as wire
 from penstock.codec.kafka.messages import api_versions, metadata, produce
-from support.node_process import NodeProcess
-from support.raw_kafka import (
+from support.door.raw_kafka import (
     METADATA_VERSION,
     PRODUCE_VERSION,
     RawConnection,
@@ -22,6 +21,7 @@ from support.raw_kafka import (
     one_batch,
     produce_request,
 )
+from support.node_process import NodeProcess
 
 ALL_TOPICS = metadata.MetadataRequest(topics=())
 # A node that has not closed by then waits for the rest of a frame that never comes.

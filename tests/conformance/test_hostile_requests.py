@@ -15,9 +15,9 @@ import pytest
 
 from penstock.codec import kafka as wire
 from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
-from support import wire_messages
+from support.codec import wire_messages
+from support.door.raw_kafka import METADATA_VERSION, RawConnection, create_by_asking, one_batch
 from support.node_process import NodeProcess
-from support.raw_kafka import METADATA_VERSION, RawConnection, create_by_asking, one_batch
 
 KAFKA_REQUESTS = 1_500
 HTTP_REQUESTS = 700

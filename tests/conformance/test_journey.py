@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from support.door.sqs_client import sqs_client
 from support.node_process import NodeProcess
-from support.queue_worker import Door
-from support.sqs_client import sqs_client
+from support.queue.worker import Door
 
 SECONDS_MAX = 20.0
 LEASE_MS = 400

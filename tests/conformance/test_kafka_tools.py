@@ -16,8 +16,8 @@ import pytest
 
 from conformance.differential.reference_broker import JAVA_OPTIONS, TOOLS, find_jars, find_java
 from penstock.codec.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from support.door.raw_kafka import RawConnection
 from support.node_process import NodeProcess
-from support.raw_kafka import RawConnection
 
 pytestmark = pytest.mark.slow
 

@@ -28,8 +28,8 @@ from confluent_kafka.admin import (
 )
 
 from conformance.differential.reference_broker import find_jars, find_java
-from support.kcat_program import Kcat
 from support.node_process import NodeProcess
+from support.programs.kcat import Kcat
 
 ADMIN: Final = ("admin", "opens everything")
 BOB: Final = ("bob, the =builder", "cän we fix it")

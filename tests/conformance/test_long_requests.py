@@ -19,8 +19,8 @@ from penstock.codec.kafka.messages import join_group as jg
 from penstock.codec.kafka.messages import offset_commit as oc
 from penstock.codec.kafka.messages import produce as p
 from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from support.door.raw_kafka import METADATA_VERSION, RawConnection, create_by_asking
 from support.node_process import NodeProcess
-from support.raw_kafka import METADATA_VERSION, RawConnection, create_by_asking
 
 # What a stranger's request may cost that is refused. Before there were bounds it was seconds.
 REFUSED_CPU_SECONDS_MAX = 0.35

@@ -13,8 +13,7 @@ import pytest
 
 from penstock.codec import kafka as wire
 from penstock.codec.kafka.messages import fetch, produce
-from support.node_process import NodeFailedError, NodeProcess
-from support.raw_kafka import (
+from support.door.raw_kafka import (
     FETCH_VERSION,
     PRODUCE_VERSION,
     RawConnection,
@@ -24,6 +23,7 @@ from support.raw_kafka import (
     one_batch,
     produce_request,
 )
+from support.node_process import NodeFailedError, NodeProcess
 
 # What every start needs before anything of ours runs. A second of processor time is not the same on a machine that has
 # something else to do, so a start is measured by this, which takes 0.2 s where a start takes one.

@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from support.door.sqs_client import sqs_client
 from support.node_process import NodeProcess
-from support.otlp_collector import OtlpCollector, attributes_of
-from support.queue_worker import Door
-from support.sqs_client import sqs_client
+from support.programs.otlp_collector import OtlpCollector, attributes_of
+from support.queue.worker import Door
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01"

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.codec import kafka as wire
 from penstock.codec.kafka.messages import create_topics, produce
+from support.door.raw_kafka import PRODUCE_VERSION, RawConnection, log_ends, one_batch, produce_request
 from support.node_process import NodeProcess
-from support.raw_kafka import PRODUCE_VERSION, RawConnection, log_ends, one_batch, produce_request
 
 PARTITIONS = 10_000
 OPEN_FILES_MAX = 400

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, ProducerFenced
 
-from support.group_node import LONG_SESSION_MS, node_for_groups
+from support.group.node import LONG_SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.group_node import HEARTBEAT_MS, LONG_SESSION_MS, node_for_groups
+from support.group.node import HEARTBEAT_MS, LONG_SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 
 from conformance.differential.reference_broker import find_jars, find_java
-from support.group_node import LONG_SESSION_MS, node_for_groups
+from support.group.node import LONG_SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from kafka.admin._transactions import AbortTransactionSpec, TransactionState
 from kafka.errors import KafkaError, ProducerFencedError, TransactionalIdNotFoundError
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
-from support.group_node import LONG_SESSION_MS, node_for_groups
+from support.group.node import LONG_SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0

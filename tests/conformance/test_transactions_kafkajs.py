@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.group_node import LONG_SESSION_MS, node_for_groups
-from support.kafkajs_modules import kafkajs_modules
+from support.group.node import LONG_SESSION_MS, node_for_groups
 from support.node_process import NodeProcess
+from support.programs.kafkajs import kafkajs_modules
 
 WAIT_SECONDS_MAX: Final = 30.0
 TIMEOUT_MS: Final = 60_000

@@ -25,7 +25,7 @@ def test_client_is_told_the_address_that_it_came_in_by(tmp_path: Path) -> None:
         pytest.skip("this machine gives no network namespace to users")
     tests = Path(__file__).parents[1]
     done = subprocess.run(
-        [*UNSHARE, sys.executable, "-m", "support.wildcard_scene", str(tmp_path)],
+        [*UNSHARE, sys.executable, "-m", "support.door.wildcard_scene", str(tmp_path)],
         check=False,
         capture_output=True,
         text=True,

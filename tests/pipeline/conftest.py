@@ -20,7 +20,7 @@ EAGER: Final = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
-    from support import spark_driver
+    from support.spark import driver as spark_driver
 
     session = spark_driver.make_spark()
     yield session

@@ -23,8 +23,8 @@ from penstock.pipeline.archive.job import ArchiveRequest, start_archive
 from penstock.pipeline.archive.snapshot import archive_options, open_archive, ranges_of
 from penstock.pipeline.table import upkeep as table_upkeep
 from penstock.pipeline.table import writer as table_writer
-from support import faulty_table
 from support.node_process import NodeProcess
+from support.spark import faulty_table
 
 SECONDS_MAX = 180
 MIDNIGHT_MS = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)

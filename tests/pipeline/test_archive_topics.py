@@ -28,7 +28,7 @@ from penstock.pipeline.source.topic_identity import OtherTopicError
 from penstock.pipeline.table.commit import open_table
 from penstock.pipeline.table.task_files import told_files
 from support.node_process import NodeProcess
-from support.spark_topics import wait_until
+from support.spark.topics import wait_until
 
 SECONDS_MAX = 120
 ARCHIVED = 40

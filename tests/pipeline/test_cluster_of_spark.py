@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from support import spark_driver
 from support.node_process import NodeProcess
-from support.spark_cluster import SparkCluster
-from support.spark_scene import Scene
-from support.spark_topics import SECONDS_MAX
+from support.spark import driver as spark_driver
+from support.spark.cluster import SparkCluster
+from support.spark.scene import Scene
+from support.spark.topics import SECONDS_MAX
 
 # The second run of a scene stands at the point `staging`, in the second batch.
 STAGING = 1

@@ -16,10 +16,10 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from support.declared_scene import send
 from support.node_process import NodeProcess
-from support.spark_cluster import SparkCluster
-from support.spark_topics import SECONDS_MAX, create, read_all, read_settled, wait_until
+from support.spark.cluster import SparkCluster
+from support.spark.declared_scene import send
+from support.spark.topics import SECONDS_MAX, create, read_all, read_settled, wait_until
 
 SETTINGS = ("--conf", "spark.driver.memory=700m", "--conf", "spark.executor.memory=512m")
 SETTINGS += ("--conf", "spark.sql.shuffle.partitions=2")

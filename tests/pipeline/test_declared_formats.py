@@ -15,10 +15,10 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
 from penstock.pipeline.declared.status import FINISHED
-from support.declared_scene import PipelineScene, send
 from support.node_process import NodeProcess
-from support.protobuf_shop import descriptor_set, protobuf_order
-from support.spark_topics import create, read_settled
+from support.spark.declared_scene import PipelineScene, send
+from support.spark.protobuf_shop import descriptor_set, protobuf_order
+from support.spark.topics import create, read_settled
 
 AVRO = {
     "type": "record",

@@ -16,9 +16,9 @@ from penstock.cli.failure import CommandError
 from penstock.pipeline.declared.sources import struct_of, write_columns
 from penstock.pipeline.declared.status import FINISHED
 from penstock.pipeline.sql import command_of
-from support.declared_scene import PipelineScene, send
 from support.node_process import NodeProcess
-from support.spark_topics import create, read_settled
+from support.spark.declared_scene import PipelineScene, send
+from support.spark.topics import create, read_settled
 
 QUERIES = [
     "SELECT 1",

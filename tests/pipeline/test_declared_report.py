@@ -10,7 +10,7 @@ from penstock.net.address import parse_addresses
 from penstock.pipeline.declared.report import Reporter
 from penstock.pipeline.declared.status import RUNNING, Status, read_statuses
 from support.node_process import NodeProcess
-from support.spark_topics import create, group_offsets
+from support.spark.topics import create, group_offsets
 
 
 def test_a_topic_that_is_gone_does_not_silence_the_pipelines(spark_node: NodeProcess, topic: str) -> None:

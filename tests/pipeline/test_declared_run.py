@@ -13,9 +13,9 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 from penstock.cli.failure import CommandError
 from penstock.pipeline.declared.state import PipelineState
 from penstock.pipeline.declared.status import FAILED, FINISHED
-from support.declared_scene import PipelineScene, send
 from support.node_process import NodeProcess
-from support.spark_topics import create, group_offsets, read_all, read_settled
+from support.spark.declared_scene import PipelineScene, send
+from support.spark.topics import create, group_offsets, read_all, read_settled
 
 TEN = "2026-11-15T10:00:00Z"
 ORDERS = "order_id STRING NOT NULL, customer STRING, amount DOUBLE, at TIMESTAMP"

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from support.declared_scene import PipelineScene, send
 from support.node_process import NodeProcess
-from support.spark_topics import create
+from support.spark.declared_scene import PipelineScene, send
+from support.spark.topics import create
 
 WRONG = """
 pipelines:

@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from support import spark_kafka_script
 from support.node_process import NodeProcess
-from support.spark_kafka_jars import find_connector
-from support.spark_topics import create
+from support.spark import kafka_script as spark_kafka_script
+from support.spark.kafka_jars import find_connector
+from support.spark.topics import create
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from support.node_process import NodeProcess
-from support.spark_topics import create
+from support.spark.topics import create
 
 ROWS = 4_000
 PARTITIONS = 2

@@ -24,7 +24,7 @@ from penstock.pipeline.connector.stream import StreamReader
 from penstock.pipeline.source import positions as source_positions
 from penstock.pipeline.source.options import parse_options
 from support.node_process import NodeProcess
-from support.spark_topics import SECONDS_MAX, create, fill_one, group_offsets
+from support.spark.topics import SECONDS_MAX, create, fill_one, group_offsets
 
 ALL: Final = ReadAllAvailable()
 ODD_NAME: Final = "Größe a/b <br/>id = 7<br/>\nrunId = 漢 'x'"

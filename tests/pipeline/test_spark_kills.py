@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from support import spark_driver
 from support.node_process import NodeProcess
-from support.spark_scene import Scene
-from support.spark_topics import SECONDS_MAX
+from support.spark import driver as spark_driver
+from support.spark.scene import Scene
+from support.spark.topics import SECONDS_MAX
 
 RUNS: Final = int(os.environ.get("PENSTOCK_SPARK_KILLS", "1"))
 runs = pytest.mark.parametrize("run", range(RUNS))

@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from support.node_process import NodeProcess
-from support.spark_topics import create, fill_numbered, read_all, wait_until, written
+from support.spark.topics import create, fill_numbered, read_all, wait_until, written
 
 PARTITIONS = 2
 ROWS = 1_000

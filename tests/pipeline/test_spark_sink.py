@@ -12,9 +12,9 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 from confluent_kafka import Producer
 
 from penstock.domain.partitioner import partition_for_key
-from support import spark_driver
 from support.node_process import NodeProcess
-from support.spark_topics import (
+from support.spark import driver as spark_driver
+from support.spark.topics import (
     SECONDS_MAX,
     create,
     fill_numbered,

@@ -19,7 +19,7 @@ from penstock.pipeline.connector.stream import StreamReader
 from penstock.pipeline.source.options import OptionError, parse_options
 from penstock.pipeline.source.row_batches import DataLossError
 from support.node_process import NodeProcess
-from support.spark_topics import SECONDS_MAX, create, delete, fill_one, group_offsets, widen
+from support.spark.topics import SECONDS_MAX, create, delete, fill_one, group_offsets, widen
 
 ALL = ReadAllAvailable()
 

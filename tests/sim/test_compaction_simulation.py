@@ -1,4 +1,4 @@
-"""A compacted log on a disk that fails, from seeds: see `support.compaction_world`.
+"""A compacted log on a disk that fails, from seeds: see `support.cleaner.compaction_world`.
 
 `PENSTOCK_SIM_SEEDS` is the number of stories; a failure names its seed, and `CompactionWorld(seed).run()` tells it
 again.
@@ -11,22 +11,22 @@ from typing import Final
 
 import pytest
 
-from support.compaction_check import InvariantBroken
-from support.compaction_world import CompactionWorld
+from support.cleaner.compaction_check import InvariantBroken
+from support.cleaner.compaction_world import CompactionWorld
 from support.planted_bugs import Bug, planted
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150"))
 # A bug that needs an unlikely coincidence shows within so many stories, or the world has become too kind.
 BUG_SEEDS_MAX: Final = 400
 
-WORLD: Final = "support.compaction_world"
+WORLD: Final = "support.cleaner.compaction_world"
 ANEW: Final = (
     "penstock.storage",
     "penstock.domain.log.compaction",
     "penstock.domain.log.aborted_index",
     "penstock.domain.transaction.partition",
     "penstock.codec.batch.rewrite",
-    "support.compaction_",
+    "support.cleaner.",
 )
 
 _SWAP: Final = "penstock.storage.log.swap"

@@ -1,4 +1,4 @@
-"""Groups of both protocols, offsets and transactions in a world of its own, from seeds: see `support.group_world`.
+"""Groups of both protocols, offsets and transactions in a world of its own, from seeds: see `support.group.world`.
 
 `PENSTOCK_SIM_SEEDS` is the number of stories of each kind; a failure names its seed, and
 `run_story(seed, kind)` tells the same story again.
@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from support.group_world import ViolationError
-from support.group_world_bugs import ANEW, BUGS, WORLD, GroupBug
-from support.group_world_story import KINDS, run_story
+from support.group.world import ViolationError
+from support.group.world_bugs import ANEW, BUGS, WORLD, GroupBug
+from support.group.world_story import KINDS, run_story
 from support.planted_bugs import planted
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "60"))

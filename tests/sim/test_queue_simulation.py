@@ -1,5 +1,5 @@
 """A queue, its consumers, its journal and its dead letters in a world of their own, from seeds: see
-`support.queue_world`.
+`support.queue.world`.
 
 `PENSTOCK_SIM_SEEDS` is the number of worlds for each story; a failure names its seed, and `run_world(seed, story)`
 is the same world again.
@@ -12,9 +12,9 @@ import os
 import pytest
 
 from support.planted_bugs import planted
-from support.queue_world import STORIES, run_world
-from support.queue_world_bugs import ANEW, BUGS, WORLD, QueueBug
-from support.queue_world_check import InvariantBrokenError
+from support.queue.world import STORIES, run_world
+from support.queue.world_bugs import ANEW, BUGS, WORLD, QueueBug
+from support.queue.world_check import InvariantBrokenError
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "10"))
 # A bug that needs an unlikely coincidence shows within so many worlds, or the world has become too kind.

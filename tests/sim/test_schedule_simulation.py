@@ -1,5 +1,5 @@
 """A schedule, its files, its producers and the log it releases to in a world of their own, from seeds: see
-`support.schedule_world`.
+`support.schedule.world`.
 
 `PENSTOCK_SIM_SEEDS` is the number of worlds for each story; a failure names its seed, and `run_world(seed, story)`
 is the same world again.
@@ -12,9 +12,9 @@ import os
 import pytest
 
 from support.planted_bugs import planted
-from support.schedule_world import STORIES, run_world
-from support.schedule_world_bugs import ANEW, BUGS, WORLD, ScheduleBug
-from support.schedule_world_check import InvariantBrokenError
+from support.schedule.world import STORIES, run_world
+from support.schedule.world_bugs import ANEW, BUGS, WORLD, ScheduleBug
+from support.schedule.world_check import InvariantBrokenError
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "12"))
 # A bug that needs an unlikely coincidence shows within so many worlds, or the world has become too kind.

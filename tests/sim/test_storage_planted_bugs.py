@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from support.planted_storage import PlantedBug, plant
-from support.storage_simulation import Simulation
+from support.storage.planted import PlantedBug, plant
+from support.storage.simulation import Simulation
 
 # More than the hardest of them needs by far.
 SEEDS_MAX: Final = 2_000
@@ -25,35 +25,35 @@ COMMITTED: Final = "a reader of committed records sees them and no others"
 BUGS: Final = (
     PlantedBug(
         "a turn promises what was written while it ran",
-        "storage.partition_log",
+        "storage.log.partition_log",
         "self.durable_end = max(self.durable_end, sync.end_offset)",
         "self.durable_end = self.log_end",
         (THERE,),
     ),
     PlantedBug(
         "the name of a new segment is not synced",
-        "storage.partition_log",
+        "storage.log.partition_log",
         "        segment.is_new = True\n",
         "        segment.is_new = False\n",
         (THERE, "no gap", NO_DAMAGE),
     ),
     PlantedBug(
         "recovery believes the cache of a process that was killed",
-        "storage.log_store",
+        "storage.store",
         "            self._whole_disk.sync()\n            self._was_disk_synced = True\n",
         "            self._was_disk_synced = True\n",
         (THERE, NO_DAMAGE),
     ),
     PlantedBug(
         "recovery believes it where the disk cannot be synced as a whole",
-        "storage.log_recovery",
+        "storage.log.recovery",
         "        if not self._is_synced:\n            file.sync()\n        file.drop_cache()\n",
         "",
         (THERE, NO_DAMAGE),
     ),
     PlantedBug(
         "a bad batch is cut although a good one follows",
-        "storage.segment_recovery",
+        "storage.log.segment_recovery",
         "    if found is not None or any_holds_a_batch(files, [(path, size) for _, path, size in filled], offset):\n",
         "    if found is not None:\n",
         (THERE,),
@@ -61,21 +61,21 @@ BUGS: Final = (
     ),
     PlantedBug(
         "damage reaches to the end of its segment",
-        "storage.damage_search",
+        "storage.segment.damage_search",
         "        limit_position, limit_offset = found.position, found.base_offset\n",
         "        pass\n",
         ("damage is found where it is",),
     ),
     PlantedBug(
         "a read behind damage begins before it",
-        "storage.read_plan",
+        "storage.log.read_plan",
         "        if self._floor is not None and self._floor[0] > start:\n",
         "        if False:\n",
         (BYTES, "damage is found where it is", "damage is reported, not served"),
     ),
     PlantedBug(
         "a failed sync is taken for one that went well",
-        "storage.group_commit",
+        "storage.commit.group_commit",
         "                log.fail(reason)\n",
         "                pass\n",
         (THERE, NO_DAMAGE),
@@ -83,7 +83,7 @@ BUGS: Final = (
     ),
     PlantedBug(
         "a failed sync of the whole disk is held against its own turn only",
-        "storage.group_commit",
+        "storage.commit.group_commit",
         "            hit += [log for log in self._all_logs() if log.durable_end < log.log_end]\n",
         "",
         (THERE, NO_DAMAGE),
@@ -91,7 +91,7 @@ BUGS: Final = (
     ),
     PlantedBug(
         "half a batch stays in the file after a failed write",
-        "storage.log_refusals",
+        "storage.log.refusals",
         "            segment.file.truncate(segment.size)\n",
         "            pass\n",
         (NO_DAMAGE, THERE, BYTES, "a clean start reads nothing"),
@@ -99,42 +99,42 @@ BUGS: Final = (
     ),
     PlantedBug(
         "segments are removed before the new start is saved",
-        "storage.log_removal",
+        "storage.log.removal",
         "            save_log_start(context.files, context.reserve, log.home.directory, self._log_start)\n",
         "",
         (NO_DAMAGE, "log start moves by request only", THERE),
     ),
     PlantedBug(
         "a start after a crash passes for one after a clean end",
-        "storage.log_store",
+        "storage.store",
         '            files.remove(f"{self.root}/{CLEAN_FILE}")\n',
         "",
         (THERE, "the log ends with a batch", "truncation ends where it was told to", PRODUCERS),
     ),
     PlantedBug(
         "the checkpoint is there before what it speaks of",
-        "storage.checkpoint_work",
+        "storage.commit.checkpoint_work",
         "                for file in written:\n                    file.sync()\n",
         "                pass\n",
         (PRODUCERS, "leader epochs are known"),
     ),
     PlantedBug(
         "recovery counts batches twice that the saved producers know",
-        "storage.producer_recovery",
+        "storage.log.producer_recovery",
         "        if 0 <= self._offset <= header.base_offset:\n",
         "        if 0 <= self._offset:\n",
         (PRODUCERS, OWN),
     ),
     PlantedBug(
         "old bytes are served unchecked",
-        "storage.verified_ranges",
+        "storage.segment.verified_ranges",
         "        if place == 0:\n            return False\n",
         "        if place == 0:\n            return True\n",
         (BYTES, "damage is reported, not served"),
     ),
     PlantedBug(
         "a base offset that does not fit is served",
-        "storage.read_plan",
+        "storage.log.read_plan",
         "            if header.base_offset != walk.expected:\n",
         "            if False:\n",
         (BYTES, "damage is reported, not served", "nothing is served that was never appended"),
@@ -142,7 +142,7 @@ BUGS: Final = (
     ),
     PlantedBug(
         "a truncation leaves the checkpoint as it was",
-        "storage.log_store",
+        "storage.store",
         "        self._replace_entry(log.home, entry)\n",
         "",
         (
@@ -156,7 +156,7 @@ BUGS: Final = (
     ),
     PlantedBug(
         "a read ends one batch too late",
-        "storage.read_plan",
+        "storage.log.read_plan",
         "            if place + size > limit:\n",
         "            if place > limit:\n",
         ("a read keeps to its limit", BYTES, "nothing is served that was never appended"),
@@ -164,14 +164,14 @@ BUGS: Final = (
     # --- transactions
     PlantedBug(
         "a marker is looked for in the first batch of its append",
-        "storage.partition_log",
+        "storage.log.partition_log",
         "self.known_producers.apply(header, data, segment.size - header.size_bytes - position)",
         "self.known_producers.apply(header, data, 0)",
         (STABLE,),
     ),
     PlantedBug(
         "a marker counts before it is durable",
-        "domain.transaction_partition",
+        "domain.transaction.partition",
         "            if unstable is None or first_offset < unstable:\n",
         "            if False:\n",
         (STABLE,),
@@ -179,7 +179,7 @@ BUGS: Final = (
     ),
     PlantedBug(
         "nobody is told what has become readable",
-        "storage.partition_log",
+        "storage.log.partition_log",
         "            self.readable_end, self._readable_segment, self._readable_position = marks.popleft()\n"
         "        self.transactions.advance(self.readable_end)\n",
         "            self.readable_end, self._readable_segment, self._readable_position = marks.popleft()\n",
@@ -187,49 +187,49 @@ BUGS: Final = (
     ),
     PlantedBug(
         "recovery reads no markers",
-        "storage.producer_recovery",
+        "storage.log.producer_recovery",
         'scan.batch(header) if header.is_control else b""',
         'b""',
         (TRANSACTIONS,),
     ),
     PlantedBug(
         "recovery reads the bytes after the marker",
-        "storage.batch_scan",
+        "storage.segment.scan",
         "return self._chunk[end - header.size_bytes : end]",
         "return self._chunk[end : end + header.size_bytes]",
         (TRANSACTIONS,),
     ),
     PlantedBug(
         "transactions are saved only if sequences have changed too",
-        "storage.log_producers",
+        "storage.log.producers",
         "return self.sequences.change_count + self.transactions.change_count",
         "return self.sequences.change_count",
         (TRANSACTIONS,),
     ),
     PlantedBug(
         "transactions are saved only if there are sequences",
-        "storage.log_producers",
+        "storage.log.producers",
         "return not len(self.sequences) and self.transactions.is_empty",
         "return not len(self.sequences)",
         (TRANSACTIONS,),
     ),
     PlantedBug(
         "saved transactions count for less than they hold",
-        "storage.checkpoint_work",
+        "storage.commit.checkpoint_work",
         "producers = pack_producers(log.known_producers, log.log_end)",
         "producers = pack_producers(log.known_producers, log.log_start)",
         (TRANSACTIONS, PRODUCERS, OWN),
     ),
     PlantedBug(
         "what was saved of records that are cut off stays",
-        "storage.log_truncation",
+        "storage.log.truncation",
         "    if saved is not None and saved[0] > offset:\n",
         "    if False:\n",
         (TRANSACTIONS, PRODUCERS),
     ),
     PlantedBug(
         "the aborted index forgets what a crash may bring back",
-        "storage.partition_log",
+        "storage.log.partition_log",
         "self.transactions.move_log_start(self.log_start, kept_from=kept_from)",
         "self.transactions.move_log_start(self.log_start)",
         (TRANSACTIONS, COMMITTED),
@@ -237,14 +237,14 @@ BUGS: Final = (
     ),
     PlantedBug(
         "the aborted index keeps what retention took",
-        "storage.partition_log",
+        "storage.log.partition_log",
         "        self._move_transactions()\n        directories",
         "        directories",
         ("what is gone leaves the aborted index", STABLE),
     ),
     PlantedBug(
         "a search of the aborted index ends at the first one that lies behind",
-        "domain.aborted_index",
+        "domain.log.aborted_index",
         "            if self._stable_offsets[place] >= end:\n",
         "            if self._last_offsets[place] >= end:\n",
         (COMMITTED,),

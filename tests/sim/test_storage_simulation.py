@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from support.storage_simulation import Simulation
+from support.storage.simulation import Simulation
 
 SEEDS: Final = int(os.environ.get("PENSTOCK_SIM_SEEDS", "2000"))
 # In shares, so that they can run side by side.

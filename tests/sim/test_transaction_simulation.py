@@ -1,5 +1,5 @@
 """Transactional producers, their coordinator, partitions and readers in a world of their own, from seeds: see
-`support.transaction_world`.
+`support.transaction.world`.
 
 `PENSTOCK_SIM_SEEDS` is the number of worlds for each story; a failure names its seed, and `run_world(seed, story)`
 is the same world again.
@@ -12,9 +12,9 @@ import os
 import pytest
 
 from support.planted_bugs import planted
-from support.transaction_world import STORIES, World, run_world
-from support.transaction_world_bugs import ANEW, BUGS, WORLD, TransactionBug
-from support.transaction_world_check import InvariantBrokenError
+from support.transaction.world import STORIES, World, run_world
+from support.transaction.world_bugs import ANEW, BUGS, WORLD, TransactionBug
+from support.transaction.world_check import InvariantBrokenError
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "40"))
 # A bug that needs an unlikely coincidence shows within so many worlds, or the world has become too kind.

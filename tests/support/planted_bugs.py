@@ -74,7 +74,7 @@ def planted(bug: Bug, *, world: str, anew: tuple[str, ...]) -> Iterator[ModuleTy
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if name.startswith(anew)]:
             del sys.modules[name]
+        sys.modules.update(true_modules)
         for name, module in true_modules.items():
-            sys.modules[name] = module
             parent, _dot, child = name.rpartition(".")
             setattr(sys.modules[parent], child, module)

@@ -24,8 +24,8 @@ from conformance.differential.reference_broker import (
     has_coordinators,
 )
 from conformance.differential.talk import Served, served_by_both
+from support.door.raw_kafka import HasAddress, RawConnection
 from support.node_process import NodeProcess
-from support.raw_kafka import HasAddress, RawConnection
 
 HERE: Final = Path(__file__).parent
 # As the reference broker's properties: no waiting for latecomers, the cleaner looks often, retention never.

@@ -21,8 +21,8 @@ from penstock.codec.kafka.messages.metadata import MetadataRequest
 from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
 from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.group_phrases import commit, join, positions
-from support.kafka_phrases import batch, fetch, list_offsets, metadata, produce
+from support.door.kafka_phrases import batch, fetch, list_offsets, metadata, produce
+from support.group.phrases import commit, join, positions
 
 ANY, TOPIC, GROUP = 1, 2, 3
 GROUP_SETTINGS = 32

@@ -13,7 +13,7 @@ from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest
 from penstock.codec.kafka.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.codec.kafka.messages.leave_group import LeaveGroupRequest
 from penstock.codec.kafka.messages.sync_group import SyncGroupRequest
-from support.group_phrases import assigned, heartbeat, join, leave, sync
+from support.group.phrases import assigned, heartbeat, join, leave, sync
 
 MEMBERS = (JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)
 

@@ -15,7 +15,7 @@ from penstock.codec.kafka.messages.describe_topic_partitions import (
 )
 from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest
 from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from support.kafka_phrases import metadata
+from support.door.kafka_phrases import metadata
 
 UNKNOWN_ID = bytes(15) + b"\x09"
 

@@ -12,7 +12,7 @@ from penstock.codec.batch.header import walk_headers
 from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.kafka.messages.fetch import FetchRequest
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.kafka_phrases import DAY_MS, batch, fetch, list_offsets, only_partition, produce, records_in
+from support.door.kafka_phrases import DAY_MS, batch, fetch, list_offsets, only_partition, produce, records_in
 
 # The cleaner of either broker looks every half second.
 PATIENCE_SECONDS = 30.0

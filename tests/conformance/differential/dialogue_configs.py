@@ -10,7 +10,7 @@ from penstock.codec.kafka.messages import alter_configs as ac
 from penstock.codec.kafka.messages import describe_configs as dc
 from penstock.codec.kafka.messages import incremental_alter_configs as ic
 from penstock.codec.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from support.kafka_phrases import batch, produce
+from support.door.kafka_phrases import batch, produce
 
 TOPIC: Final = 2
 BROKER: Final = 4

@@ -13,7 +13,7 @@ from penstock.codec.kafka.messages.consumer_group_heartbeat import (
 )
 from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
 from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
-from support.group_phrases import LONG_MS, commit, enter, join, positions, report
+from support.group.phrases import LONG_MS, commit, enter, join, positions, report
 
 ABOUT = (ConsumerGroupHeartbeatRequest, ConsumerGroupDescribeRequest)
 

@@ -23,8 +23,8 @@ from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest
 from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
 from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.group_phrases import commit, positions
-from support.kafka_phrases import DAY_MS, batch, fetch, fetch_many, list_offsets, produce, wanted
+from support.door.kafka_phrases import DAY_MS, batch, fetch, fetch_many, list_offsets, produce, wanted
+from support.group.phrases import commit, positions
 
 NEVER_GIVEN = bytes(15) + b"\x05"
 

@@ -12,7 +12,7 @@ from penstock.codec.kafka.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from support.kafka_phrases import batch, fetch, fetch_many, produce, wanted
+from support.door.kafka_phrases import batch, fetch, fetch_many, produce, wanted
 
 
 def filled(talk: Talk, word: str = "log", partitions: int = 1, count: int = 3) -> tuple[str, bytes]:

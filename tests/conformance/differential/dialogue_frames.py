@@ -11,8 +11,8 @@ from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest
 from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest
 from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest
 from penstock.codec.kafka.messages.metadata import MetadataRequest
-from support.group_phrases import heartbeat
-from support.kafka_phrases import list_offsets, metadata
+from support.door.kafka_phrases import list_offsets, metadata
+from support.group.phrases import heartbeat
 
 
 def frame(key: int, version: int, body: bytes = b"", client: bytes | None = b"raw", *, tags: bytes = b"") -> bytes:

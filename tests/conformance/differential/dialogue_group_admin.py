@@ -16,7 +16,7 @@ from penstock.codec.kafka.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from support.group_phrases import commit, positions
+from support.group.phrases import commit, positions
 
 
 def population(talk: Talk) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest
 from penstock.codec.kafka.messages.join_group import JoinGroupRequest
 from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
 from penstock.codec.kafka.messages.sync_group import SyncGroupRequest
-from support.group_phrases import assigned, commit, join, sync
+from support.group.phrases import assigned, commit, join, sync
 
 
 @dialogue(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, OffsetCommitRequest)

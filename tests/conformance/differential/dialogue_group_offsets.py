@@ -12,7 +12,7 @@ from penstock.codec.kafka.messages import offset_fetch as of
 from penstock.codec.kafka.messages.delete_groups import DeleteGroupsRequest
 from penstock.codec.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
-from support.group_phrases import commit, found_positions, positions
+from support.group.phrases import commit, found_positions, positions
 
 
 @dialogue(OffsetCommitRequest, of.OffsetFetchRequest)

@@ -7,7 +7,7 @@ from conformance.differential.talk import Talk, dialogue
 from penstock.codec.kafka.messages import list_offsets as lo
 from penstock.codec.kafka.messages import offset_for_leader_epoch as oe
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.kafka_phrases import DAY_MS, batch, list_offsets, produce
+from support.door.kafka_phrases import DAY_MS, batch, list_offsets, produce
 
 
 @dialogue(lo.ListOffsetsRequest)

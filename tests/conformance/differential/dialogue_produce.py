@@ -10,7 +10,7 @@ from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.kafka import NO_UUID
 from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.kafka_phrases import DAY_MS, altered, batch, corrupt, fetch, list_offsets, produce, produce_many
+from support.door.kafka_phrases import DAY_MS, altered, batch, corrupt, fetch, list_offsets, produce, produce_many
 
 HOUR_MS = 3_600_000
 

@@ -25,8 +25,8 @@ from penstock.codec.kafka.messages.describe_groups import DescribeGroupsRequest
 from penstock.codec.kafka.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.codec.kafka.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from penstock.codec.kafka.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from support.group_phrases import commit, enter, join, positions
-from support.kafka_phrases import batch, produce
+from support.door.kafka_phrases import batch, produce
+from support.group.phrases import commit, enter, join, positions
 
 GROUP_SETTINGS = 32
 ACCEPT, RELEASE, REJECT = 1, 2, 3

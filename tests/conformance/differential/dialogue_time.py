@@ -10,7 +10,7 @@ from penstock.codec.kafka.messages.end_txn import EndTxnRequest
 from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
 from penstock.codec.kafka.messages.join_group import JoinGroupRequest
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.group_phrases import join
+from support.group.phrases import join
 
 # The shortest session that a broker takes by default.
 SESSION_MS = 6_000

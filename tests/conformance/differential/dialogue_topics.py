@@ -16,7 +16,7 @@ from penstock.codec.kafka.messages.create_topics import (
     CreateTopicsRequest,
 )
 from penstock.codec.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from support.kafka_phrases import metadata
+from support.door.kafka_phrases import metadata
 
 
 def wish(

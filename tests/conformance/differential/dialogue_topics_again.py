@@ -10,8 +10,8 @@ from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequ
 from penstock.codec.kafka.messages.offset_commit import OffsetCommitRequest
 from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.group_phrases import commit, found_positions, positions
-from support.kafka_phrases import batch, fetch, fetch_many, list_offsets, produce, wanted
+from support.door.kafka_phrases import batch, fetch, fetch_many, list_offsets, produce, wanted
+from support.group.phrases import commit, found_positions, positions
 
 
 def delete(talk: Talk, topic: str) -> None:

@@ -19,8 +19,8 @@ from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
 from penstock.codec.kafka.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.codec.kafka.messages.offset_fetch import OffsetFetchRequest
 from penstock.codec.kafka.messages.txn_offset_commit import TxnOffsetCommitRequest
-from support.group_phrases import commit, positions
-from support.kafka_phrases import batch, produce
+from support.door.kafka_phrases import batch, produce
+from support.group.phrases import commit, positions
 
 ABOUT = (AddOffsetsToTxnRequest, TxnOffsetCommitRequest, EndTxnRequest, OffsetFetchRequest)
 

@@ -14,7 +14,7 @@ from penstock.codec.kafka.messages.fetch import FetchRequest
 from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
 from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.kafka_phrases import batch, list_offsets, produce
+from support.door.kafka_phrases import batch, list_offsets, produce
 
 ABOUT = (AddPartitionsToTxnRequest, EndTxnRequest, ProduceRequest, InitProducerIdRequest)
 

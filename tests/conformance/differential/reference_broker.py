@@ -23,8 +23,8 @@ from penstock.codec import kafka as wire
 from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
+from support.door.raw_kafka import RawConnection
 from support.node_process import _die_with_parent
-from support.raw_kafka import RawConnection
 
 # The newest that runs on Java 17. Accepted differences are judged against this one, so it is not a range.
 KAFKA_VERSION: Final = "4.3.1"

@@ -25,7 +25,7 @@ from penstock.codec.kafka import ErrorCode, Request, Response
 from penstock.codec.kafka.messages import create_topics as ct
 from penstock.codec.kafka.messages import list_offsets as lo
 from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from support.raw_kafka import HasAddress, RawConnection
+from support.door.raw_kafka import HasAddress, RawConnection
 
 # Kafka tells its own broker of a new topic a little later; nothing else here is waited for.
 PATIENCE_SECONDS: Final = 20.0

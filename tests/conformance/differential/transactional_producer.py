@@ -16,7 +16,7 @@ from penstock.codec.kafka.messages.describe_transactions import DescribeTransact
 from penstock.codec.kafka.messages.end_txn import EndTxnRequest
 from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest
 from penstock.codec.kafka.messages.produce import ProduceRequest
-from support.kafka_phrases import batch, fetch_many, produce, wanted
+from support.door.kafka_phrases import batch, fetch_many, produce, wanted
 
 TIMEOUT_MS = 60_000
 READ_COMMITTED = 1

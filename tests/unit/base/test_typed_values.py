@@ -35,16 +35,16 @@ sys.exit(str(problems) if problems else 0)
 """
 
 COMPACTION: Final = """
-from penstock.storage import cleaner_swap
+from penstock.storage.log import swap
 from penstock.storage.files.memory import MemoryFiles
 from penstock.storage.files.small import write_small_file
 files = MemoryFiles(bytes_max=1 << 20)
 files.make_root("/r")
-payload = msgspec.msgpack.encode(cleaner_swap.CompactionState(clean_end=5))
-write_small_file(files, "/r", cleaner_swap.COMPACTION_FILE, cleaner_swap.COMPACTION_MAGIC, payload)
+payload = msgspec.msgpack.encode(swap.CompactionState(clean_end=5))
+write_small_file(files, "/r", swap.COMPACTION_FILE, swap.COMPACTION_MAGIC, payload)
 """
 METADATA: Final = """
-from penstock.cluster import values
+from penstock.cluster.store import values
 from penstock.cluster.catalog.queues import StoredQueue
 payload = values.encode(StoredQueue(bytes(16)))
 """
@@ -53,7 +53,7 @@ payload = values.encode(StoredQueue(bytes(16)))
 @pytest.mark.parametrize(
     ("setup", "read"),
     [
-        (COMPACTION, 'assert cleaner_swap.read_state(files, "/r").clean_end == 5'),
+        (COMPACTION, 'assert swap.read_state(files, "/r").clean_end == 5'),
         (METADATA, 'assert values.decode("k", payload, StoredQueue).topic_id == bytes(16)'),
     ],
     ids=["compaction", "metadata"],

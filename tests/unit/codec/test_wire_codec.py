@@ -42,7 +42,7 @@ from penstock.codec.kafka.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from support.wire_messages import every_body, random_message
+from support.codec.wire_messages import every_body, random_message
 
 
 def produce(records: BytesLike) -> ProduceRequest:

@@ -30,7 +30,7 @@ from penstock.codec.kafka import (
 from penstock.codec.kafka.bounds import BOUNDS
 from penstock.codec.kafka.messages.metadata import MetadataRequestTopic
 from penstock.codec.kafka.primitives import TAGS_MAX, write_varint
-from support.wire_messages import every_body, random_message
+from support.codec.wire_messages import every_body, random_message
 
 HOSTILE_WORDS = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", b"\xff\xff\xff\xff\x0f")
 

@@ -24,7 +24,7 @@ from kio.serial import entity_reader, entity_writer
 
 from penstock.codec.kafka import APIS, ApiVersionsResponse, Message, decode, encode
 from penstock.codec.kafka.schema import Array, Nested, fields_of
-from support.wire_messages import every_body, random_message
+from support.codec.wire_messages import every_body, random_message
 
 MESSAGES_PER_VERSION = 16
 

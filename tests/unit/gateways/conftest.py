@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
-from support.conversation import Conversation, TalkingNode, running_node
+from support.door.conversation import Conversation, TalkingNode, running_node
 
 
 def pytest_asyncio_loop_factories(

@@ -8,7 +8,7 @@ from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResp
 from penstock.config import ConfigError, advertised_address
 from penstock.gateways import node_address
 from penstock.gateways.node_address import NodeAddress, host_to_tell, is_wildcard, join_address, reachable_host
-from support.conversation import running_node
+from support.door.conversation import running_node
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "0:0:0:0:0:0:0:0"])

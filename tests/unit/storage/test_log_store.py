@@ -14,8 +14,8 @@ from penstock.storage.files import DirectoryFiles, MemoryFiles
 from penstock.storage.files.reserve import RESERVE_BYTES, RESERVE_FILE
 from penstock.storage.log.checkpoint_file import read_checkpoint, unpack_entries
 from penstock.storage.store import LogStore
-from support.faulty_files import CrashMode, FaultyFiles
-from support.log_desk import TOPIC_ID, LogDesk
+from support.storage.faulty_files import CrashMode, FaultyFiles
+from support.storage.log_desk import TOPIC_ID, LogDesk
 
 
 def test_second_node_on_the_same_directory_gets_a_clear_error(tmp_path: Path) -> None:

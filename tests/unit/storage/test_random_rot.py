@@ -14,8 +14,8 @@ from penstock.storage.log.read_plan import ReadPlan
 from penstock.storage.repair.check import repair, verify
 from penstock.storage.repair.scrubber import SegmentScrub
 from penstock.storage.segment.throttle import Throttle
-from support.faulty_files import CrashMode, FaultyFiles
-from support.log_desk import ROOT, LogDesk
+from support.storage.faulty_files import CrashMode, FaultyFiles
+from support.storage.log_desk import ROOT, LogDesk
 
 STEPS = 60
 # No checksum covers the leader epoch, and nothing depends on it; nor the lowest byte of the base offset, of which

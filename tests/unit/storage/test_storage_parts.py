@@ -19,7 +19,7 @@ from penstock.storage.segment.index import SegmentIndex
 from penstock.storage.segment.index_file import load_index, note_saved, take_delta
 from penstock.storage.segment.search import find_batch_after
 from penstock.storage.segment.verified_ranges import VerifiedRanges
-from support.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
+from support.storage.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 
 MAGIC = b"testtest"
 

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.broker.machine.journal import BATCH_BYTES_MAX, Journal, _batches
+from penstock.broker.machine.portions import JournalLostError
+from penstock.codec.batch.records import Record
+from penstock.storage.log.journal_snapshot import Entry
+from support.group.shell_world import ShellWorld
+from support.storage.gated_disk import GatedDisk
+
+
+def decision(count: int, value_bytes: int, name: bytes) -> list[Record]:
+    return [Record(value=bytes(value_bytes), key=name) for _ in range(count)]
+
+
+def test_a_decision_is_never_cut_in_two() -> None:
+    decisions = [decision(3, BATCH_BYTES_MAX // 4, b"%d" % number) for number in range(5)]
+    batches = _batches(decisions)
+    assert [record for batch in batches for record in batch] == [record for each in decisions for record in each]
+    for each in decisions:
+        assert sum(any(record is each[0] for record in batch) for batch in batches) == 1
+        (holder,) = [batch for batch in batches if any(record is each[0] for record in batch)]
+        assert all(any(record is other for other in holder) for record in each)
+
+
+def test_a_decision_larger_than_a_batch_stays_whole() -> None:
+    (small, large, last) = _batches(
+        [decision(1, 10, b"a"), decision(9, BATCH_BYTES_MAX // 4, b"b"), decision(1, 10, b"c")]
+    )
+    assert [len(small), len(large), len(last)] == [1, 9, 1]
+
+
+def test_small_decisions_share_a_batch() -> None:
+    assert [len(batch) for batch in _batches([decision(2, 10, b"k") for _ in range(100)])] == [200]
+
+
+async def test_replay_reads_many_records_as_it_reads_few() -> None:
+    world = ShellWorld()
+    journal = Journal(world.partition, world.clock)
+    written: list[Entry] = [
+        (b"key %d" % (number % 700), None if number % 11 == 0 else b"value %d" % number) for number in range(5_000)
+    ]
+    for start in range(0, len(written), 100):
+        journal.append(written[start : start + 100])
+        if start % 1_000 == 0:
+            journal.flush()
+    await is_durable(journal)
+    found = [entry async for entries in Journal(world.partition, world.clock).replay_entries() for entry in entries]
+    assert found == written
+    records = [each async for portion in Journal(world.partition, world.clock).replay() for each in portion]
+    assert [(record.key, record.value) for record in records] == written
+
+
+async def test_replay_does_not_begin_before_everything_that_was_written_can_be_read() -> None:
+    """A journal that was lost may have written something before: it comes, and must not be missed."""
+    disk = GatedDisk()
+    world = ShellWorld(disk)
+    journal = Journal(world.partition, world.clock)
+    disk.close_gate()
+    journal.append([(b"a", b"1")])
+    await disk.wait_until_syncing()
+    with pytest.raises(JournalLostError, match="not readable to its end"):
+        await anext(Journal(world.partition, world.clock).replay_entries())
+    disk.open_gate()
+    await is_durable(journal)
+    assert await anext(Journal(world.partition, world.clock).replay_entries()) == [(b"a", b"1")]
+
+
+async def test_what_cannot_wait_takes_along_what_can() -> None:
+    world = ShellWorld()
+    journal = Journal(world.partition, world.clock, flush_ms=3_600_000)
+    journal.append([(b"a", b"1")], may_wait=True)
+    journal.append([(b"b", b"2")], may_wait=True)
+    await asyncio.sleep(0)
+    assert world.partition.log.log_end == 0
+    journal.append([(b"c", b"3")])
+    await is_durable(journal)
+    assert (world.partition.log.log_end, world.partition.log.unsaved_batches) == (3, 1)
+
+
+async def test_full_batch_does_not_wait() -> None:
+    world = ShellWorld()
+    journal = Journal(world.partition, world.clock, flush_ms=3_600_000)
+    journal.append([(b"a", bytes(BATCH_BYTES_MAX))], may_wait=True)
+    durable = asyncio.get_running_loop().create_future()
+    journal.when_durable(durable.set_result, may_wait=True)
+    assert await asyncio.wait_for(durable, 5)
+
+
+async def is_durable(journal: Journal) -> None:
+    durable = asyncio.get_running_loop().create_future()
+    journal.when_durable(durable.set_result)
+    assert await asyncio.wait_for(durable, 5)

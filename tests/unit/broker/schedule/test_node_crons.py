@@ -1,0 +1,182 @@
+"""A named schedule is in one partition of its topic, whatever comes between its old place and its new one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.broker.partition.outcome import Refusal
+from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.schedule.topic_crons import HELD_MS_MAX
+from penstock.broker.schedule.values import ChangeOutcome, CronMessage, NotScheduled
+from penstock.domain.partitioner import partition_for_key
+from penstock.domain.schedule.commands import Done
+from support.schedule.broker import TOPIC, ScheduleBroker
+
+MINUTE_MS = 60_000
+PARTITIONS = 2
+EVERY_MINUTE = "* * * * *"
+# One of each partition.
+KEYS = [next(b"%d" % n for n in range(99) if partition_for_key(b"%d" % n, PARTITIONS) == place) for place in (0, 1)]
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[ScheduleBroker]:
+    desk = ScheduleBroker()
+    await desk.start()
+    await desk.topic(TOPIC, PARTITIONS)
+    yield desk
+    await desk.stop()
+
+
+async def define(desk: ScheduleBroker, partition: int, value: bytes = b"") -> ChangeOutcome:
+    message = CronMessage(KEYS[partition], value or b"%d" % partition)
+    return await desk.schedules.define_cron(desk.served(), "tick", message, expression=EVERY_MINUTE)
+
+
+async def places(desk: ScheduleBroker) -> list[int]:
+    return [cron.partition for cron in await desk.schedules.crons()]
+
+
+async def fired(desk: ScheduleBroker) -> list[bytes]:
+    for partition in range(PARTITIONS):
+        await desk.settled(partition)
+    return [value for partition in range(PARTITIONS) for value in await desk.values(partition=partition)]
+
+
+async def die_between(desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node dies when the new one is written, and the old one is not deleted."""
+
+    async def never(_shell: ScheduleShell, _name: str) -> ChangeOutcome:
+        return NotScheduled(Refusal.OFFLINE, "the node is dead")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ScheduleShell, "delete_cron", never)
+        assert await define(desk, 1) == Done()
+        assert len(await places(desk)) == 2
+        await desk.stop()
+    await desk.start()
+
+
+@pytest.mark.parametrize("downtime_ms", [0, 10 * MINUTE_MS])
+async def test_the_newer_definition_wins_when_a_death_has_left_both(
+    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch, downtime_ms: int
+) -> None:
+    assert await define(desk, 0) == Done()
+    await die_between(desk, monkeypatch)
+    desk.time.advance_ms(downtime_ms)
+    for partition in range(PARTITIONS):
+        await desk.shell(partition=partition)
+    await desk.until(lambda: len((desk.schedules.open_shell(desk.served().partitions[0])).machine.crons()) == 0)  # type: ignore[union-attr]
+    assert await places(desk) == [1]
+    await desk.pass_time(MINUTE_MS)
+    assert set(await fired(desk)) == {b"1"}
+    await desk.restart()
+    assert await places(desk) == [1]
+
+
+async def test_nobody_fires_before_it_is_known_who_may(desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition with the old definition is there at once, that with the new one takes its time."""
+    assert await define(desk, 0) == Done()
+    load = ScheduleShell.load
+    may_load = asyncio.Event()
+
+    async def load_later(shell: ScheduleShell) -> None:
+        if shell.partition.index == 1:
+            await may_load.wait()
+        await load(shell)
+
+    monkeypatch.setattr(ScheduleShell, "load", load_later)
+    may_load.set()
+    await desk.shell(partition=1)
+    await die_between(desk, monkeypatch)
+    may_load.clear()
+    await desk.restart()
+    desk.time.advance_ms(MINUTE_MS)
+    old = await desk.shell(partition=0)
+    await desk.delay((0, b"message"))
+    await desk.until(lambda: old.mover.counts.released == 1)
+    assert await desk.values() == [b"message"], "messages do not wait for that"
+    may_load.set()
+    new = await desk.shell(partition=1)
+    await desk.until(lambda: new.may_fire and old.may_fire)
+    assert await fired(desk) == [b"message", b"1"]
+
+
+async def test_partition_that_never_comes_keeps_the_others_from_nothing(
+    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await define(desk, 0) == Done()
+    await desk.delay((MINUTE_MS * 100, b"x"), partition=1)
+
+    async def never(shell: ScheduleShell) -> None:
+        if shell.partition.index == 1:
+            raise OSError("damaged")
+        await load(shell)
+
+    load = ScheduleShell.load
+    monkeypatch.setattr(ScheduleShell, "load", never)
+    await desk.restart()
+    shell = await desk.shell(partition=0)
+    await desk.schedules._settle_crons()
+    assert not shell.may_fire
+    desk.time.advance_ms(HELD_MS_MAX)
+    await desk.schedules._settle_crons()
+    assert shell.may_fire
+
+
+async def test_of_two_definitions_at_the_same_time_one_is_left(desk: ScheduleBroker) -> None:
+    for _ in range(3):
+        outcomes = await asyncio.gather(define(desk, 0), define(desk, 1))
+        assert list(outcomes) == [Done(), Done()]
+        assert len(await places(desk)) == 1
+
+
+async def test_old_definition_that_cannot_be_deleted_does_not_fire(
+    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await define(desk, 0) == Done()
+    delete_cron, refusals = ScheduleShell.delete_cron, 2
+
+    async def refuse(shell: ScheduleShell, name: str) -> ChangeOutcome:
+        nonlocal refusals
+        refusals -= 1
+        return NotScheduled(Refusal.DISK_FULL, "full") if refusals >= 0 else await delete_cron(shell, name)
+
+    monkeypatch.setattr(ScheduleShell, "delete_cron", refuse)
+    assert await define(desk, 1) == Done()
+    await desk.pass_time(MINUTE_MS)
+    await desk.until(lambda: len(desk.served().partitions) == 2 and refusals <= 1)
+    await desk.settled(1)
+    assert await desk.values(partition=0) == []
+    await desk.schedules._settle_crons()
+    await desk.schedules._settle_crons()
+    assert await places(desk) == [1]
+    assert await fired(desk) == [b"1"]
+
+
+async def test_a_clock_that_was_put_back_makes_no_definition_an_older_one(
+    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await define(desk, 0) == Done()
+    desk.time.step_wall_ms(-100 * MINUTE_MS)
+    await die_between(desk, monkeypatch)
+    for partition in range(PARTITIONS):
+        await desk.shell(partition=partition)
+    await desk.schedules._settle_crons()
+    assert await places(desk) == [1]
+
+
+async def test_name_in_a_partition_that_cannot_be_looked_at_is_not_unknown(
+    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await define(desk, 0) == Done()
+
+    async def never(_shell: ScheduleShell) -> None:
+        raise OSError("not now")
+
+    monkeypatch.setattr(ScheduleShell, "load", never)
+    await desk.restart()
+    assert isinstance(await desk.schedules.delete_cron(desk.served(), "tick"), NotScheduled)
