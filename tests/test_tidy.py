@@ -26,6 +26,14 @@ FUNCTION_LINES_MAX: Final = 50
 # A test tells a story from top to bottom, so it may be longer than a function that others must read.
 TEST_FUNCTION_LINES_MAX: Final = 70
 
+MODULES_MAX: Final = 30
+# Subjects of domain/ that have no room of the same name in broker/.
+RULES_WITHOUT_SHELL: Final = {
+    "config": "settings are read where they take effect",
+    "log": "its shell is the partition: broker/partition and broker/topic",
+    "security": "its shell is the door: gateways ask, cluster/catalog/access keeps the rules",
+}
+
 BANNED_WORDS: Final = {
     r"\bsimply\b": "if it were simple, nobody would have to say so",
     r"\bobviously\b": "what is obvious needs no word, what is not needs a reason",
@@ -34,7 +42,7 @@ BANNED_WORDS: Final = {
 }
 # Wire schemas and Kafka's own settings keep its names, and this file must name what it bans.
 WORDS_ALLOWED_IN: Final = (
-    "src/penstock/codec/wire/",
+    "src/penstock/codec/kafka/",
     "tests/conformance/differential/reference_broker.py",
     "tests/test_tidy.py",
 )
@@ -196,6 +204,40 @@ def test_architecture_names_every_folder() -> None:
         if f"{folder.name}/" not in text
     ]
     assert not missing, "\n".join(missing)
+
+
+def rooms() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*") if path.is_dir() and any(path.glob("*.py")))
+
+
+def test_no_folder_has_more_modules_than_one_can_overlook() -> None:
+    """A folder of fifty files whose subjects are prefixes of their names wants rooms."""
+    found = [
+        f"{place(folder)}: {count} modules, at most {MODULES_MAX}: which subjects are in it?"
+        for folder in rooms()
+        # One file for each message of a protocol is a table, not a room.
+        if folder.name != "messages" and (count := len(list(folder.glob("*.py"))) - 1) > MODULES_MAX
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_module_repeats_its_folders_name() -> None:
+    found = [
+        f"{place(path)}: its folder says {folder.name!r} already"
+        for folder in rooms()
+        for path in folder.glob("*.py")
+        if path.stem == folder.name or path.stem.startswith(f"{folder.name}_")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_subject_has_the_same_word_in_rules_and_shells() -> None:
+    """Whoever knows where the rules of a subject are knows where its shells are."""
+    words = {path.name for path in (SOURCE / "domain").iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    shells = {path.name for path in (SOURCE / "broker").iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    missing = words - shells - RULES_WITHOUT_SHELL.keys()
+    assert not missing, f"{sorted(missing)}: neither a room of broker nor a reason in RULES_WITHOUT_SHELL"
+    assert not RULES_WITHOUT_SHELL.keys() & shells, "has a room of broker by now: take its reason out"
 
 
 def prose_lines(text: str) -> list[str]:
