@@ -32,6 +32,7 @@ from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.node import NodeQueues
@@ -39,7 +40,6 @@ from penstock.broker.queue.replay_start import write_start
 from penstock.broker.queue.shell import SAVED_BEHIND_MAX, QueueShell
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
-from penstock.broker.topic.config import BrokerConfig
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds

@@ -41,11 +41,11 @@ from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.journal import BATCH_BYTES_MAX
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
-from penstock.broker.topic.config import BrokerConfig
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite import SqliteStore

@@ -20,8 +20,8 @@ import msgspec
 
 from penstock.base.log_events import LogFormat, LogLevel
 from penstock.base.typed_values import convert, read_json
+from penstock.broker.config import BrokerConfig
 from penstock.broker.otel.config import OtelConfig
-from penstock.broker.topic.config import BrokerConfig
 from penstock.domain.group.values import GroupConfig
 from penstock.domain.security.acl import AccessSettings
 from penstock.domain.share.machine import ShareGroupConfig

@@ -21,11 +21,11 @@ from unittest.mock import patch
 
 import penstock.node
 from penstock.base.clock import Clock
+from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.parts import Parts
 from penstock.broker.share.node import ShareGroups
 from penstock.broker.topic.broker import Broker
-from penstock.broker.topic.config import BrokerConfig
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.cluster.catalog.topics import Created, TopicCatalog

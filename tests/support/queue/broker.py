@@ -10,13 +10,13 @@ from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.queue.batch import BatchCache
 from penstock.broker.queue.delivery import Message, QueueDelivery, ReceivedMessages
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.reader import QueueReader
 from penstock.broker.topic.broker import Broker
-from penstock.broker.topic.config import BrokerConfig
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds

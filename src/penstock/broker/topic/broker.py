@@ -21,12 +21,12 @@ from penstock.base.log_events import get_logger
 from penstock.base.long_work import Steps
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.config import BrokerConfig
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import WaitingRoom
 from penstock.broker.topic.companion import CompanionKind, companion_id, open_companion
-from penstock.broker.topic.config import BrokerConfig
 from penstock.broker.topic.metrics import BrokerCollector
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.topic.upkeep import CommittedOffset, Upkeep

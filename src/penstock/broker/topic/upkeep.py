@@ -15,8 +15,8 @@ from typing import Final
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.topic.config import BrokerConfig
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.errors import StorageError
 from penstock.storage.repair.scrubber import LogScrubber

@@ -15,9 +15,9 @@ from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.config import BrokerConfig
 from penstock.broker.group.node import PARTITION_COUNT, GroupCoordinator
 from penstock.broker.topic.broker import Broker
-from penstock.broker.topic.config import BrokerConfig
 from penstock.cluster.catalog.topics import Created, TopicCatalog
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite import SqliteStore

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule import reader as schedule_reader
 from penstock.broker.schedule.due_list import LISTED_BYTES_MAX
@@ -19,7 +20,6 @@ from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.values import DelayedMessage, NotScheduled, PendingMessage, PendingPage
 from penstock.broker.topic import broker as broker_module
 from penstock.broker.topic.companion import CompanionKind, companion_id, companion_settings, open_companion
-from penstock.broker.topic.config import BrokerConfig
 from penstock.codec.batch.header import BatchHeader
 from penstock.domain.config.topic import make_topic_config
 from penstock.domain.schedule.commands import Done

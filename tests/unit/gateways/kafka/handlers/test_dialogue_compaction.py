@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.topic.config import BrokerConfig
+from penstock.broker.config import BrokerConfig
 from penstock.codec.batch.compression import Codec
 from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.kafka import ErrorCode

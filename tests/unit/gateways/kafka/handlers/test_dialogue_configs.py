@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.topic.config import BrokerConfig
+from penstock.broker.config import BrokerConfig
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages import alter_configs, incremental_alter_configs
 from penstock.codec.kafka.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.broker.topic.config import BrokerConfig
+from penstock.broker.config import BrokerConfig
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.topic.config import BrokerConfig
+from penstock.broker.config import BrokerConfig
 from penstock.codec.kafka import NO_UUID, ErrorCode
 from penstock.codec.kafka.messages.describe_topic_partitions import (
     Cursor,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker.topic.config import BrokerConfig
+from penstock.broker.config import BrokerConfig
 from penstock.codec.kafka import NO_UUID, ErrorCode
 from penstock.codec.kafka.messages.create_partitions import (
     CreatePartitionsAssignment,
