@@ -30,14 +30,13 @@ from bench import machine, report, result_files
 from bench.targets import Target, penstock
 from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
-from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.replay_start import write_start
 from penstock.broker.queue.shell import SAVED_BEHIND_MAX, QueueShell
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.cluster.catalog.queues import QueueCatalog
@@ -89,9 +88,8 @@ class Builder:
         metadata = await SqliteStore.open(str(self._directory / "metadata.sqlite"), clock=clock)
         store = LogStore.open(DirectoryFiles(), str(self._directory), StorageConfig(), clock)
         catalog = TopicCatalog(metadata, keys, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
-        broker = Broker(
-            BrokerConfig(), catalog=catalog, store=store, clock=clock, tasks=tasks, metrics=CollectorRegistry()
-        )
+        site = Site(clock=clock, tasks=tasks, readers=ThreadPoolExecutor(2))
+        broker = Broker(site, catalog=catalog, store=store)
         await broker.start()
         queues = NodeQueues(
             broker,
@@ -99,7 +97,7 @@ class Builder:
             QueueCatalog(metadata, keys, clock=clock),
             ProducerIds(metadata, keys),
             authorizer=AllowAll(),
-            readers=ThreadPoolExecutor(2),
+            readers=site.readers,
             clock=clock,
             tasks=tasks,
         )

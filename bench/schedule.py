@@ -29,6 +29,7 @@ import time
 import urllib.request
 import uuid
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -39,11 +40,10 @@ from bench import machine, report, result_files
 from bench.targets import Target, penstock
 from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
-from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.journal import BATCH_BYTES_MAX
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.cluster.catalog.topics import TopicCatalog
@@ -114,7 +114,8 @@ async def build(directory: Path, plan: Plan) -> None:
     metadata = await SqliteStore.open(str(directory / "metadata.sqlite"), clock=clock)
     store = LogStore.open(DirectoryFiles(), str(directory), StorageConfig(), clock)
     catalog = TopicCatalog(metadata, keys, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
-    broker = Broker(BrokerConfig(), catalog=catalog, store=store, clock=clock, tasks=tasks, metrics=CollectorRegistry())
+    site = Site(clock=clock, tasks=tasks, readers=ThreadPoolExecutor(1))
+    broker = Broker(site, catalog=catalog, store=store)
     await broker.start()
     await catalog.create_topic(TOPIC, plan.partitions, {})
     served = broker.topic(TOPIC)

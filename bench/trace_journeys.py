@@ -23,6 +23,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,13 +33,12 @@ from bench import machine, report, result_files
 from bench.targets import Target, penstock
 from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
-from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.config import BrokerConfig
 from penstock.broker.group.node import MINIMUM_LAG, OVERRIDES, PARTITION_COUNT
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.replay_start import write_start
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.cluster.catalog.topics import TopicCatalog
@@ -96,11 +96,11 @@ class Builder:
         metadata = await SqliteStore.open(str(self._directory / "metadata.sqlite"), clock=clock)
         store = LogStore.open(DirectoryFiles(), str(self._directory), StorageConfig(), clock)
         catalog = TopicCatalog(metadata, keys, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
-        config = BrokerConfig()
-        broker = Broker(config, catalog=catalog, store=store, clock=clock, tasks=tasks, metrics=CollectorRegistry())
+        site = Site(clock=clock, tasks=tasks, readers=ThreadPoolExecutor(1))
+        broker = Broker(site, catalog=catalog, store=store)
         await broker.start()
         await catalog.create_topic(TOPIC, 1, {"durability": "interval", "max.message.bytes": str(64 << 20)})
-        overrides = {**OVERRIDES, MINIMUM_LAG: str(config.trace_horizon_ms), "durability": "interval"}
+        overrides = {**OVERRIDES, MINIMUM_LAG: str(broker.config.trace_horizon_ms), "durability": "interval"}
         await catalog.create_topic(CONSUMER_OFFSETS, PARTITION_COUNT, overrides)
         served, offsets = broker.topic(TOPIC), broker.topic(CONSUMER_OFFSETS)
         assert served is not None

@@ -40,6 +40,7 @@ from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.schedule.metrics import ScheduleCollector
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.share.node import ShareGroups
+from penstock.broker.site import Site, SiteConfig
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.node_settings import follow_setting, set_background_threads
 from penstock.broker.trace.node import NodeTrace
@@ -89,6 +90,7 @@ class Node:
         self._clock = clock or SystemClock()
         self._tasks = TaskSupervisor(log)
         self._registry = CollectorRegistry()
+        self._site = self._make_site()
         # Undoes what `start` did, in reverse order, however far it came.
         self._undo = AsyncExitStack()
         self._address = NodeAddress(config.node.id, "", 0, "")
@@ -125,11 +127,11 @@ class Node:
 
     async def _open_parts(self, store: LogStore, metadata: MetadataStore, keys: KeySpace) -> Parts:
         catalog = TopicCatalog(metadata, keys, clock=self._clock, new_topic_id=lambda: uuid.uuid4().bytes)
-        broker = self._make_broker(catalog, store)
-        groups = GroupCoordinator(broker, catalog, self._config.groups, clock=self._clock, tasks=self._tasks)
+        broker = Broker(self._site, catalog=catalog, store=store)
+        groups = GroupCoordinator(self._site, broker, catalog)
         broker.follow_archives(groups.committed_offset)
         producer_ids = ProducerIds(metadata, keys)
-        readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader")
+        readers = self._site.readers
         self._undo.callback(readers.shutdown, wait=False)
         schedules = self._make_schedules(broker, catalog, producer_ids, readers)
         delays = DelayedBatches(schedules, clock=self._clock)
@@ -167,21 +169,26 @@ class Node:
             queues=queues,
             delivery=delivery,
             redrives=redrives,
-            shares=ShareGroups(groups, queues, catalog, self._config.share_groups, tasks=self._tasks),
-            trace=self._open_trace(broker, queues, groups, schedules, readers),
+            shares=ShareGroups(self._site, groups, queues, catalog),
+            trace=self._open_trace(broker, queues, groups, schedules),
             access=access,
             authorizer=authorizer,
         )
 
-    def _make_broker(self, catalog: TopicCatalog, store: LogStore) -> Broker:
-        return Broker(
-            self._config.broker,
-            catalog=catalog,
-            store=store,
+    def _make_site(self) -> Site:
+        config = self._config
+        return Site(
             clock=self._clock,
             tasks=self._tasks,
+            readers=ThreadPoolExecutor(READER_THREADS, thread_name_prefix="reader"),
+            config=SiteConfig(
+                broker=config.broker,
+                groups=config.groups,
+                transactions=config.transactions,
+                share_groups=config.share_groups,
+            ),
             metrics=self._registry,
-            node_id=self._config.node.id,
+            node_id=config.node.id,
         )
 
     async def _open_queues(
@@ -211,7 +218,7 @@ class Node:
     async def _open_redrives(
         self, queues: NodeQueues, delivery: QueueDelivery, store: RedriveStore, authorizer: Authorizer
     ) -> Redrives:
-        redrives = Redrives(queues, delivery, store, authorizer=authorizer, clock=self._clock, tasks=self._tasks)
+        redrives = Redrives(self._site, queues, delivery, store, authorizer=authorizer)
         self._undo.push_async_callback(redrives.stop)
         await redrives.start()
         return redrives
@@ -239,24 +246,15 @@ class Node:
         queues: NodeQueues,
         groups: GroupCoordinator,
         schedules: NodeSchedules,
-        readers: Executor,
     ) -> NodeTrace:
-        trace = NodeTrace(broker, queues, groups, schedules, readers=readers, clock=self._clock, tasks=self._tasks)
+        trace = NodeTrace(self._site, broker, queues, groups, schedules)
         trace.start()
         return trace
 
     def _make_transactions(
         self, broker: Broker, catalog: TopicCatalog, producer_ids: ProducerIds, markers: MarkerWriter
     ) -> TransactionCoordinators:
-        transactions = TransactionCoordinators(
-            broker,
-            catalog,
-            self._config.transactions,
-            producer_ids=producer_ids,
-            markers=markers,
-            clock=self._clock,
-            tasks=self._tasks,
-        )
+        transactions = TransactionCoordinators(self._site, broker, catalog, producer_ids=producer_ids, markers=markers)
         self._registry.register(TransactionCollector(transactions))
         return transactions
 

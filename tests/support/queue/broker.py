@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
-from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.queue.batch import BatchCache
 from penstock.broker.queue.delivery import Message, QueueDelivery, ReceivedMessages
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.reader import QueueReader
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
@@ -47,15 +46,9 @@ class QueueBroker:
         self.tasks = TaskSupervisor(get_logger("test"))
         self.store = self.open_store()
         self.catalog = TopicCatalog(self.metadata, keys, clock=self.clock, new_topic_id=lambda: uuid.uuid4().bytes)
-        self.broker = Broker(
-            BrokerConfig(),
-            catalog=self.catalog,
-            store=self.store,
-            clock=self.clock,
-            tasks=self.tasks,
-            metrics=CollectorRegistry(),
-        )
         self.readers = ThreadPoolExecutor(2)
+        self.site = Site(clock=self.clock, tasks=self.tasks, readers=self.readers)
+        self.broker = Broker(self.site, catalog=self.catalog, store=self.store)
         self.queues = NodeQueues(
             self.broker,
             self.catalog,

@@ -15,14 +15,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from penstock.base.clock import Clock, SteadyClock
+from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.group.share_shell import ShareShell
 from penstock.broker.group.shell import GroupShell
 from penstock.broker.group.topics import BrokerTopics
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError, JournalLostError
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged, Topic, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
@@ -69,15 +69,13 @@ OVERRIDES: Final = {
 
 
 class GroupCoordinator:
-    def __init__(
-        self, broker: Broker, catalog: TopicCatalog, config: GroupConfig, *, clock: Clock, tasks: TaskSupervisor
-    ) -> None:
+    def __init__(self, site: Site, broker: Broker, catalog: TopicCatalog) -> None:
         self._broker = broker
         self._catalog = catalog
-        self._config = config
-        self._clock = clock
-        self._steady = SteadyClock(clock)
-        self._tasks = tasks
+        self._config = site.config.groups
+        self._clock = site.clock
+        self._steady = SteadyClock(site.clock)
+        self._tasks = site.tasks
         self._topics = BrokerTopics(broker)
         self._shells: list[GroupShell] = []
         self._loading: asyncio.Task[None] | None = None

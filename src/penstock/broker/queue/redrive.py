@@ -13,14 +13,13 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.queue.delivery import QueueDelivery
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.redrive_run import RedriveRun
 from penstock.broker.queue.redrive_scan import DeadLetterScan
 from penstock.broker.queue.shell import QueueUnavailable
+from penstock.broker.site import Site
 from penstock.cluster.catalog.redrives import RedriveStore
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, Start
 from penstock.domain.queue.redrive import (
@@ -81,22 +80,15 @@ class RedriveCount(msgspec.Struct, frozen=True):
 
 class Redrives:
     def __init__(
-        self,
-        queues: NodeQueues,
-        delivery: QueueDelivery,
-        store: RedriveStore,
-        *,
-        authorizer: Authorizer,
-        clock: Clock,
-        tasks: TaskSupervisor,
+        self, site: Site, queues: NodeQueues, delivery: QueueDelivery, store: RedriveStore, *, authorizer: Authorizer
     ) -> None:
         self.scan = DeadLetterScan(queues, delivery)
         self._queues = queues
         self._delivery = delivery
         self._store = store
         self._authorizer = authorizer
-        self._clock = clock
-        self._tasks = tasks
+        self._clock = site.clock
+        self._tasks = site.tasks
         self._known: dict[str, RedriveTask] = {}
         self._runs: dict[str, RedriveRun] = {}
         self._following: set[asyncio.Task[None]] = set()

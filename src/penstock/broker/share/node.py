@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from penstock.base.log_events import get_logger
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.group.node import GroupCoordinator
 from penstock.broker.group.share_shell import UNAVAILABLE
 from penstock.broker.queue.node import NodeQueues, NoSuchTopic
 from penstock.broker.queue.shell import QueueShell, QueueUnavailable
+from penstock.broker.site import Site
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.protocol import StoreError
@@ -51,19 +51,11 @@ class ShareStart(msgspec.Struct, frozen=True):
 
 
 class ShareGroups:
-    def __init__(
-        self,
-        groups: GroupCoordinator,
-        queues: NodeQueues,
-        catalog: TopicCatalog,
-        config: ShareGroupConfig,
-        *,
-        tasks: TaskSupervisor,
-    ) -> None:
+    def __init__(self, site: Site, groups: GroupCoordinator, queues: NodeQueues, catalog: TopicCatalog) -> None:
         self._groups = groups
         self._catalog = catalog
-        self._config = config
-        self._tasks = tasks
+        self._config = site.config.share_groups
+        self._tasks = site.tasks
         self.queues = queues
         groups.configure_shares(self._config_of)
         catalog.on_change(self._on_change)

@@ -16,16 +16,13 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.long_work import Steps
-from penstock.base.metrics import CollectorRegistry
-from penstock.base.tasks import TaskSupervisor
-from penstock.broker.config import BrokerConfig
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import WaitingRoom
+from penstock.broker.site import Site
 from penstock.broker.topic.companion import CompanionKind, companion_id, open_companion
 from penstock.broker.topic.metrics import BrokerCollector
 from penstock.broker.topic.served_topic import ServedTopic
@@ -64,23 +61,19 @@ class Space(msgspec.Struct, frozen=True):
 class Broker:
     def __init__(
         self,
-        config: BrokerConfig,
+        site: Site,
         *,
         catalog: TopicCatalog,
         store: LogStore,
-        clock: Clock,
-        tasks: TaskSupervisor,
-        metrics: CollectorRegistry,
-        node_id: int = 1,
     ) -> None:
-        self.config = config
-        self.node_id = node_id
+        self.config = site.config.broker
+        self.node_id = site.node_id
         # What a topic's settings are unless it says otherwise: as configured, and as changed while running.
-        self.topic_defaults: Mapping[str, str] = config.topic_defaults
+        self.topic_defaults: Mapping[str, str] = self.config.topic_defaults
         self._catalog = catalog
         self._store = store
-        self.clock = clock
-        self._tasks = tasks
+        self.clock = site.clock
+        self._tasks = site.tasks
         self._topics: dict[str, ServedTopic] = {}
         self._topics_by_id: dict[bytes, ServedTopic] = {}
         # Beside partitions, opened when they are asked for.
@@ -89,8 +82,8 @@ class Broker:
         self._opening: dict[tuple[bytes, int, CompanionKind], asyncio.Future[PartitionShell]] = {}
         # Topics found while starting: opened together, in threads, before anybody is served.
         self._found: list[Topic] | None = []
-        self._upkeep = Upkeep(self.all_shells, store, clock=clock, tasks=tasks, config=config)
-        metrics.register(BrokerCollector(self))
+        self._upkeep = Upkeep(self.all_shells, store, clock=site.clock, tasks=site.tasks, config=self.config)
+        site.metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
         self.generation = 0
         # Of coordinators, queues and schedules, which come later than the broker: how their journals are.

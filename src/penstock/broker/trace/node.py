@@ -8,18 +8,16 @@ went, and headers say where it came from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import Final
 
 import msgspec
 
-from penstock.base.clock import Clock
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.group.node import GroupCoordinator
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.schedule.shell import ScheduleShell
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.broker.topic.served_topic import ServedTopic
@@ -58,26 +56,18 @@ class Sight(msgspec.Struct, frozen=True):
 
 class NodeTrace:
     def __init__(
-        self,
-        broker: Broker,
-        queues: NodeQueues,
-        groups: GroupCoordinator,
-        schedules: NodeSchedules,
-        *,
-        readers: Executor,
-        clock: Clock,
-        tasks: TaskSupervisor,
+        self, site: Site, broker: Broker, queues: NodeQueues, groups: GroupCoordinator, schedules: NodeSchedules
     ) -> None:
         self.broker = broker
         self.queues = queues
         self.groups = groups
         self._schedules = schedules
-        self._clock = clock
-        self._tasks = tasks
-        self.scans = TraceScans(readers)
-        self.places = PlaceReader(broker, readers)
-        self._readers = readers
-        self._why_not = WhyNot(broker, queues, groups, clock)
+        self._clock = site.clock
+        self._tasks = site.tasks
+        self.scans = TraceScans(site.readers)
+        self.places = PlaceReader(broker, site.readers)
+        self._readers = site.readers
+        self._why_not = WhyNot(broker, queues, groups, site.clock)
         self._commits = CommitHistory(broker, self.scans)
         self._indexes: dict[tuple[bytes, int, CompanionKind], TraceIndex] = {}
 

@@ -14,11 +14,11 @@ from typing import Final, cast
 
 import msgspec
 
-from penstock.base.clock import Clock, SteadyClock
+from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.shell import UNAVAILABLE, TransactionShell
@@ -40,7 +40,6 @@ from penstock.domain.transaction.commands import (
     TransactionReply,
     VerifyPartitions,
 )
-from penstock.domain.transaction.rules import TransactionSettings
 from penstock.domain.transaction.state import VERSION_TWO, TopicPartition, TransactionMetadata, TransactionState
 
 log = get_logger("transactions")
@@ -68,23 +67,21 @@ CoordinatorCommand = InitProducer | AddPartitions | VerifyPartitions | EndTransa
 class TransactionCoordinators:
     def __init__(
         self,
+        site: Site,
         broker: Broker,
         catalog: TopicCatalog,
-        settings: TransactionSettings,
         *,
         producer_ids: ProducerIds,
         markers: MarkerWriter,
-        clock: Clock,
-        tasks: TaskSupervisor,
     ) -> None:
-        self.settings = settings
+        self.settings = site.config.transactions
         self._broker = broker
         self._catalog = catalog
         self._producer_ids = producer_ids
         self._markers = markers
-        self._clock = clock
-        self._steady = SteadyClock(clock)
-        self._tasks = tasks
+        self._clock = site.clock
+        self._steady = SteadyClock(site.clock)
+        self._tasks = site.tasks
         self._shells: list[TransactionShell] = []
         self._loading: asyncio.Task[None] | None = None
         self._is_stopped = False

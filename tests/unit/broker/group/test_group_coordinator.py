@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,10 +14,10 @@ import pytest
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
-from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.config import BrokerConfig
 from penstock.broker.group.node import PARTITION_COUNT, GroupCoordinator
+from penstock.broker.site import Site, SiteConfig
 from penstock.broker.topic.broker import Broker
 from penstock.cluster.catalog.topics import Created, TopicCatalog
 from penstock.cluster.store.keys import KeySpace
@@ -90,15 +91,10 @@ async def running_groups(
     store = LogStore.open(files or MemoryFiles(), directory, StorageConfig(free_bytes_min=0), clock)
     sqlite = await SqliteStore.open(metadata, clock=clock)
     catalog = TopicCatalog(sqlite, KeySpace(), clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
-    broker = Broker(
-        broker_config or BrokerConfig(),
-        catalog=catalog,
-        store=store,
-        clock=clock,
-        tasks=tasks,
-        metrics=CollectorRegistry(),
-    )
-    groups = GroupCoordinator(broker, catalog, config or GroupConfig(), clock=clock, tasks=tasks)
+    settings = SiteConfig(broker=broker_config or BrokerConfig(), groups=config or GroupConfig())
+    site = Site(clock=clock, tasks=tasks, readers=ThreadPoolExecutor(1), config=settings)
+    broker = Broker(site, catalog=catalog, store=store)
+    groups = GroupCoordinator(site, broker, catalog)
     await broker.start()
     try:
         if before is not None:

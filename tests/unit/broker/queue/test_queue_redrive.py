@@ -48,9 +48,7 @@ class RedriveDesk(QueueBroker):
         await super().start()
         assert self.metadata is not None
         store = RedriveStore(self.metadata, KeySpace())
-        self.redrives = Redrives(
-            self.queues, self.delivery, store, authorizer=self.authorizer, clock=self.clock, tasks=self.tasks
-        )
+        self.redrives = Redrives(self.site, self.queues, self.delivery, store, authorizer=self.authorizer)
         await self.redrives.start()
 
     async def stop(self) -> None:

@@ -18,7 +18,6 @@ from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.group.commands import CommitOffsets, OffsetToCommit
-from penstock.domain.group.values import GroupConfig
 from penstock.domain.queue.commands import Act
 from penstock.domain.queue.definition import QueueName, QueueOptions
 from penstock.domain.queue.receipt import Receipt
@@ -31,7 +30,7 @@ from support.queue.broker import QueueBroker
 class TraceBroker(QueueBroker):
     async def start(self) -> None:
         await super().start()
-        self.groups = GroupCoordinator(self.broker, self.catalog, GroupConfig(), clock=self.clock, tasks=self.tasks)
+        self.groups = GroupCoordinator(self.site, self.broker, self.catalog)
         assert self.metadata is not None
         self.schedules = NodeSchedules(
             self.broker,
@@ -41,15 +40,7 @@ class TraceBroker(QueueBroker):
             clock=self.clock,
             tasks=self.tasks,
         )
-        self.trace = NodeTrace(
-            self.broker,
-            self.queues,
-            self.groups,
-            self.schedules,
-            readers=self.readers,
-            clock=self.clock,
-            tasks=self.tasks,
-        )
+        self.trace = NodeTrace(self.site, self.broker, self.queues, self.groups, self.schedules)
 
     async def settle(self, name: QueueName, message: Message, act: Act, text: str = "") -> None:
         source = message.source
