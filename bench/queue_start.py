@@ -41,6 +41,7 @@ from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite import SqliteStore
@@ -87,14 +88,15 @@ class Builder:
         clock, keys, tasks = SystemClock(), KeySpace(), TaskSupervisor(get_logger("bench"))
         metadata = await SqliteStore.open(str(self._directory / "metadata.sqlite"), clock=clock)
         store = LogStore.open(DirectoryFiles(), str(self._directory), StorageConfig(), clock)
-        catalog = TopicCatalog(metadata, keys, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
+        watch = MetadataWatch(metadata, keys)
+        catalog = TopicCatalog(watch, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
         site = Site(clock=clock, tasks=tasks, readers=ThreadPoolExecutor(2))
         broker = Broker(site, catalog=catalog, store=store)
         await broker.start()
         queues = NodeQueues(
             broker,
             catalog,
-            QueueCatalog(metadata, keys, clock=clock),
+            QueueCatalog(watch, clock=clock),
             ProducerIds(metadata, keys),
             authorizer=AllowAll(),
             readers=site.readers,

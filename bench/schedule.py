@@ -47,6 +47,7 @@ from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.codec.batch.rewrite import header_of
@@ -113,7 +114,8 @@ async def build(directory: Path, plan: Plan) -> None:
     clock, keys, tasks = SystemClock(), KeySpace(), TaskSupervisor(get_logger("bench"))
     metadata = await SqliteStore.open(str(directory / "metadata.sqlite"), clock=clock)
     store = LogStore.open(DirectoryFiles(), str(directory), StorageConfig(), clock)
-    catalog = TopicCatalog(metadata, keys, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
+    watch = MetadataWatch(metadata, keys)
+    catalog = TopicCatalog(watch, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
     site = Site(clock=clock, tasks=tasks, readers=ThreadPoolExecutor(1))
     broker = Broker(site, catalog=catalog, store=store)
     await broker.start()

@@ -48,9 +48,11 @@ from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.metrics import TransactionCollector
 from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.cluster.catalog.access import AccessCatalog, AccessChange, AclsChanged
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.redrives import RedriveStore
 from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.nodes import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
@@ -126,7 +128,8 @@ class Node:
         await self._register(NodeRegistry(metadata, keys))
 
     async def _open_parts(self, store: LogStore, metadata: MetadataStore, keys: KeySpace) -> Parts:
-        catalog = TopicCatalog(metadata, keys, clock=self._clock, new_topic_id=lambda: uuid.uuid4().bytes)
+        watch = MetadataWatch(metadata, keys)
+        catalog = TopicCatalog(watch, clock=self._clock, new_topic_id=lambda: uuid.uuid4().bytes)
         broker = Broker(self._site, catalog=catalog, store=store)
         groups = GroupCoordinator(self._site, broker, catalog)
         broker.follow_archives(groups.committed_offset)
@@ -147,8 +150,8 @@ class Node:
         self._registry.register(GroupCollector(broker, groups))
         await transactions.start()
         await self._open_metrics_page(broker)
-        queue_catalog = QueueCatalog(metadata, keys, clock=self._clock)
-        access = AccessCatalog(metadata, keys)
+        queue_catalog = QueueCatalog(watch, clock=self._clock)
+        access = AccessCatalog(watch)
         authorizer = await self._follow_access(access, broker)
         queues = await self._open_queues(broker, catalog, queue_catalog, producer_ids, readers, authorizer)
         delivery = QueueDelivery(queues, schedules)
@@ -317,7 +320,7 @@ class Node:
 
     async def _follow_access(self, access: AccessCatalog, broker: Broker) -> AclAuthorizer:
         authorizer = AclAuthorizer(self._config.access, has_logins=bool(self._config.kafka.sasl_mechanisms))
-        access.on_change(partial(_follow_rules, authorizer, broker))
+        access.on_change(partial(_follow_rules, authorizer, broker), Part.AUTHORIZER)
         await access.start()
         self._undo.push_async_callback(access.stop)
         return authorizer

@@ -18,6 +18,7 @@ from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite import SqliteStore
@@ -45,14 +46,15 @@ class QueueBroker:
         keys = KeySpace()
         self.tasks = TaskSupervisor(get_logger("test"))
         self.store = self.open_store()
-        self.catalog = TopicCatalog(self.metadata, keys, clock=self.clock, new_topic_id=lambda: uuid.uuid4().bytes)
+        watch = MetadataWatch(self.metadata, keys)
+        self.catalog = TopicCatalog(watch, clock=self.clock, new_topic_id=lambda: uuid.uuid4().bytes)
         self.readers = ThreadPoolExecutor(2)
         self.site = Site(clock=self.clock, tasks=self.tasks, readers=self.readers)
         self.broker = Broker(self.site, catalog=self.catalog, store=self.store)
         self.queues = NodeQueues(
             self.broker,
             self.catalog,
-            QueueCatalog(self.metadata, keys, clock=self.clock),
+            QueueCatalog(watch, clock=self.clock),
             ProducerIds(self.metadata, keys),
             authorizer=self.authorizer,
             readers=self.readers,

@@ -24,6 +24,7 @@ from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError, JournalLostError
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged, Topic, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
 from penstock.domain.config.change import ConfigChange, ConfigOperation
@@ -81,7 +82,7 @@ class GroupCoordinator:
         self._loading: asyncio.Task[None] | None = None
         self._last_ticket = 0
         self._share_config_of: Callable[[str], ShareGroupConfig] = lambda _group_id: ShareGroupConfig()
-        catalog.on_change(self._on_change)
+        catalog.on_change(self._on_change, Part.GROUPS)
         broker.follow_journals(self.damages)
 
     # Life

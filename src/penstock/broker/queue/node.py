@@ -30,6 +30,7 @@ from penstock.broker.queue.shell import QueueShell, QueueUnavailable
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.broker.topic.served_topic import ServedTopic
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.queues import QueueCatalog, QueueChange, QueueRemoved
 from penstock.cluster.catalog.topic_image import Change, PartitionsGrown, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
@@ -104,8 +105,8 @@ class NodeQueues:
         self._loading: dict[tuple[bytes, int], asyncio.Task[None]] = {}
         # The same of queues that are being opened on their partitions.
         self._opening: dict[QueueName, asyncio.Task[None]] = {}
-        queues.on_change(self._on_queue_change)
-        topics.on_change(self._on_topic_change)
+        queues.on_change(self._on_queue_change, Part.QUEUES)
+        topics.on_change(self._on_topic_change, Part.QUEUES)
         broker.follow_journals(self.damages)
 
     # Life

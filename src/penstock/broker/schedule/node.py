@@ -40,6 +40,7 @@ from penstock.broker.schedule.values import (
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.broker.topic.served_topic import ServedTopic
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, TopicRemoved
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.domain.config.topic import TopicConfig
@@ -104,7 +105,7 @@ class NodeSchedules:
         # One load of a shell at a time, and everybody who wants it waits for the same.
         self._loading: dict[_Key, asyncio.Task[None]] = {}
         self._offset_ms = clock.now_ms() - clock.monotonic_ms()
-        topics.on_change(self._on_topic_change)
+        topics.on_change(self._on_topic_change, Part.SCHEDULES)
         broker.follow_journals(self.damages)
 
     # Life

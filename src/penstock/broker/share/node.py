@@ -19,6 +19,7 @@ from penstock.broker.group.share_shell import UNAVAILABLE
 from penstock.broker.queue.node import NodeQueues, NoSuchTopic
 from penstock.broker.queue.shell import QueueShell, QueueUnavailable
 from penstock.broker.site import Site
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.protocol import StoreError
@@ -58,7 +59,7 @@ class ShareGroups:
         self._tasks = site.tasks
         self.queues = queues
         groups.configure_shares(self._config_of)
-        catalog.on_change(self._on_change)
+        catalog.on_change(self._on_change, Part.SHARE_GROUPS)
 
     async def start(self) -> None:
         """Settings may have been changed a moment before the node went down."""

@@ -27,6 +27,7 @@ from penstock.broker.topic.companion import CompanionKind, companion_id, open_co
 from penstock.broker.topic.metrics import BrokerCollector
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.topic.upkeep import CommittedOffset, Upkeep
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import (
     Change,
     GroupConfigChanged,
@@ -110,7 +111,7 @@ class Broker:
         return [each.seen or "" for each in self.damaged_journals()[:DAMAGES_TOLD_MAX]]
 
     async def start(self) -> None:
-        self._catalog.on_change(self._on_change)
+        self._catalog.on_change(self._on_change, Part.BROKER)
         await self._catalog.start()
         await self._open_found()
         self._upkeep.start()

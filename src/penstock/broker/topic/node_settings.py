@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, NodeConfigChanged
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.domain.config.node import number_of
@@ -27,7 +28,7 @@ def follow_setting(
         if isinstance(change, NodeConfigChanged):
             look()
 
-    catalog.on_change(on_change)
+    catalog.on_change(on_change, Part.SETTINGS)
     look()
 
 

@@ -22,6 +22,7 @@ from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.shell import UNAVAILABLE, TransactionShell
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds
@@ -85,7 +86,7 @@ class TransactionCoordinators:
         self._shells: list[TransactionShell] = []
         self._loading: asyncio.Task[None] | None = None
         self._is_stopped = False
-        catalog.on_change(self._on_change)
+        catalog.on_change(self._on_change, Part.TRANSACTIONS)
         broker.follow_journals(self.damages)
 
     # Life

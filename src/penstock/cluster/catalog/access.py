@@ -13,9 +13,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from penstock.cluster.catalog.watch import ImageWatch
+from penstock.cluster.catalog.order import Kind, Part
+from penstock.cluster.catalog.watch import Listener, MetadataWatch
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import OPERATIONS_MAX, Absent, Event, MetadataStore, Range
+from penstock.cluster.store.protocol import OPERATIONS_MAX, Absent, Event, Range
 from penstock.cluster.store.values import decode, encode
 from penstock.domain.security.acl import AclBinding, AclFilter, is_matched
 from penstock.domain.security.scram import Mechanism, ScramCredential
@@ -85,15 +86,15 @@ def _put(place: dict[str, V], name: str, event: Event, value_type: type[V]) -> N
 
 
 class AccessCatalog:
-    def __init__(self, store: MetadataStore, keys: KeySpace) -> None:
-        self._store = store
-        self._keys = keys
-        self._image = AccessImage(keys)
-        self._watch: ImageWatch[AccessChange] = ImageWatch(store, keys, self._image, what="access")
+    def __init__(self, watch: MetadataWatch) -> None:
+        self._store = watch.store
+        self._keys = watch.keys
+        self._image = AccessImage(watch.keys)
+        self._watch = watch.follow(Kind.ACCESS, self._image)
 
-    def on_change(self, listener: Callable[[AccessChange], None]) -> None:
+    def on_change(self, listener: Listener[AccessChange], part: Part | None = None) -> None:
         """Called on the loop when the image has changed. Added before `start`, it hears of everything."""
-        self._watch.on_change(listener)
+        self._watch.on_change(listener, part)
 
     async def start(self) -> None:
         await self._watch.start()

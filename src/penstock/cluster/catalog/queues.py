@@ -8,12 +8,12 @@ from typing import Final
 import msgspec
 
 from penstock.base.clock import Clock
-from penstock.cluster.catalog.watch import ImageWatch
+from penstock.cluster.catalog.order import Kind, Part
+from penstock.cluster.catalog.watch import Listener, MetadataWatch
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import (
     Absent,
     Event,
-    MetadataStore,
     ModRevisionIs,
     Range,
     StoreUnavailableError,
@@ -61,23 +61,25 @@ class QueueImage:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def apply(self, events: Iterable[Event]) -> list[QueueChange]:
+        """All or nothing: a value that cannot be read raises before anything has changed."""
+        read = [(event, self._read(event)) for event in events if event.key.startswith(self._keys.queues)]
         changes: list[QueueChange] = []
-        for event in events:
-            if not event.key.startswith(self._keys.queues):
-                continue
-            name = self._keys.queue_of(event.key)
-            if event.value is None:
+        for event, definition in read:
+            if definition is None:
                 self._revisions.pop(event.key, None)
-                removed = self._by_name.pop(name, None)
+                removed = self._by_name.pop(self._keys.queue_of(event.key), None)
                 if removed is not None:
                     changes.append(QueueRemoved(removed))
                 continue
-            stored = decode(event.key, event.value, StoredQueue)
-            definition = _defined(name, stored)
             self._revisions[event.key] = event.mod_revision
-            self._by_name[name] = definition
+            self._by_name[definition.name] = definition
             changes.append(QueueChanged(definition))
         return changes
+
+    def _read(self, event: Event) -> QueueDefinition | None:
+        if event.value is None:
+            return None
+        return _defined(self._keys.queue_of(event.key), decode(event.key, event.value, StoredQueue))
 
     def events_to(self, current: Range) -> list[Event]:
         entries = {entry.key: entry for entry in current.entries if entry.key.startswith(self._keys.queues)}
@@ -91,16 +93,16 @@ class QueueImage:
 
 
 class QueueCatalog:
-    def __init__(self, store: MetadataStore, keys: KeySpace, *, clock: Clock) -> None:
-        self._store = store
-        self._keys = keys
+    def __init__(self, watch: MetadataWatch, *, clock: Clock) -> None:
+        self._store = watch.store
+        self._keys = watch.keys
         self._clock = clock
-        self._image = QueueImage(keys)
-        self._watch: ImageWatch[QueueChange] = ImageWatch(store, keys, self._image, what="queue")
+        self._image = QueueImage(watch.keys)
+        self._watch = watch.follow(Kind.QUEUES, self._image)
 
-    def on_change(self, listener: Callable[[QueueChange], None]) -> None:
+    def on_change(self, listener: Listener[QueueChange], part: Part | None = None) -> None:
         """Called on the loop; it must not raise."""
-        self._watch.on_change(listener)
+        self._watch.on_change(listener, part)
 
     async def start(self) -> None:
         await self._watch.start()

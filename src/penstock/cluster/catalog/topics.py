@@ -19,14 +19,13 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.base.clock import Clock
-from penstock.base.long_work import LongWork, Steps
+from penstock.base.long_work import LongWork
+from penstock.cluster.catalog.order import Kind, Part
 from penstock.cluster.catalog.topic_image import Change, RemovedTopic, StoredTopic, Topic, TopicImage
-from penstock.cluster.catalog.watch import ImageWatch
-from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.catalog.watch import Listener, MetadataWatch
 from penstock.cluster.store.protocol import (
     Absent,
     Compare,
-    MetadataStore,
     ModRevisionIs,
     StoreUnavailableError,
 )
@@ -104,29 +103,22 @@ AlterResult = Altered | UnknownTopic | InvalidConfig
 
 
 class TopicCatalog:
-    def __init__(
-        self,
-        store: MetadataStore,
-        keys: KeySpace,
-        *,
-        clock: Clock,
-        new_topic_id: Callable[[], bytes],
-    ) -> None:
-        self._store = store
-        self._keys = keys
+    def __init__(self, watch: MetadataWatch, *, clock: Clock, new_topic_id: Callable[[], bytes]) -> None:
+        self._store = watch.store
+        self._keys = watch.keys
         self._clock = clock
         self._new_topic_id = new_topic_id
-        self._image = TopicImage(keys)
+        self._image = TopicImage(watch.keys)
         self._work = LongWork()
-        self._watch: ImageWatch[Change] = ImageWatch(store, keys, self._image, what="topic")
+        self._watch = watch.follow(Kind.TOPICS, self._image)
 
-    def on_change(self, listener: Callable[[Change], Steps[None] | None]) -> None:
+    def on_change(self, listener: Listener[Change], part: Part | None = None) -> None:
         """Called on the loop when the image has changed. Added before `start`, it hears of every topic. What takes long
         is given back as steps, which are done before the next change is told.
 
         It must not raise: the image has changed already, and nobody could take that back.
         """
-        self._watch.on_change(listener)
+        self._watch.on_change(listener, part)
 
     async def start(self) -> None:
         await self._watch.start()

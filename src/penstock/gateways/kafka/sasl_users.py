@@ -22,6 +22,7 @@ from typing import Final, TypeVar, TypeVarTuple
 import msgspec
 
 from penstock.cluster.catalog.access import AccessCatalog, AccessChange, UserChanged
+from penstock.cluster.catalog.order import Part
 from penstock.domain.security.good_logins import GoodLogins
 from penstock.domain.security.login_queue import LoginQueue
 from penstock.domain.security.sasl import derived_salt
@@ -82,7 +83,7 @@ class SaslUsers:
         self._good = GoodLogins(secrets.token_bytes(_KEY_BYTES))
         # What most credentials look like; worked out when first asked for after a change.
         self._shapes: dict[Mechanism, _Shape] | None = None
-        access.on_change(self._on_change)
+        access.on_change(self._on_change, Part.LOGINS)
 
     async def start(self) -> None:
         for user, password in self._passwords.items():

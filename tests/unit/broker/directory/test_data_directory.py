@@ -20,6 +20,7 @@ from penstock.broker.directory.sources import Sources, read_sources
 from penstock.broker.topic.companion import CompanionKind, companion_id
 from penstock.cluster.catalog.topic_image import Topic
 from penstock.cluster.catalog.topics import Created, TopicCatalog
+from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import StoreFullError, TxnResult
 from penstock.cluster.store.sqlite import SqliteStore
@@ -78,7 +79,8 @@ class World:
     async def __aenter__(self) -> World:
         self.desk = LogStore.open(DirectoryFiles(), str(self.root), StorageConfig(free_bytes_min=0), self.clock)
         self.metadata = await SqliteStore.open(self.path, clock=self.clock)
-        self.catalog = TopicCatalog(self.metadata, KEYS, clock=self.clock, new_topic_id=iter([A, B]).__next__)
+        watch = MetadataWatch(self.metadata, KEYS)
+        self.catalog = TopicCatalog(watch, clock=self.clock, new_topic_id=iter([A, B]).__next__)
         self.directory = DataDirectory(self.desk, self.metadata, KEYS)
         return self
 

@@ -20,6 +20,7 @@ from penstock.broker.group.node import PARTITION_COUNT, GroupCoordinator
 from penstock.broker.site import Site, SiteConfig
 from penstock.broker.topic.broker import Broker
 from penstock.cluster.catalog.topics import Created, TopicCatalog
+from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.domain.group.commands import (
@@ -90,7 +91,7 @@ async def running_groups(
     tasks = TaskSupervisor(get_logger("test"))
     store = LogStore.open(files or MemoryFiles(), directory, StorageConfig(free_bytes_min=0), clock)
     sqlite = await SqliteStore.open(metadata, clock=clock)
-    catalog = TopicCatalog(sqlite, KeySpace(), clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
+    catalog = TopicCatalog(MetadataWatch(sqlite, KeySpace()), clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
     settings = SiteConfig(broker=broker_config or BrokerConfig(), groups=config or GroupConfig())
     site = Site(clock=clock, tasks=tasks, readers=ThreadPoolExecutor(1), config=settings)
     broker = Broker(site, catalog=catalog, store=store)

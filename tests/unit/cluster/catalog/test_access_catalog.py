@@ -11,6 +11,7 @@ import pytest
 
 from penstock.base.clock import SystemClock
 from penstock.cluster.catalog.access import AccessCatalog, AccessChange, AccessImage, AclsChanged, UserChanged
+from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import Event, Range, StoreDamagedError
 from penstock.cluster.store.sqlite import SqliteStore
@@ -34,7 +35,7 @@ class Listening:
     """A node's catalog and what it was told."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self.catalog = AccessCatalog(store, KEYS)
+        self.catalog = AccessCatalog(MetadataWatch(store, KEYS))
         self.heard: list[AccessChange] = []
         self.woken = asyncio.Event()
         self.catalog.on_change(self._hear)

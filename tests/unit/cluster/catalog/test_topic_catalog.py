@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.base.long_work import Steps
 from penstock.cluster.catalog.topic_image import (
     Change,
     NodeConfigChanged,
@@ -31,10 +30,12 @@ from penstock.cluster.catalog.topics import (
     TopicCatalog,
     UnknownTopic,
 )
+from penstock.cluster.catalog.watch import IMAGE_WAIT_S, RETRY_S, MetadataWatch
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import StoreDamagedError, StoreUnavailableError, TxnResult
+from penstock.cluster.store.protocol import StoreDamagedError, StoreUnavailableError
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.domain.config.change import ConfigChange, ConfigOperation
+from support.metadata_store import WatchedStore
 
 KEYS = KeySpace()
 
@@ -46,12 +47,17 @@ class Nodes:
         self._path = directory / "metadata.sqlite"
         self._clock = ManualClock()
         self._numbers = itertools.count(100)
-        self.stores: list[SqliteStore] = []
+        self.stores: list[WatchedStore] = []
         self._catalogs: list[TopicCatalog] = []
 
-    async def start(self, *, history_revisions: int = 1000) -> tuple[TopicCatalog, list[Change]]:
-        store = await SqliteStore.open(self._path, clock=self._clock, poll_ms=5, history_revisions=history_revisions)
-        catalog = TopicCatalog(store, KEYS, clock=self._clock, new_topic_id=self._new_id)
+    async def start(
+        self, *, history_revisions: int = 1000, retry_s: float = RETRY_S, image_wait_s: float = IMAGE_WAIT_S
+    ) -> tuple[TopicCatalog, list[Change]]:
+        store = WatchedStore(
+            await SqliteStore.open(self._path, clock=self._clock, poll_ms=5, history_revisions=history_revisions)
+        )
+        watch = MetadataWatch(store, KEYS, retry_s=retry_s, image_wait_s=image_wait_s)
+        catalog = TopicCatalog(watch, clock=self._clock, new_topic_id=self._new_id)
         told: list[Change] = []
         catalog.on_change(told.append)
         self.stores.append(store)
@@ -150,7 +156,9 @@ async def test_validation_alone_changes_nothing(nodes: Nodes) -> None:
 async def test_reserved_and_used_topic_ids_are_passed_over(nodes: Nodes, tmp_path: Path) -> None:
     store = await SqliteStore.open(":memory:", clock=ManualClock())
     numbers = iter([0, 1, 7, 7, 0, 8])
-    catalog = TopicCatalog(store, KEYS, clock=ManualClock(), new_topic_id=lambda: next(numbers).to_bytes(16))
+    catalog = TopicCatalog(
+        MetadataWatch(store, KEYS), clock=ManualClock(), new_topic_id=lambda: next(numbers).to_bytes(16)
+    )
     await catalog.start()
     assert (await created(catalog, "first")).topic_id == (7).to_bytes(16)
     assert (await created(catalog, "second")).topic_id == (8).to_bytes(16)
@@ -268,18 +276,11 @@ async def test_two_nodes_changing_one_topic_lose_nothing(nodes: Nodes) -> None:
     assert result.topic.overrides == {"retention.ms": "3", "segment.ms": "3"}
 
 
-async def test_a_change_by_another_node_in_between_is_not_lost(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_by_another_node_in_between_is_not_lost(nodes: Nodes) -> None:
     first, _ = await nodes.start()
     second, _ = await nodes.start()
     await created(first, "orders")
-    txn = nodes.stores[0].txn
-
-    async def txn_after_the_other(*arguments: object, **named: object) -> TxnResult:
-        monkeypatch.setattr(nodes.stores[0], "txn", txn)
-        assert isinstance(await second.replace_config("orders", {"segment.ms": "2"}), Altered)
-        return await txn(*arguments, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(nodes.stores[0], "txn", txn_after_the_other)
+    nodes.stores[0].before_txn = lambda: second.replace_config("orders", {"segment.ms": "2"})
     result = await first.change_config("orders", [ConfigChange("retention.ms", ConfigOperation.SET, "1")])
     assert isinstance(result, Altered)
     assert result.topic.overrides == {"segment.ms": "2", "retention.ms": "1"}
@@ -326,74 +327,41 @@ async def test_a_node_that_starts_is_told_of_every_topic(nodes: Nodes) -> None:
     assert told[3:] == [TopicAdded(later)]
 
 
-async def test_a_watch_that_fell_behind_reads_everything_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cluster.catalog.watch._RETRY_S", 3600)
+async def test_a_watch_that_fell_behind_reads_everything_again(nodes: Nodes) -> None:
     first, _ = await nodes.start(history_revisions=3)
-    second, told = await nodes.start(history_revisions=3)
+    second, told = await nodes.start(history_revisions=3, retry_s=3600)
     await created(first, "stays")
     goes = await created(first, "goes")
     await told_to(second, 2, told)
-    await second.stop()
+    nodes.stores[1].hold()
     await first.delete_topic("goes")
     for number in range(10):
         await created(first, f"new-{number}")
     # The same watch goes on, from a revision whose history is gone.
-    second._watch._tasks.start("topic watch", second._watch._run())
+    nodes.stores[1].release()
     await told_to(second, 13, told)
     assert second.topics() == first.topics()
     assert TopicRemoved(goes) in told
 
 
-async def test_the_image_outlives_a_store_that_fails(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cluster.catalog.watch._RETRY_S", 0.001)
-    catalog, told = await nodes.start()
+async def test_the_image_outlives_a_store_that_fails(nodes: Nodes) -> None:
+    catalog, told = await nodes.start(retry_s=0.001)
     topic = await created(catalog, "orders")
     store = nodes.stores[0]
-    events = store._tables.events
-    failed = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def fail(prefix: str, from_revision: int) -> object:
-        loop.call_soon_threadsafe(failed.set)
-        raise StoreUnavailableError("the disk is on fire")
-
-    monkeypatch.setattr(store._tables, "events", fail)
+    store.fail(StoreUnavailableError("the disk is on fire"))
     await store.txn(puts={KEYS.topic("wakes-the-watch"): b'{"topic_id": "", "partition_count": 1}'})
-    await failed.wait()
+    await store.failed.wait()
     assert catalog.by_name("orders") == topic
-    monkeypatch.setattr(store._tables, "events", events)
+    store.fail(None)
     await told_to(catalog, 2, told)
     assert catalog.names() == ["orders", "wakes-the-watch"]
 
 
-async def test_a_change_that_does_not_come_back_is_an_error(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog, _ = await nodes.start()
+async def test_a_change_that_does_not_come_back_is_an_error(nodes: Nodes) -> None:
+    catalog, _ = await nodes.start(image_wait_s=0.01)
     await catalog.stop()
-    monkeypatch.setattr("penstock.cluster.catalog.watch._IMAGE_WAIT_S", 0.01)
-    with pytest.raises(StoreUnavailableError, match="stored but has not come back"):
+    with pytest.raises(StoreUnavailableError, match="stored but has not come back within"):
         await catalog.create_topic("orders", 1)
-
-
-@pytest.mark.parametrize("in_steps", [False, True])
-async def test_a_listener_that_fails_does_not_end_the_watch(nodes: Nodes, in_steps: bool) -> None:
-    catalog, told = await nodes.start()
-
-    def fail(_change: Change) -> Steps[None] | None:
-        def steps() -> Steps[None]:
-            yield
-            raise RuntimeError("in the middle of it")
-
-        if in_steps:
-            return steps()
-        raise RuntimeError("at once")
-
-    catalog.on_change(fail)
-    later: list[Change] = []
-    catalog.on_change(later.append)
-    for name in ("a", "b"):
-        assert isinstance(await catalog.create_topic(name, 1), Created)
-    assert [type(change) for change in later] == [TopicAdded, TopicAdded]
-    assert told == later
 
 
 async def test_a_node_does_not_start_on_damaged_topics(nodes: Nodes) -> None:

@@ -1,0 +1,59 @@
+"""Who hears of a change in the metadata, and in which order: written down here and nowhere else.
+
+A revision is in every image before anybody hears of it. Then it is told kind by kind: each change of a kind to every
+part in turn, then the next change. Who registers first does not matter. Whoever acts on a change has a row here.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class Kind(Enum):
+    """Of what is followed: each has an image, and a catalog that answers from it."""
+
+    TOPICS = "topics"
+    QUEUES = "queues"
+    ACCESS = "access"
+
+
+class Part(Enum):
+    GROUPS = "groups"
+    SCHEDULES = "schedules"
+    TRANSACTIONS = "transactions"
+    BROKER = "broker"
+    SETTINGS = "settings"
+    QUEUES = "queues"
+    SHARE_GROUPS = "share groups"
+    AUTHORIZER = "authorizer"
+    LOGINS = "logins"
+
+
+ORDER: Final = (
+    # What a machine holds of a removed topic is let go before its logs are closed: nothing may be written there then.
+    (Kind.TOPICS, Part.GROUPS),
+    (Kind.TOPICS, Part.SCHEDULES),
+    (Kind.TOPICS, Part.TRANSACTIONS),
+    (Kind.TOPICS, Part.BROKER),
+    (Kind.TOPICS, Part.SETTINGS),
+    # Queues are opened on new partitions, which the broker serves by then.
+    (Kind.TOPICS, Part.QUEUES),
+    (Kind.TOPICS, Part.SHARE_GROUPS),
+    # A queue that goes with its topic finds the topic gone.
+    (Kind.QUEUES, Part.QUEUES),
+    (Kind.ACCESS, Part.AUTHORIZER),
+    (Kind.ACCESS, Part.LOGINS),
+)
+
+
+def place_of_kind(kind: Kind) -> int:
+    return [each for each, _ in ORDER].index(kind)
+
+
+def place_of_part(kind: Kind, part: Part | None) -> int:
+    """Whoever only looks on is no part, and hears last."""
+    if part is None:
+        return len(ORDER)
+    assert (kind, part) in ORDER, f"{part} hears of {kind} and has no row in the order"
+    return ORDER.index((kind, part))

@@ -1,0 +1,305 @@
+"""One watch per node: every catalog hears of every revision, in the order that is written down."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.base.clock import ManualClock
+from penstock.base.long_work import Steps
+from penstock.cluster.catalog.access import AccessCatalog
+from penstock.cluster.catalog.order import ORDER, Kind, Part
+from penstock.cluster.catalog.queues import QueueCatalog, QueueChange, QueueImage, StoredQueue
+from penstock.cluster.catalog.topic_image import Change, StoredTopic, TopicAdded, TopicRemoved
+from penstock.cluster.catalog.topics import Created, TopicCatalog
+from penstock.cluster.catalog.watch import MetadataWatch
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import Event, StoreDamagedError, StoreUnavailableError
+from penstock.cluster.store.sqlite import SqliteStore
+from penstock.cluster.store.values import encode
+from penstock.domain.queue.definition import QueueName
+from penstock.domain.security.access import Operation, ResourceType
+from penstock.domain.security.acl import AclBinding, PatternType, Permission
+from support.metadata_store import WatchedStore
+
+KEYS = KeySpace()
+RULE = AclBinding(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+QUEUE = QueueName("orders", "workers")
+TOPIC_ID = (7).to_bytes(16)
+# One of each kind, in one transaction.
+ONE_OF_EACH = {
+    KEYS.acl("rule"): encode(RULE),
+    KEYS.queue(QUEUE): encode(StoredQueue(TOPIC_ID)),
+    KEYS.topic("orders"): encode(StoredTopic(TOPIC_ID, 1)),
+}
+HISTORY_REVISIONS = 3
+
+
+class Catalogs:
+    """Those of one node, on one watch, with the kinds of what was told, in order."""
+
+    def __init__(self, store: WatchedStore) -> None:
+        self.store = store
+        watch = MetadataWatch(store, KEYS, retry_s=0.001)
+        numbers = iter(range(1000, 2000))
+        self.topics = TopicCatalog(watch, clock=ManualClock(), new_topic_id=lambda: next(numbers).to_bytes(16))
+        self.queues = QueueCatalog(watch, clock=ManualClock())
+        self.access = AccessCatalog(watch)
+        self.by_kind = {Kind.TOPICS: self.topics, Kind.QUEUES: self.queues, Kind.ACCESS: self.access}
+        self.told: list[object] = []
+        self._told_more = asyncio.Event()
+
+    async def start(self) -> None:
+        for catalog in self.by_kind.values():
+            catalog.on_change(self._hear)
+            await catalog.start()
+
+    async def stop(self) -> None:
+        for catalog in self.by_kind.values():
+            await catalog.stop()
+
+    def _hear(self, change: object) -> None:
+        self.told.append(change)
+        self._told_more.set()
+
+    async def settle(self) -> None:
+        """Returns when everything that is stored has come by the watch."""
+        await self.topics.replace_node_config(1, {})
+
+    async def hear(self, count: int) -> list[str]:
+        """The names of all that was told, when there are `count`."""
+        async with asyncio.timeout(10):
+            while len(self.told) < count:
+                self._told_more.clear()
+                await self._told_more.wait()
+        return [type(change).__name__ for change in self.told]
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[WatchedStore]:
+    real = await SqliteStore.open(":memory:", clock=ManualClock(), history_revisions=HISTORY_REVISIONS)
+    yield WatchedStore(real)
+    await real.close()
+
+
+@pytest.fixture
+async def node(store: WatchedStore) -> AsyncIterator[Catalogs]:
+    catalogs = Catalogs(store)
+    await catalogs.start()
+    yield catalogs
+    await catalogs.stop()
+
+
+async def test_one_watch_feeds_every_catalog(node: Catalogs) -> None:
+    await node.store.txn(puts=ONE_OF_EACH)
+    assert await node.hear(3) == ["TopicAdded", "QueueChanged", "AclsChanged"]
+    assert node.store.begun_count == 1
+
+
+async def test_parts_hear_in_the_written_order_whoever_registers_first(store: WatchedStore) -> None:
+    catalogs = Catalogs(store)
+    heard: list[tuple[Kind, Part | None]] = []
+
+    def note(kind: Kind, part: Part | None) -> Callable[[object], None]:
+        return lambda _change: heard.append((kind, part))
+
+    for kind, catalog in catalogs.by_kind.items():
+        catalog.on_change(note(kind, None))
+    for kind, part in reversed(ORDER):
+        catalogs.by_kind[kind].on_change(note(kind, part), part)
+    for kind in reversed(Kind):
+        await catalogs.by_kind[kind].start()
+    await store.txn(puts=ONE_OF_EACH)
+    await catalogs.settle()
+    # Who only looks on hears after the parts.
+    by_kind = [[row for row in [*ORDER, (kind, None)] if row[0] is kind] for kind in Kind]
+    assert heard == [row for rows in by_kind for row in rows]
+    await catalogs.stop()
+
+
+def test_order_names_each_kind_in_one_stretch() -> None:
+    kinds = [kind for kind, _ in ORDER]
+    assert kinds == sorted(kinds, key=kinds.index)
+    assert set(kinds) == set(Kind)
+    assert len(set(ORDER)) == len(ORDER)
+
+
+async def test_part_without_a_row_is_refused(node: Catalogs) -> None:
+    with pytest.raises(AssertionError, match="LOGINS hears of"):
+        node.topics.on_change(lambda _change: None, Part.LOGINS)
+
+
+def test_everybody_who_listens_in_a_node_has_a_row() -> None:
+    source = Path(__file__).parents[4] / "src" / "penstock"
+    calls = [
+        (path.name, call)
+        for path in sorted(source.rglob("*.py"))
+        if path.parent.name != "catalog"
+        for call in re.findall(r"\.on_change\((.*)\)", path.read_text())
+    ]
+    assert len(calls) >= len(ORDER)
+    assert [call for call in calls if "Part." not in call[1]] == []
+
+
+async def test_every_image_has_a_revision_before_anybody_hears_of_it(node: Catalogs) -> None:
+    seen: list[object] = []
+    look = lambda _change: seen.append(node.queues.get(QUEUE))  # noqa: E731
+    node.topics.on_change(look, Part.GROUPS)
+    await node.store.txn(puts=ONE_OF_EACH)
+    await node.hear(3)
+    assert seen == [node.queues.get(QUEUE)]
+    assert seen != [None]
+
+
+async def test_answer_waits_until_everybody_has_heard_of_all_of_it(node: Catalogs) -> None:
+    """Also of another kind, when a part takes long."""
+    done: list[str] = []
+
+    def slowly(_change: QueueChange) -> Steps[None]:
+        for _ in range(5):
+            yield
+        done.append("queues")
+
+    node.queues.on_change(slowly, Part.QUEUES)
+    await node.store.txn(puts=ONE_OF_EACH)
+    await node.settle()
+    assert done == ["queues"]
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+async def test_listener_that_fails_stops_nobody_and_loses_no_revision(node: Catalogs, in_steps: bool) -> None:
+    def fail(_change: Change) -> Steps[None] | None:
+        def steps() -> Steps[None]:
+            yield
+            raise RuntimeError("in the middle of it")
+
+        if in_steps:
+            return steps()
+        raise RuntimeError("at once")
+
+    node.topics.on_change(fail, Part.GROUPS)
+    await node.store.txn(puts=ONE_OF_EACH)
+    await node.store.txn(deletes=list(ONE_OF_EACH))
+    heard = await node.hear(6)
+    assert heard == ["TopicAdded", "QueueChanged", "AclsChanged", "TopicRemoved", "QueueRemoved", "AclsChanged"]
+    assert node.store.begun_count == 1
+
+
+async def test_value_that_cannot_be_read_holds_up_its_own_kind_alone(node: Catalogs) -> None:
+    bad = {KEYS.queue(QUEUE): b"{", KEYS.queue(QueueName("orders", "others")): encode(StoredQueue(TOPIC_ID))}
+    await node.store.txn(puts=bad)
+    assert isinstance(await node.topics.create_topic("a", 1), Created)
+    assert node.queues.all() == []
+    # The next change mends it, and what was missed is heard of.
+    await node.store.txn(puts={KEYS.queue(QUEUE): encode(StoredQueue(TOPIC_ID))})
+    assert await node.hear(3) == ["TopicAdded", "QueueChanged", "QueueChanged"]
+    assert len(node.queues.all()) == 2
+    assert isinstance(await node.topics.create_topic("b", 1), Created)
+    assert node.store.begun_count == 1
+    assert len(node.told) == 4
+
+
+def test_queues_of_a_revision_that_cannot_be_read_whole_are_not_taken_in_part() -> None:
+    image = QueueImage(KEYS)
+    good = Event(KEYS.queue(QUEUE), encode(StoredQueue(TOPIC_ID)), 1, 1)
+    with pytest.raises(StoreDamagedError):
+        image.apply([good, Event(KEYS.queue(QueueName("orders", "x")), b"{", 1, 1)])
+    assert image.all() == []
+
+
+async def test_watch_that_fell_behind_gives_the_difference(node: Catalogs) -> None:
+    await node.store.txn(puts=ONE_OF_EACH)
+    await node.hear(3)
+    node.store.hold()
+    await node.store.txn(deletes=list(ONE_OF_EACH))
+    for number in range(HISTORY_REVISIONS * 2):
+        await node.store.txn(puts={KEYS.topic(f"new-{number % 2}"): encode(StoredTopic(number.to_bytes(16), 1))})
+    node.store.release()
+    heard = await node.hear(8)
+    # Each kind once, and of what came and went meanwhile nothing.
+    assert heard[3:] == ["TopicRemoved", "TopicAdded", "TopicAdded", "QueueRemoved", "AclsChanged"]
+    assert node.topics.names() == ["new-0", "new-1"]
+    assert node.store.begun_count == 2
+
+
+async def test_watch_that_was_lost_gives_the_difference(node: Catalogs) -> None:
+    await node.store.txn(puts=ONE_OF_EACH)
+    await node.hear(3)
+    node.store.fail(StoreUnavailableError("the disk is on fire"))
+    await node.store.txn(deletes=[KEYS.topic("orders")])
+    await node.store.failed.wait()
+    assert node.topics.names() == ["orders"]
+    node.store.fail(None)
+    assert (await node.hear(4))[3:] == ["TopicRemoved"]
+    await node.store.txn(puts={KEYS.topic("a"): encode(StoredTopic(TOPIC_ID, 1))})
+    await node.settle()
+    assert [type(change) for change in node.told[3:]] == [TopicRemoved, TopicAdded]
+
+
+async def test_catalog_that_starts_later_hears_of_everything_once(store: WatchedStore) -> None:
+    node = Catalogs(store)
+    await node.topics.start()
+    heard: list[str] = []
+    node.queues.on_change(lambda change: heard.append(change.definition.name.group))
+    started: list[asyncio.Task[None]] = []
+
+    def start_meanwhile(_change: Change) -> Steps[None]:
+        # In the middle of a revision that the other catalogs do not have yet.
+        started.append(asyncio.ensure_future(node.queues.start()))
+        for _ in range(5):
+            yield
+
+    node.topics.on_change(start_meanwhile, Part.BROKER)
+    await store.txn(puts=ONE_OF_EACH)
+    await node.settle()
+    await store.txn(puts={KEYS.queue(QueueName("orders", "later")): encode(StoredQueue(TOPIC_ID))})
+    await asyncio.gather(*started)
+    await node.settle()
+    assert sorted(heard) == ["later", "workers"]
+    assert store.begun_count == 1
+    await node.stop()
+
+
+async def test_catalog_that_has_left_hears_nothing_and_the_others_go_on(node: Catalogs) -> None:
+    await node.access.stop()
+    await node.store.txn(puts=ONE_OF_EACH)
+    await node.settle()
+    assert await node.hear(2) == ["TopicAdded", "QueueChanged"]
+
+
+async def test_last_one_to_leave_ends_the_watch(node: Catalogs) -> None:
+    # It has begun, when something came by it.
+    await node.store.txn(puts=ONE_OF_EACH)
+    await node.hear(3)
+    await node.queues.stop()
+    await node.topics.stop()
+    assert node.store.open_count == 1
+    await node.access.stop()
+    assert node.store.open_count == 0
+    # And the first one that comes back begins another.
+    await node.topics.start()
+    assert isinstance(await node.topics.create_topic("a", 1), Created)
+    assert node.store.begun_count == 2
+
+
+async def test_watch_ends_with_the_store(node: Catalogs) -> None:
+    await node.store.txn(puts=ONE_OF_EACH)
+    await node.hear(3)
+    await node.store.close()
+    async with asyncio.timeout(10):
+        while node.store.open_count:  # noqa: ASYNC110  one turn of the loop after the other, and bounded
+            await asyncio.sleep(0)
+
+
+async def test_nobody_starts_on_what_cannot_be_read(store: WatchedStore) -> None:
+    await store.txn(puts={KEYS.queue(QUEUE): b"{"})
+    node = Catalogs(store)
+    await node.topics.start()
+    with pytest.raises(StoreDamagedError, match="queues/orders/workers"):
+        await node.queues.start()
+    assert isinstance(await node.topics.create_topic("a", 1), Created)
+    await node.stop()
