@@ -13,8 +13,8 @@ from http import HTTPStatus
 
 from penstock.cli.failure import CommandError
 from penstock.cli.output import say
+from penstock.client.environment import USER_VARIABLE
 from penstock.client.http.client import TIMEOUT_SECONDS, HttpClient, RefusedError
-from penstock.net.login import USER_VARIABLE
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.net.login import MECHANISM_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
+from penstock.client.environment import MECHANISM_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE
 
 STANDARD_INPUT: Final = "-"
 

@@ -69,6 +69,8 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
     version_caps: Mapping[int, int] = msgspec.field(default_factory=lambda: VERSION_CAPS)
     # Who we are; None: the broker does not ask.
     credentials: Credentials | None = None
+    # For whoever says nothing and is shut out: what the reason may be, and what to do.
+    login_hint: str = "it may ask for a login"
 
 
 @dataclass(slots=True)
@@ -355,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = _reason(exc) if isinstance(exc, OSError) else "closed by the broker"
         if self._is_unanswered and self._options.credentials is None:
-            reason += " at the first request; it may ask for a login (PENSTOCK_USER)"
+            reason += f" at the first request; {self._options.login_hint}"
         self._fail(ConnectionLostError(f"the connection to {self.address} was lost: {reason}"))
         if not self._closed.done():
             self._closed.set_result(None)

@@ -1,4 +1,4 @@
-"""What can go wrong between this client and a broker, each with the one sentence that a user reads.
+"""What can go wrong between a node and whoever is connected to it, each with the one sentence that a user reads.
 
 A broker's refusal of one partition among many is a value in that API's result; these are raised when the
 whole request has failed, or when the caller asked for one thing only.
@@ -45,18 +45,6 @@ class BrokerError(ClientError):
         self.code = code
         self.detail = detail
         super().__init__(f"{what}: {describe_code(code)}" + (f" ({detail})" if detail else ""))
-
-
-class TopicMissingError(ClientError):
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(f"topic {topic!r} does not exist")
-
-
-class PartitionMissingError(ClientError):
-    def __init__(self, topic: str, partition: int, partition_count: int) -> None:
-        last = partition_count - 1
-        super().__init__(f"topic {topic!r} has no partition {partition} (it has 0 to {last})")
 
 
 def describe_code(code: int) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections.abc import Mapping
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -33,10 +32,6 @@ CLIENT_MECHANISMS: Final = (PLAIN, *MECHANISMS)
 ITERATIONS_TAKEN_MAX: Final = 1_000_000
 NONCE_BYTES: Final = 24
 
-USER_VARIABLE: Final = "PENSTOCK_USER"
-PASSWORD_VARIABLE: Final = "PENSTOCK_PASSWORD"  # noqa: S105  the name of a variable
-MECHANISM_VARIABLE: Final = "PENSTOCK_SASL_MECHANISM"
-
 
 class Credentials(msgspec.Struct, frozen=True):
     user: str
@@ -46,20 +41,6 @@ class Credentials(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """Without the password: this ends up in logs and tracebacks."""
         return f"Credentials(user={self.user!r}, mechanism={self.mechanism!r})"
-
-
-def credentials_from(environment: Mapping[str, str]) -> Credentials | None:
-    """None: nobody is named, so nobody logs in."""
-    user = environment.get(USER_VARIABLE, "")
-    if not user:
-        return None
-    password = environment.get(PASSWORD_VARIABLE, "")
-    mechanism = environment.get(MECHANISM_VARIABLE, "") or MECHANISM_DEFAULT
-    if not password:
-        raise LoginFailedError(f"{USER_VARIABLE} names {user!r}, but there is no password ({PASSWORD_VARIABLE})")
-    if mechanism.upper() not in CLIENT_MECHANISMS:
-        raise LoginFailedError(f"{mechanism!r} is not one of {', '.join(CLIENT_MECHANISMS)}")
-    return Credentials(user, password, mechanism.upper())
 
 
 class Ask(Protocol):

@@ -14,8 +14,8 @@ from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequ
 from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.net.address import Address
 from penstock.net.connection import Connection, ConnectionOptions
-from penstock.net.errors import ClientError, ConnectionLostError, LoginFailedError, ProtocolMismatchError
-from penstock.net.login import Credentials, credentials_from, log_in
+from penstock.net.errors import ConnectionLostError, LoginFailedError, ProtocolMismatchError
+from penstock.net.login import Credentials, log_in
 from support.door.conversation import TalkingNode, running_node
 from support.door.sasl_phrases import ALL_MECHANISMS, PASSWORD, USER, login_config
 
@@ -117,16 +117,6 @@ async def test_broker_that_does_not_know_the_password_is_found_out(impostor: Imp
         await log_in(impostor, Credentials("alice", "secret"), "broker")  # type: ignore[arg-type]
     assert len(impostor.heard) == tokens
     assert not any(b"secret" in token for token in impostor.heard)
-
-
-def test_environment_names_who_logs_in() -> None:
-    assert credentials_from({}) is None
-    assert credentials_from({"PENSTOCK_PASSWORD": "x"}) is None
-    named = {"PENSTOCK_USER": "alice", "PENSTOCK_PASSWORD": "secret", "PENSTOCK_SASL_MECHANISM": "plain"}
-    assert credentials_from(named) == Credentials("alice", "secret", "PLAIN")
-    for broken in ({"PENSTOCK_PASSWORD": ""}, {"PENSTOCK_SASL_MECHANISM": "GSSAPI"}):
-        with pytest.raises(ClientError):
-            credentials_from({**named, **broken})
 
 
 def test_password_is_not_shown() -> None:

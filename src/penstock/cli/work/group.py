@@ -13,6 +13,7 @@ from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, NotUnderstood, Start, parse_start
 from penstock.cli.output import print_json, print_table, run_async, say
 from penstock.cli.work.group_lag import records_behind
+from penstock.client.errors import PartitionMissingError, TopicMissingError
 from penstock.client.kafka import groups
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.groups import GroupInfo, GroupMember, GroupMissingError, Place
@@ -20,7 +21,7 @@ from penstock.client.kafka.offsets import OffsetRange, list_offsets, offset_rang
 from penstock.client.kafka.share_groups import describe_share_group, share_starts
 from penstock.codec.kafka import ErrorCode
 from penstock.net.address import parse_addresses
-from penstock.net.errors import BrokerError, PartitionMissingError, TopicMissingError
+from penstock.net.errors import BrokerError
 
 # Partitions that are looked into one after the other, a millisecond each.
 COUNTED_MAX: Final = 200

@@ -15,10 +15,10 @@ from penstock.base.log_events import configure
 from penstock.base.printable import printable
 from penstock.cli.failure import CommandError
 from penstock.cli.output import human_bytes, print_json, print_table, run_async, say
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.offsets import offset_ranges
 from penstock.net.address import parse_addresses
-from penstock.net.errors import TopicMissingError
 from penstock.pipeline.mirror.clusters import Mirror, MirrorPlan
 from penstock.pipeline.mirror.copy import TopicProgress
 from penstock.pipeline.mirror.journal import journal_topic, read_journal

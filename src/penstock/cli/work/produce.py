@@ -20,6 +20,7 @@ from penstock.cli.failure import CommandError
 from penstock.cli.line_source import BatchLimits, LineSource
 from penstock.cli.output import print_json, run_async, say
 from penstock.cli.work.produce_tally import ProduceTally
+from penstock.client.errors import PartitionMissingError
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.producer import Acks, PartitionBatch, Producer, ProducerOptions, Refused
 from penstock.codec.batch.compression import Codec
@@ -28,7 +29,6 @@ from penstock.codec.batch.records import Headers
 from penstock.codec.columns.frame import build_batches_from_columns
 from penstock.domain.partitioner import StickyPartitions, partition_for_key
 from penstock.net.address import parse_addresses
-from penstock.net.errors import PartitionMissingError
 
 SENDS_UNDER_WAY_MAX: Final = 5
 

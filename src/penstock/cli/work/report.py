@@ -10,12 +10,13 @@ from penstock.cli.http_door import http_door
 from penstock.cli.moments import NotUnderstood, parse_moment_ms
 from penstock.cli.output import counted, print_json, run_async, say
 from penstock.cli.progress import BenchProgress
+from penstock.client.errors import TopicMissingError
 from penstock.client.http.queues import list_dead_letters, list_queues
 from penstock.client.http.settlements import settlements_of
 from penstock.client.kafka.cluster_client import ClusterClient, TopicInfo
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
 from penstock.net.address import parse_addresses
-from penstock.net.errors import ClientError, TopicMissingError
+from penstock.net.errors import ClientError
 from penstock.pipeline.report.job import ReportJob, ReportRequest, Settlements
 from penstock.pipeline.report.page import render_page
 from penstock.pipeline.report.values import TopicReport

@@ -8,12 +8,13 @@ import typer
 
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.output import print_json, print_table, run_async, say
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka import admin
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.offsets import offset_ranges
 from penstock.codec.kafka import ErrorCode
 from penstock.net.address import parse_addresses
-from penstock.net.errors import BrokerError, TopicMissingError
+from penstock.net.errors import BrokerError
 
 
 def list_topics(bootstrap: str, *, with_internal: bool, as_json: bool) -> None:

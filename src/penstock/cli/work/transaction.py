@@ -13,11 +13,11 @@ from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.moments import NotUnderstood, parse_duration_ms
 from penstock.cli.output import print_json, print_table, run_async, say
+from penstock.client.errors import PartitionMissingError
 from penstock.client.kafka import transactions
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.transactions import ActiveProducer, ListedTransaction, Place, TransactionInfo
 from penstock.net.address import parse_addresses
-from penstock.net.errors import PartitionMissingError
 
 # What a marker carries that no coordinator sends: lower than any, so that it never shuts one out.
 NO_COORDINATOR_EPOCH: Final = 0

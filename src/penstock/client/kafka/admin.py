@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.create_partitions import (
@@ -51,7 +52,7 @@ from penstock.codec.kafka.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from penstock.net.errors import BrokerError, TopicMissingError
+from penstock.net.errors import BrokerError
 
 TIMEOUT_MS: Final = 30_000
 

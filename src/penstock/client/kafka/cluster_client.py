@@ -14,6 +14,8 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
+from penstock.client.environment import LOGIN_HINT, credentials_from
+from penstock.client.errors import PartitionMissingError, TopicMissingError
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.metadata import (
     MetadataRequest,
@@ -24,15 +26,7 @@ from penstock.codec.kafka.messages.metadata import (
 from penstock.codec.kafka.schema import Request, Response
 from penstock.net.address import Address
 from penstock.net.connection import Connection, ConnectionOptions
-from penstock.net.errors import (
-    BrokerError,
-    BrokerUnreachableError,
-    ClientError,
-    ConnectionLostError,
-    PartitionMissingError,
-    TopicMissingError,
-)
-from penstock.net.login import credentials_from
+from penstock.net.errors import BrokerError, BrokerUnreachableError, ClientError, ConnectionLostError
 
 R = TypeVar("R", bound=Response)
 
@@ -76,7 +70,7 @@ class ClusterClient:
     def __init__(self, bootstrap: Sequence[Address], options: ConnectionOptions | None = None) -> None:
         assert bootstrap
         self._bootstrap = tuple(bootstrap)
-        self._options = options or ConnectionOptions(credentials=credentials_from(os.environ))
+        self._options = options or ConnectionOptions(credentials=credentials_from(os.environ), login_hint=LOGIN_HINT)
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Broker] = {}

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.coordinators import CoordinatorKind, find_coordinator
 from penstock.codec.kafka import NO_UUID, ErrorCode
@@ -41,7 +42,7 @@ from penstock.codec.kafka.messages.offset_fetch import (
 )
 from penstock.domain.group.subscription import read_assignment
 from penstock.net.connection import Connection
-from penstock.net.errors import BrokerError, ClientError, TopicMissingError
+from penstock.net.errors import BrokerError, ClientError
 
 DEAD: Final = "Dead"
 EMPTY: Final = "Empty"

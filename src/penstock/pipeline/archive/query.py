@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from penstock.net.errors import TopicMissingError
+from penstock.client.errors import TopicMissingError
 from penstock.pipeline.sql import command_of
 
 if TYPE_CHECKING:

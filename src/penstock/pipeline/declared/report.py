@@ -15,10 +15,11 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.offsets import LATEST, list_offsets
 from penstock.net.address import parse_addresses
-from penstock.net.errors import BrokerError, ClientError, TopicMissingError
+from penstock.net.errors import BrokerError, ClientError
 from penstock.pipeline.declared.progress import Position
 from penstock.pipeline.declared.status import HEARTBEAT_MS, Status, publish
 from penstock.pipeline.source.positions import report_group

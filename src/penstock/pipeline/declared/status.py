@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.typed_values import read_json
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka import admin, groups
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.consumer import Consumer
@@ -21,7 +22,7 @@ from penstock.client.kafka.producer import PartitionBatch, Producer, ProducerOpt
 from penstock.client.kafka.rows import rows_of
 from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.kafka import ErrorCode
-from penstock.net.errors import BrokerError, ClientError, TopicMissingError
+from penstock.net.errors import BrokerError, ClientError
 
 PIPELINES_TOPIC: Final = "__pipelines"
 HEARTBEAT_MS: Final = 10_000

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.typed_values import read_json
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka.admin import create_topic
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.consumer import Consumer, ConsumerOptions, Fetched
@@ -27,7 +28,7 @@ from penstock.codec.batch.control import EndMarker, read_marker
 from penstock.codec.batch.header import BatchProblem, walk_headers
 from penstock.codec.batch.records import Record, StoredRecord, read_records
 from penstock.codec.kafka import ErrorCode
-from penstock.net.errors import BrokerError, TopicMissingError
+from penstock.net.errors import BrokerError
 from penstock.pipeline.mirror.runs import Run, RunBook, slot_of
 
 _PREFIX: Final = "penstock-mirror."

@@ -15,11 +15,12 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.typed_values import read_json
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka.cluster_client import ClusterClient, TopicInfo
 from penstock.client.kafka.producer import PartitionBatch, Producer, Refused
 from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.kafka import NO_UUID, ErrorCode
-from penstock.net.errors import BrokerError, TopicMissingError
+from penstock.net.errors import BrokerError
 from penstock.pipeline.mirror.journal import PARTITION, ensure_compacted, read_committed
 
 log_events = get_logger("mirror")

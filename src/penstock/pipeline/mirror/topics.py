@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.base.log_events import get_logger
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka.admin import alter_topic_configs, create_partitions, create_topic, describe_topic_configs
 from penstock.client.kafka.cluster_client import ClusterClient, TopicInfo
 from penstock.codec.kafka import ErrorCode
 from penstock.domain.topic_rules import is_internal
-from penstock.net.errors import BrokerError, TopicMissingError
+from penstock.net.errors import BrokerError
 from penstock.pipeline.mirror.journal import is_journal
 from penstock.pipeline.mirror.origins import ORIGINS_TOPIC
 

@@ -15,6 +15,7 @@ from zlib import crc32
 import msgspec
 
 from penstock.base.clock import SystemClock
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka import admin
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.producer import Acknowledged, Outcome, PartitionBatch, Producer, ProducerOptions
@@ -25,7 +26,7 @@ from penstock.codec.columns.write import BATCH_BYTES_MAX
 from penstock.codec.kafka import ErrorCode
 from penstock.domain.topic_rules import SPARK_STAGE
 from penstock.net.address import parse_addresses
-from penstock.net.errors import BrokerError, ClientError, TopicMissingError
+from penstock.net.errors import BrokerError, ClientError
 from penstock.pipeline.sink import batches as sink_batches
 from penstock.pipeline.sink.batches import TargetBatch
 from penstock.pipeline.sink.options import SinkOptions

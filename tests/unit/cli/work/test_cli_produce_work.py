@@ -5,12 +5,12 @@ import pytest
 from penstock.base.clock import ManualClock
 from penstock.cli.work.bench.load import BatchTemplates, messages_per_batch, payload
 from penstock.cli.work.produce import LineRouter, ProducePlan
+from penstock.client.errors import PartitionMissingError
 from penstock.client.kafka.producer import PartitionBatch
 from penstock.codec.batch.compression import Codec
 from penstock.codec.batch.header import BatchHeader, check_batch
 from penstock.codec.batch.records import StoredRecord, read_records
 from penstock.domain.partitioner import partition_for_key
-from penstock.net.errors import PartitionMissingError
 
 
 def router(

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.client.errors import PartitionMissingError, TopicMissingError
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.producer import Acknowledged, PartitionBatch, Producer, ProducerOptions, Refused
 from penstock.codec.batch.header import BatchHeader, check_batch
@@ -16,7 +17,7 @@ from penstock.codec.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.codec.kafka.schema import Request, Response
-from penstock.net.errors import ConnectionLostError, PartitionMissingError, TopicMissingError
+from penstock.net.errors import ConnectionLostError
 from support.client.fake_broker import METADATA, PRODUCE, FakeBroker, header_of
 
 NOT_LEADER, TOO_LARGE, DUPLICATE = 6, 10, 46

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from penstock.cli.output import say
+from penstock.client.errors import TopicMissingError
 from penstock.client.kafka import admin
 from penstock.client.kafka.cluster_client import ClusterClient, TopicInfo
 from penstock.client.kafka.producer import Acks
-from penstock.net.errors import TopicMissingError
 
 
 class BenchPlan(msgspec.Struct, frozen=True):

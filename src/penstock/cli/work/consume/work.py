@@ -24,13 +24,13 @@ from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, Start
 from penstock.cli.output import run_async, say, write_bytes
 from penstock.cli.record_format import RowFormatter, RowShape, row_formatter
 from penstock.cli.work.consume.merge import TimeMerge
+from penstock.client.errors import PartitionMissingError
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.consumer import Consumer, ConsumerOptions, Fetched, OffsetOutOfRangeError
 from penstock.client.kafka.offsets import OffsetRange, list_offsets, offset_ranges
 from penstock.client.kafka.rows import NO_END, SkippedBatches, rows_of
 from penstock.codec.batch.records import StoredRecord
 from penstock.net.address import parse_addresses
-from penstock.net.errors import PartitionMissingError
 
 __all__ = ["ConsumePlan", "RowShape", "Window", "chosen_partitions", "consume"]
 
