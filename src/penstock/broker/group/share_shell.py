@@ -6,13 +6,13 @@ and a start reads the log once. A record's key says whose it is.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.broker.machine.alarm import Alarm
 from penstock.domain.group.commands import Refused
 from penstock.domain.group.records import RecordKey
 from penstock.domain.group.values import GroupError, TopicFacts
@@ -66,10 +66,8 @@ class ShareShell:
         self._keeper = keeper
         self._topics = topics
         self._steady = steady
-        self._loop = asyncio.get_running_loop()
         self._groups: dict[str, ShareGroup] = {}
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ms = 0
+        self._alarm = Alarm(steady, self._on_alarm)
         # By a group's own settings, where it has any.
         self.config_of: Callable[[str], ShareGroupConfig] = lambda _group_id: ShareGroupConfig()
 
@@ -92,9 +90,7 @@ class ShareShell:
         self._arm()
 
     def close(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._alarm.cancel()
 
     def _make(self, group_id: str) -> ShareGroup:
         group = self._groups.get(group_id)
@@ -149,20 +145,10 @@ class ShareShell:
     # The alarm
 
     def _arm(self) -> None:
-        """One for the earliest deadline. One that rings too early finds nothing due and sets the next."""
         deadlines = [at_ms for group in self._groups.values() if (at_ms := group.next_deadline_ms()) is not None]
-        if not deadlines:
-            return
-        deadline_ms = min(deadlines)
-        if self._alarm is not None:
-            if self._alarm_ms <= deadline_ms:
-                return
-            self._alarm.cancel()
-        self._alarm_ms = deadline_ms
-        self._alarm = self._loop.call_later(max(0, deadline_ms - self._steady.now_ms()) / 1000, self._on_alarm)
+        self._alarm.set(min(deadlines, default=None))
 
     def _on_alarm(self) -> None:
-        self._alarm = None
         if not self._keeper.can_store:
             return  # replayed when it can be again, and everybody gets a whole session then
         now_ms = self._steady.now_ms()

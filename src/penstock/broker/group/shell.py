@@ -25,6 +25,7 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.group.share_shell import ShareShell, StoredShareRecord, is_share_key
+from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
 from penstock.broker.machine.portions import JournalLostError
@@ -90,8 +91,7 @@ class GroupShell:
         self._loop = asyncio.get_running_loop()
         self._table = GroupTable(config, topics, config_of)
         self._journal = self._new_journal()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ms = 0
+        self._alarm = Alarm(steady, self._on_alarm)
         self._tickets: dict[int, asyncio.Future[GroupReply]] = {}
         self._is_held = False
         # Share groups live in the same partitions and in the same journal, and have their own machine.
@@ -125,7 +125,7 @@ class GroupShell:
         self._is_held = False
         for group_id, decision in table.load(self._steady.now_ms()):
             self._carry_out(group_id, decision)
-        self._arm()
+        self._alarm.set(table.next_deadline_ms())
         self.shares.start()
 
     def _new_journal(self) -> Journal:
@@ -147,9 +147,7 @@ class GroupShell:
         """The node stops: whoever waits is told to look for the coordinator."""
         self.is_loaded = False
         self.shares.close()
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._alarm.cancel()
         for _, decision in self._table.unload(self._steady.now_ms()):
             self._release(decision.answers, is_durable=True)
         for future in self._tickets.values():
@@ -201,7 +199,7 @@ class GroupShell:
         # Positions may wait for company; what others wait for may not.
         may_wait = type(command) is CommitOffsets
         self._carry_out(group_id, decision, may_wait=may_wait)
-        self._arm()
+        self._alarm.set(self._table.next_deadline_ms())
         if waiting is not None:
             return await waiting
         assert decision.reply is not None
@@ -339,23 +337,11 @@ class GroupShell:
             if future is not None and not future.done():
                 future.set_result(answer.reply if is_durable else self.unavailable)
 
-    def _arm(self) -> None:
-        """One alarm for the earliest deadline. One that rings too early finds nothing due and sets the next."""
-        deadline_ms = self._table.next_deadline_ms()
-        if deadline_ms is None or (self._alarm is not None and self._alarm_ms <= deadline_ms):
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        delay_ms = max(0, deadline_ms - self._steady.now_ms())
-        self._alarm_ms = deadline_ms
-        self._alarm = self._loop.call_later(delay_ms / 1000, self._on_alarm)
-
     def _on_alarm(self) -> None:
-        self._alarm = None
         if self.is_loaded and not self._journal.is_lost and not self._holds_writes():
             for group_id, decision in self._table.tick(self._steady.now_ms()):
                 self._carry_out(group_id, decision)
-            self._arm()
+            self._alarm.set(self._table.next_deadline_ms())
 
 
 def _replay(table: GroupTable, shares: ShareShell, entries: Sequence[Entry]) -> tuple[Entry, str] | None:

@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
 from penstock.broker.machine.portions import Batches, UnreadableRecordsError, check_whole, read_portions
@@ -96,7 +97,6 @@ class QueueShell:
         self._mover = mover
         self._chance = chance
         self._kept = kept or Kept()
-        self._loop = asyncio.get_running_loop()
         self._queues: dict[str, Queue] = {}
         self._rooms: dict[str, WaitingRoom] = {}
         self._journal = Journal(companion, clock)
@@ -105,8 +105,7 @@ class QueueShell:
         self._saved_start = 0
         # Where the partition's log began when the queues were last told.
         self._trimmed_below = 0
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ms = 0
+        self._alarm = Alarm(clock, self._on_alarm)
         self.is_loaded = False
         # Why it cannot be loaded before somebody repairs its journal.
         self.damage = JournalDamage(companion)
@@ -142,7 +141,7 @@ class QueueShell:
             queue.config = self._config_of(group)
             if queue.pending_move() is not None or queue.dying(1):
                 self._mover(self, group)
-            self._arm(queue)
+            self._alarm.set(queue.next_deadline_ms())
 
     def _replay(self, entries: list[JournalEntry]) -> None:
         for position, group, record in entries:
@@ -161,9 +160,7 @@ class QueueShell:
     def unload(self) -> None:
         """The journal is lost: nothing is decided until `load` has rebuilt the machines."""
         self.is_loaded = False
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._alarm.cancel()
         self.wake_all()
 
     def close(self) -> None:
@@ -239,7 +236,7 @@ class QueueShell:
             self._write(group, queue, decision.records)
         if decision.effects:
             self._journal.when_durable(partial(self._do_effects, group, decision.effects))
-        self._arm(queue)
+        self._alarm.set(queue.next_deadline_ms())
         return decision.reply
 
     async def is_durable(self) -> bool:
@@ -294,25 +291,14 @@ class QueueShell:
         if room is not None:
             room.wake_all()
 
-    def _arm(self, queue: Queue) -> None:
-        """One alarm for the earliest deadline of all. One that rings too early finds nothing due and sets the next."""
-        deadline_ms = queue.next_deadline_ms()
-        if deadline_ms is None or (self._alarm is not None and self._alarm_ms <= deadline_ms):
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_ms = deadline_ms
-        self._alarm = self._loop.call_later(max(0, deadline_ms - self.now_ms()) / 1000, self._on_alarm)
-
     def _on_alarm(self) -> None:
-        self._alarm = None
         now_ms = self.now_ms()
         for group, queue in list(self._queues.items()):
             deadline_ms = queue.next_deadline_ms()
             if deadline_ms is not None and deadline_ms <= now_ms:
                 self.decide(group, TimePassed())
             else:
-                self._arm(queue)
+                self._alarm.set(deadline_ms)
 
     # Upkeep
 

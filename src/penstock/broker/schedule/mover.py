@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.broker.machine.alarm import Alarm
 from penstock.broker.partition.outcome import AppendRefused
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.files import ScheduleFiles
@@ -180,8 +181,9 @@ class ScheduleMover:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._wakeup = asyncio.Event()
-        # When it wakes by itself; -1: it is at work, and will look before it rests.
-        self._alarm_ms = -1
+        self._alarm = Alarm(clock, self._wakeup.set)
+        # If not it is at work, and will look before it rests.
+        self._is_resting = False
         self._producer_id: int | None = None
         # By the monotonic clock.
         self._intended_ms = -INTENT_MS_MAX
@@ -195,11 +197,8 @@ class ScheduleMover:
 
     def look(self) -> None:
         """Something was added: it may be due before everything else."""
-        if self._alarm_ms < 0:
-            return
-        deadline_ms = self._shell.machine.next_deadline_ms(self._clock.now_ms())
-        if deadline_ms is not None and deadline_ms < self._alarm_ms:
-            self._wakeup.set()
+        if self._is_resting:
+            self._alarm.set(self._shell.machine.next_deadline_ms(self._clock.now_ms()))
 
     async def _rest(self, machine: PartitionSchedule) -> None:
         """Until something is due, or was added that is due earlier. Who puts the clock on wakes everybody."""
@@ -210,32 +209,23 @@ class ScheduleMover:
             # More to sort; or nothing can be written, and that will last.
             await asyncio.sleep(BLOCKED_MS / 1000 if is_blocked else 0.001)
             return
-        self._wakeup.clear()
-        self._alarm_ms = _NEVER_MS if deadline_ms is None else deadline_ms
-        alarm = None
-        if deadline_ms is not None:
-            delay_ms = min(deadline_ms - now_ms, _SLEEP_MS_MAX)
-            alarm = self._loop.call_later(delay_ms / 1000, self._wakeup.set)
-        try:
-            await self._wakeup.wait()
-        finally:
-            self._alarm_ms = -1
-            if alarm is not None:
-                alarm.cancel()
+        await self._sleep_until(deadline_ms)
 
     async def _pause(self, machine: PartitionSchedule) -> None:
         """Named schedules cannot fire just now. Messages need not wait for them."""
         due_ms = machine.earliest_due_ms()
         wait_ms = BLOCKED_MS if due_ms is None else min(max(due_ms - self._clock.now_ms(), 1), BLOCKED_MS)
+        await self._sleep_until(self._clock.now_ms() + wait_ms)
+
+    async def _sleep_until(self, due_ms: int | None) -> None:
         self._wakeup.clear()
-        self._alarm_ms = _NEVER_MS
+        self._alarm.set(due_ms)
+        self._is_resting = True
         try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._wakeup.wait()
-        except TimeoutError:
-            pass
+            await self._wakeup.wait()
         finally:
-            self._alarm_ms = -1
+            self._is_resting = False
+            self._alarm.cancel()
 
     # Work
 
@@ -415,12 +405,6 @@ class ScheduleMover:
 def known_producers(partition: PartitionShell) -> frozenset[int]:
     """One of them may be the mover of the life before, and has to be remembered until it is known which."""
     return frozenset(producer_id for producer_id, _state in partition.log.producers.states())
-
-
-# For ever, as clocks go.
-_NEVER_MS: Final = 2**62
-# A timer of the loop takes no more than some weeks.
-_SLEEP_MS_MAX: Final = 3_600_000
 
 
 def _written_count(state: ProducerState, move: Move) -> int:

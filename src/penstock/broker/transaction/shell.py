@@ -27,6 +27,7 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
 from penstock.broker.partition.shell import PartitionShell
@@ -85,11 +86,9 @@ class TransactionShell:
         # Timeouts are measured with it: a wall clock that jumps must not abort every transaction at once.
         self._steady = steady
         self._tasks = tasks
-        self._loop = asyncio.get_running_loop()
         self._machine = TransactionCoordinator(settings, coordinator_epoch=0)
         self._journal = Journal(partition, clock)
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ms = 0
+        self._alarm = Alarm(steady, self._on_alarm)
         self._marking: set[asyncio.Task[None]] = set()
         # Who waits for the end of a transaction, by its id.
         self._ends: dict[str, WaitingRoom] = {}
@@ -123,7 +122,7 @@ class TransactionShell:
         self.is_loaded = True
         # What an earlier life decided and did not finish.
         self._mark_when_durable(machine.pending_markers())
-        self._arm()
+        self._alarm.set(machine.next_deadline_ms())
 
     def _next_epoch(self, known_epoch: int, journal: Journal) -> int:
         """Above every one before, also where a repair has taken the last ones out of the journal: with a lower one
@@ -146,9 +145,7 @@ class TransactionShell:
     def close(self) -> None:
         """The node stops, or the journal was lost: nothing is decided any more, and no marker leaves."""
         self.is_loaded = False
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._alarm.cancel()
         for task in list(self._marking):
             task.cancel()
         for waiting in self._ends.values():
@@ -245,21 +242,9 @@ class TransactionShell:
             self.committed_count += effect.is_commit
             self.aborted_count += not effect.is_commit
         self._mark_when_durable(decision.effects)
-        self._arm()
-
-    def _arm(self) -> None:
-        """One alarm for the earliest deadline. One that rings too early finds nothing due and sets the next."""
-        deadline_ms = self._machine.next_deadline_ms()
-        if deadline_ms is None or (self._alarm is not None and self._alarm_ms <= deadline_ms):
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        delay_ms = max(0, deadline_ms - self._steady.now_ms())
-        self._alarm_ms = deadline_ms
-        self._alarm = self._loop.call_later(delay_ms / 1000, self._on_alarm)
+        self._alarm.set(self._machine.next_deadline_ms())
 
     def _on_alarm(self) -> None:
-        self._alarm = None
         if self._is_serving:
             self._carry_out(self._machine.decide(TimePassed(), self._steady.now_ms()))
 
