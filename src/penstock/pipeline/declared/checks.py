@@ -6,28 +6,21 @@ Each function looks at one part and adds what is wrong. None of them stops at th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from posixpath import normpath
 from typing import Final
 
-from penstock.codec.batch.compression import Codec
 from penstock.domain.queue.definition import DEAD_LETTER_SUFFIX
 from penstock.domain.topic_rules import check_name
 from penstock.pipeline.declared.document import (
-    ConsoleSink,
-    DeltaSink,
     Document,
     Format,
     Framing,
-    Mode,
     OnBadRow,
-    ParquetSink,
     Pipeline,
     PythonStep,
-    TopicSink,
     TopicSource,
 )
-from penstock.pipeline.declared.problems import Path, Problems
+from penstock.pipeline.declared.paths import normal
+from penstock.pipeline.declared.problems import Path, Problems, check_filled
 from penstock.pipeline.declared.times import AVAILABLE_NOW, EARLIEST, LATEST, duration_ms, moment_ms
 
 # Behind the pipeline's name and its checkpoint: those of the query that writes its dead letters.
@@ -63,21 +56,17 @@ def _check_apart(document: Document, problems: Problems) -> None:
             told = f"{name!r} has a query of this name, which writes its dead letters"
             problems.add(("pipelines", f"{name}{DEAD_LETTERS}"), told)
         if pipeline.checkpoint:
-            given = _normal(pipeline.checkpoint)
+            given = normal(pipeline.checkpoint)
             for checkpoint in [given] + ([f"{given}{DEAD_LETTERS}"] if has_letters else []):
                 other = checkpoints.setdefault(checkpoint, name)
                 if other != name:
                     told = f"{other!r} has the same: each pipeline needs a checkpoint of its own"
                     problems.add((*path, "checkpoint"), told)
-        if isinstance(pipeline.sink, ParquetSink):
-            other = directories.setdefault(_normal(pipeline.sink.parquet), name)
+        if (directory := pipeline.sink.claims.directory) is not None:
+            other = directories.setdefault(normal(directory), name)
             if other != name:
                 told = f"{other!r} writes there: of two queries with one directory Spark takes the batches for the same"
-                problems.add((*path, "sink", "parquet"), told)
-
-
-def _normal(path: str) -> str:
-    return path.rstrip("/") if "://" in path else normpath(path)
+                problems.add((*path, "sink", pipeline.sink.KEYS[0]), told)
 
 
 def _check_pipeline(name: str, pipeline: Pipeline, path: Path, problems: Problems) -> None:
@@ -86,7 +75,7 @@ def _check_pipeline(name: str, pipeline: Pipeline, path: Path, problems: Problem
         problems.add(path, told)
     _check_sources(pipeline, path, problems)
     _check_steps(pipeline, path, problems)
-    _check_sink(pipeline, (*path, "sink"), problems)
+    pipeline.sink.check(_topics_of(pipeline), (*path, "sink"), problems)
     _check_dead_letters(name, pipeline, path, problems)
     if pipeline.trigger != AVAILABLE_NOW and duration_ms(pipeline.trigger) is None:
         problems.add((*path, "trigger"), f"{pipeline.trigger!r}: `{AVAILABLE_NOW}` or {_DURATION_MEANT}")
@@ -111,14 +100,8 @@ def _check_sources(pipeline: Pipeline, path: Path, problems: Problems) -> None:
         if isinstance(source, TopicSource):
             _check_topic_source(source, here, problems)
         else:
-            _check_filled(source.path, (*here, source.kind), problems)
-        _check_filled(source.schema, (*here, "schema"), problems)
-
-
-def _check_filled(text: str | None, path: Path, problems: Problems) -> None:
-    """A variable that is set to nothing leaves nothing: as a path, that would be the file's own directory."""
-    if text is not None and not text.strip():
-        problems.add(path, "is empty")
+            check_filled(source.path, (*here, source.kind), problems)
+        check_filled(source.schema, (*here, "schema"), problems)
 
 
 def _check_view_name(name: str, seen: dict[str, str], path: Path, problems: Problems) -> None:
@@ -189,7 +172,7 @@ def _check_steps(pipeline: Pipeline, path: Path, problems: Problems) -> None:
         problems.add((*path, given[1]), f"only one of sql, python and steps can be given, {given[0]!r} is already")
     if not given and len(pipeline.sources) > 1:
         problems.add(path, "there are several sources: `sql`, `python` or `steps` must say what is written")
-    _check_filled(pipeline.sql, (*path, "sql"), problems)
+    check_filled(pipeline.sql, (*path, "sql"), problems)
     if pipeline.python is not None:
         _check_function(pipeline.python, (*path, "python"), problems)
     seen = {name.lower(): name for name in pipeline.sources}
@@ -202,7 +185,7 @@ def _check_steps(pipeline: Pipeline, path: Path, problems: Problems) -> None:
         if isinstance(step, PythonStep):
             _check_function(step.python, (*here, "python"), problems)
         else:
-            _check_filled(step.sql, (*here, "sql"), problems)
+            check_filled(step.sql, (*here, "sql"), problems)
 
 
 def _check_function(text: str, path: Path, problems: Problems) -> None:
@@ -210,35 +193,7 @@ def _check_function(text: str, path: Path, problems: Problems) -> None:
         problems.add(path, f"{text!r}: `module:function` is meant")
 
 
-# ------------------------------------------------------------------ sinks
-
-
-def _check_sink(pipeline: Pipeline, path: Path, problems: Problems) -> None:
-    sink = pipeline.sink
-    if isinstance(sink, DeltaSink | ParquetSink):
-        _check_filled(sink.delta if isinstance(sink, DeltaSink) else sink.parquet, (*path, sink.KEYS[0]), problems)
-    if isinstance(sink, TopicSink):
-        _check_topic_sink(sink, _topics_of(pipeline), path, problems)
-    elif isinstance(sink, DeltaSink) and sink.mode is Mode.UPDATE:
-        told = "a Delta table takes `append`, or `complete`, which replaces it; `update` is for topics"
-        problems.add((*path, "mode"), told)
-    elif isinstance(sink, ConsoleSink) and sink.console < 1:
-        problems.add((*path, "console"), "how many rows of each batch are shown: at least 1")
-
-
-def _check_topic_sink(sink: TopicSink, sources: Mapping[str, str], path: Path, problems: Problems) -> None:
-    if told := check_name(sink.topic):
-        problems.add((*path, "topic"), told)
-    if sink.topic in sources:
-        told = f"the pipeline reads this topic as {sources[sink.topic]!r}: it would feed on what it writes"
-        problems.add((*path, "topic"), told)
-    if sink.partitions is not None and sink.partitions < 1:
-        problems.add((*path, "partitions"), "must be at least 1")
-    if isinstance(sink.value, list) and not sink.value:
-        problems.add((*path, "value"), "names no column")
-    codecs = [codec.name.lower() for codec in Codec]
-    if sink.compression not in codecs:
-        problems.add((*path, "compression"), f"{sink.compression!r} is none of {', '.join(codecs)}")
+# ------------------------------------------------------------------ dead letters
 
 
 def _check_dead_letters(name: str, pipeline: Pipeline, path: Path, problems: Problems) -> None:
@@ -250,7 +205,7 @@ def _check_dead_letters(name: str, pipeline: Pipeline, path: Path, problems: Pro
     topic = dead_letter_topic(name, pipeline)
     if pipeline.dead_letter_topic is not None and (told := check_name(topic)):
         problems.add(here, told)
-    if isinstance(pipeline.sink, TopicSink) and pipeline.sink.topic == topic:
+    if pipeline.sink.claims.topic == topic:
         problems.add(here, f"the pipeline writes its result to {topic!r}")
     if topic in _topics_of(pipeline):
         problems.add(here, f"the pipeline reads {topic!r}: it would read its own dead letters")

@@ -7,7 +7,7 @@
         sink:     {topic: revenue}
 
 The names of the fields are the keys of the file. Which of several structs a mapping is, one of its keys tells: a source
-with `topic` is a topic, one with `parquet` a table (`KEYS`).
+with `topic` is a topic, one with `parquet` a table (`KEYS`). Sinks have a module each, in `sinks`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 import msgspec
+
+from penstock.pipeline.declared.sinks.kinds import Sink
 
 TRIGGER_DEFAULT: Final = "1 second"
 RESTARTS_MAX_DEFAULT: Final = 10
@@ -41,12 +43,6 @@ class Framing(StrEnum):
 class KeyFormat(StrEnum):
     TEXT = "text"
     BINARY = "binary"
-
-
-class Mode(StrEnum):
-    APPEND = "append"
-    UPDATE = "update"
-    COMPLETE = "complete"
 
 
 class OnBadRow(StrEnum):
@@ -141,52 +137,6 @@ class PythonStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Step = SqlStep | PythonStep
-
-
-class TopicSink(msgspec.Struct, frozen=True, kw_only=True):
-    KEYS: ClassVar[tuple[str, ...]] = ("topic",)
-
-    topic: str
-    mode: Mode = Mode.APPEND
-    # A column; as text.
-    key: str | None = None
-    # One column: its text or bytes as they are. Several: a JSON document of them. None: one of all columns.
-    value: str | list[str] | None = None
-    # A column of type array<struct<key: string, value: binary>>.
-    headers: str | None = None
-    # Of the topic, if the pipeline has to create it.
-    partitions: int | None = None
-    compression: str = "none"
-
-
-class DeltaSink(msgspec.Struct, frozen=True, kw_only=True):
-    KEYS: ClassVar[tuple[str, ...]] = ("delta",)
-
-    delta: str
-    mode: Mode = Mode.APPEND
-    partition_by: list[str] = msgspec.field(default_factory=list)
-
-
-class ParquetSink(msgspec.Struct, frozen=True, kw_only=True):
-    KEYS: ClassVar[tuple[str, ...]] = ("parquet",)
-
-    parquet: str
-    partition_by: list[str] = msgspec.field(default_factory=list)
-
-    @property
-    def mode(self) -> Mode:
-        return Mode.APPEND
-
-
-class ConsoleSink(msgspec.Struct, frozen=True, kw_only=True):
-    KEYS: ClassVar[tuple[str, ...]] = ("console",)
-
-    # How many rows of each batch.
-    console: int
-    mode: Mode = Mode.APPEND
-
-
-Sink = TopicSink | DeltaSink | ParquetSink | ConsoleSink
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):

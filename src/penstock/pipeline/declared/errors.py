@@ -10,7 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from penstock.pipeline.declared.problems import suggestion
-from penstock.pipeline.declared.sources import BAD_ROW, SHOWN_CHARACTERS
+
+# How the sentence of a bad row begins that ends its query, so that it is known here.
+BAD_ROW: Final = "bad row: "
+# How much of a bad value is told.
+SHOWN_CHARACTERS: Final = 200
 
 _CLASS: Final = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s+")
 _LINE: Final = re.compile(r"(?:; |\()line (\d+),? pos (\d+)")

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.pipeline.declared.build import Built, Site
 from penstock.pipeline.declared.checks import dead_letter_topic
-from penstock.pipeline.declared.document import DeltaSink, OnBadRow, PythonStep, SqlStep, TopicSink, TopicSource
+from penstock.pipeline.declared.document import OnBadRow, PythonStep, SqlStep, TopicSource
 from penstock.pipeline.declared.prepare import inferred, state_of
 
 
@@ -30,7 +30,7 @@ def describe(built: Built, site: Site, *, with_plan: bool = False) -> dict[str, 
     described = {
         "name": built.name,
         "description": pipeline.description,
-        "sink": _sink(built),
+        "sink": pipeline.sink.describe().text,
         "mode": pipeline.sink.mode.value,
         "trigger": pipeline.trigger,
         "bad rows": _bad_rows(built),
@@ -53,14 +53,6 @@ def _bad_rows(built: Built) -> str:
     if pipeline.on_bad_row is OnBadRow.DEAD_LETTER:
         return f"to topic {dead_letter_topic(built.name, pipeline)}"
     return "end the pipeline" if pipeline.on_bad_row is OnBadRow.FAIL else "are left out"
-
-
-def _sink(built: Built) -> str:
-    sink = built.pipeline.sink
-    if isinstance(sink, TopicSink):
-        return f"topic {sink.topic}"
-    where = getattr(sink, sink.KEYS[0])
-    return f"{sink.KEYS[0]} {where}" if sink.KEYS[0] != "console" else "console"
 
 
 def _plan(built: Built) -> str:
@@ -119,9 +111,11 @@ def _read_by(step: SqlStep | PythonStep, views: list[str], spark: Any) -> list[s
 
 def _sink_node(built: Built, nodes: dict[str, str]) -> str:
     sink = built.pipeline.sink
-    if isinstance(sink, TopicSink):
-        return _topic(nodes, sink.topic)
-    shape = f'[("{_text(_sink(built))}")]' if isinstance(sink, DeltaSink) else f'["{_text(_sink(built))}"]'
+    if sink.claims.topic is not None:
+        return _topic(nodes, sink.claims.topic)
+    described = sink.describe()
+    text = _text(described.text)
+    shape = f'[("{text}")]' if described.is_table else f'["{text}"]'
     return _node(nodes, f"{built.name}-sink", shape)
 
 

@@ -20,10 +20,12 @@ from penstock.domain.topic_rules import is_internal
 from penstock.net.errors import BrokerError
 from penstock.pipeline.declared.build import Built, Site, build, find_columns, quiet_spark
 from penstock.pipeline.declared.checks import check_document, dead_letter_topic
-from penstock.pipeline.declared.document import Document, Format, OnBadRow, Pipeline, TopicSink, TopicSource
+from penstock.pipeline.declared.document import Document, Format, OnBadRow, Pipeline, TopicSource
+from penstock.pipeline.declared.paths import locate
 from penstock.pipeline.declared.problems import Problems, suggestion
 from penstock.pipeline.declared.reader import read_document
-from penstock.pipeline.declared.sinks import check_directory, check_sink
+from penstock.pipeline.declared.result import check_result
+from penstock.pipeline.declared.sinks.contract import Place
 from penstock.pipeline.declared.state import PipelineState, default_directory
 from penstock.pipeline.source.options import BOOTSTRAP_DEFAULT
 
@@ -62,9 +64,7 @@ def _read(file: Path, environment: Mapping[str, str], problems: Problems) -> Doc
 
 
 def state_of(site: Site, name: str, pipeline: Pipeline) -> PipelineState:
-    checkpoint = pipeline.checkpoint
-    if checkpoint is not None and "://" not in checkpoint:
-        checkpoint = str((site.directory / Path(checkpoint).expanduser()).absolute())
+    checkpoint = None if pipeline.checkpoint is None else locate(pipeline.checkpoint, site.directory)
     return PipelineState(site.state_directory, name, checkpoint)
 
 
@@ -83,7 +83,7 @@ def choose(document: Document, names: Sequence[str]) -> dict[str, Pipeline] | st
 async def check_topics(client: ClusterClient, pipelines: Mapping[str, Pipeline], problems: Problems) -> None:
     known = {topic.name for topic in await client.topics()}
     # What one pipeline writes another may read before it is there.
-    written = {pipeline.sink.topic for pipeline in pipelines.values() if isinstance(pipeline.sink, TopicSink)}
+    written = {pipeline.sink.claims.topic for pipeline in pipelines.values()}
     shown = [name for name in known if not is_internal(name)]
     for name, pipeline in pipelines.items():
         for source_name, source in pipeline.sources.items():
@@ -91,10 +91,11 @@ async def check_topics(client: ClusterClient, pipelines: Mapping[str, Pipeline],
                 if topic not in known and topic not in written:
                     here = ("pipelines", name, "sources", source_name, "topic")
                     problems.add(here, f"topic {topic!r} does not exist{suggestion(topic, shown)}")
-        if isinstance(pipeline.sink, TopicSink) and pipeline.sink.topic not in known:
-            told = f"topic {pipeline.sink.topic!r} does not exist yet and will be created"
+        created = pipeline.sink.claims.topic
+        if created is not None and created not in known:
+            told = f"topic {created!r} does not exist yet and will be created"
             # A new name is often like an old one, and only seldom meant to be it.
-            told += suggestion(pipeline.sink.topic, shown, likeness_min=0.85)
+            told += suggestion(created, shown, likeness_min=0.85)
             problems.add(("pipelines", name, "sink", "topic"), told, is_warning=True)
 
 
@@ -117,8 +118,9 @@ async def create_topics(client: ClusterClient, pipelines: Mapping[str, Pipeline]
     known = {topic.name for topic in await client.topics()}
     wanted: dict[str, int] = {}
     for name, pipeline in pipelines.items():
-        if isinstance(pipeline.sink, TopicSink):
-            wanted[pipeline.sink.topic] = pipeline.sink.partitions or -1
+        claims = pipeline.sink.claims
+        if claims.topic is not None:
+            wanted[claims.topic] = claims.partitions or -1
         if pipeline.on_bad_row is OnBadRow.DEAD_LETTER:
             wanted.setdefault(dead_letter_topic(name, pipeline), -1)
     missing = [topic for topic in wanted if topic not in known]
@@ -157,8 +159,7 @@ async def prepare(
             continue
         built = build(spark, name, pipeline, plans, loaded.site, problems, is_streaming=is_streaming)
         if built is not None and is_streaming:
-            check_sink(built, problems)
-            check_directory(built, state.checkpoint, loaded.site.directory, problems)
+            check_result(built, Place(loaded.site.directory, state.checkpoint), problems)
         if built is not None and len(problems.errors) == count:
             ready.append(built)
     return ready

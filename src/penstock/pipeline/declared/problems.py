@@ -78,6 +78,12 @@ def write_path(path: Path) -> str:
     return text
 
 
+def check_filled(text: str | None, path: Path, problems: Problems) -> None:
+    """A variable that is set to nothing leaves nothing: as a path, that would be the file's own directory."""
+    if text is not None and not text.strip():
+        problems.add(path, "is empty")
+
+
 def suggestion(name: str, known: Iterable[str], *, likeness_min: float = _LIKENESS_MIN) -> str:
     """`; did you mean 'topic'?`, or nothing."""
     likely = difflib.get_close_matches(name, sorted(known), n=1, cutoff=likeness_min)

@@ -27,7 +27,7 @@ from penstock.base.clock import Clock
 from penstock.pipeline.declared.bad_rows import explain_row
 from penstock.pipeline.declared.build import Built, Site
 from penstock.pipeline.declared.checks import DEAD_LETTERS
-from penstock.pipeline.declared.document import ConsoleSink, Restart, TopicSink, TopicSource
+from penstock.pipeline.declared.document import Restart, TopicSource
 from penstock.pipeline.declared.errors import is_transient, read_failure
 from penstock.pipeline.declared.progress import BatchDone, Position, QueryEnded, QueryEvent, make_listener
 from penstock.pipeline.declared.queries import start_queries
@@ -338,13 +338,6 @@ def first_status(built: Built, *, file: Path, master: str, now_ms: int) -> Statu
             source.topic if isinstance(source, TopicSource) else source.path
             for source in built.pipeline.sources.values()
         ],
-        sink=sink_text(built),
+        sink=built.pipeline.sink.describe().name,
         group=f"penstock-spark-{built.name}",
     )
-
-
-def sink_text(built: Built) -> str:
-    sink = built.pipeline.sink
-    if isinstance(sink, ConsoleSink):
-        return "console"
-    return sink.topic if isinstance(sink, TopicSink) else str(getattr(sink, sink.KEYS[0]))

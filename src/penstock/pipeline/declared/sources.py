@@ -22,6 +22,8 @@ import msgspec
 from penstock.pipeline.declared.avro import AvroDecoder
 from penstock.pipeline.declared.decoding import ERROR, ROW, Decoder, SchemaError, decode_batches
 from penstock.pipeline.declared.document import Format, Framing, KeyFormat, OnBadRow, TableSource, TopicSource
+from penstock.pipeline.declared.errors import BAD_ROW, SHOWN_CHARACTERS
+from penstock.pipeline.declared.paths import locate
 from penstock.pipeline.declared.protobuf import ProtobufDecoder
 from penstock.pipeline.declared.times import EARLIEST, LATEST, duration_ms, moment_ms
 from penstock.pipeline.sql import quoted
@@ -36,13 +38,9 @@ FAILED: Final = "__failed"
 PARSE: Final = "parse"
 HEADERS: Final = "_headers"
 METADATA: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp")
-# How the sentence of `fail` begins, so that the runner knows it.
-BAD_ROW: Final = "bad row: "
 
 _CORRUPT: Final = "__corrupt"
 _STRUCTURED: Final = frozenset({Format.JSON, Format.CSV, Format.AVRO, Format.PROTOBUF})
-# How much of a bad value is told.
-SHOWN_CHARACTERS: Final = 200
 
 
 class TopicPlan(msgspec.Struct, frozen=True):
@@ -263,13 +261,6 @@ def table_rows(spark: SparkSession, source: TableSource, directory: Path) -> Dat
         reader = reader.options(**{"header": "true", "inferSchema": "true"} | source.options)
     frame: DataFrame = reader.csv(path) if source.kind == "csv" else reader.parquet(path)
     return frame
-
-
-def locate(path: str, directory: Path) -> str:
-    """A path that is not absolute lies beside the file; a URI is left as it is."""
-    if "://" in path:
-        return path
-    return str((directory / Path(path).expanduser()).absolute())
 
 
 # ------------------------------------------------------------------ schemas

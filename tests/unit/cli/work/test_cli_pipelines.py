@@ -15,7 +15,8 @@ from penstock.cli.work.pipeline_status import reset
 from penstock.cli.work.pipeline_view import LogView, print_rows, status_table
 from penstock.net.errors import ClientError
 from penstock.pipeline.declared.build import Built
-from penstock.pipeline.declared.document import ConsoleSink, Pipeline, TopicSource
+from penstock.pipeline.declared.document import Pipeline, TopicSource
+from penstock.pipeline.declared.sinks.console import ConsoleSink
 from penstock.pipeline.declared.sources import TopicPlan
 from penstock.pipeline.declared.state import Kept, PipelineState
 from penstock.pipeline.declared.status import FAILED, RUNNING, Status

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from penstock.pipeline.declared.document import (
-    ConsoleSink,
-    DeltaSink,
     Document,
     Format,
-    Mode,
     OnBadRow,
-    ParquetSink,
     PythonStep,
     Restart,
     SqlStep,
     TableSource,
-    TopicSink,
     TopicSource,
 )
 from penstock.pipeline.declared.problems import Problems
 from penstock.pipeline.declared.reader import read_document
+from penstock.pipeline.declared.sinks.console import ConsoleSink
+from penstock.pipeline.declared.sinks.contract import Mode
+from penstock.pipeline.declared.sinks.delta import DeltaSink
+from penstock.pipeline.declared.sinks.parquet import ParquetSink
+from penstock.pipeline.declared.sinks.topic import TopicSink
 
 WHOLE = """
 bootstrap: ${BROKER:-10.0.0.1:9092}

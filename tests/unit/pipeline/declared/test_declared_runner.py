@@ -15,9 +15,10 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 from penstock.base.clock import ManualClock
 from penstock.pipeline.declared import runner as declared_runner
 from penstock.pipeline.declared.build import Built, Site
-from penstock.pipeline.declared.document import ConsoleSink, Pipeline, Restart, TopicSource
+from penstock.pipeline.declared.document import Pipeline, Restart, TopicSource
 from penstock.pipeline.declared.progress import BatchDone, QueryEnded, QueryEvent
 from penstock.pipeline.declared.runner import RESTART_MS_MAX, Runner
+from penstock.pipeline.declared.sinks.console import ConsoleSink
 from penstock.pipeline.declared.state import PipelineState
 from penstock.pipeline.declared.status import FAILED, FINISHED, STOPPED, Status
 from support.spark.declared_scene import RecordingView
