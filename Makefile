@@ -11,7 +11,7 @@ CORE := build/core
 CORE_READY := $(CORE)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-core demo-notice test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end chaos conformance conformance-clients \
+.PHONY: help setup demo demo-core demo-notice quick test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end chaos conformance conformance-clients \
 	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
@@ -66,6 +66,12 @@ demo: demo-notice $(READY)  ## a node, stock clients, a pipeline on Spark: all o
 
 demo-core: $(CORE_READY)  ## the same without Spark, which is not even installed: a node, a stock Kafka client, queues
 	@$(CORE)/bin/python examples/demo.py --core
+
+# What a mistake breaks first. `heavy` are those whose seconds are better spent before a commit; a simulation tells its
+# first stories; the one file of conformance/ is a client of every door on one topic.
+QUICK := tests/test_tidy.py tests/unit tests/golden tests/sim tests/conformance/test_one_topic_every_way.py
+quick: $(READY)  ## at every save: unit, golden, tidy, first seeds of each simulation, a real client at every door
+	PENSTOCK_SIM_SEEDS=2 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not heavy' $(QUICK)
 
 test: $(READY)  ## every quick proof: unit, golden, simulation, real clients, twenty kill -9
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow'

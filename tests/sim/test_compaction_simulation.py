@@ -249,6 +249,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
     assert first.files.journal == second.files.journal
 
 
+@pytest.mark.heavy
 def test_stories_bring_out_what_they_are_about() -> None:
     """Swaps, crashes in the middle and failed disks must happen, or nothing is proved by surviving them."""
     counts: dict[str, int] = {}
@@ -264,6 +265,7 @@ def test_stories_bring_out_what_they_are_about() -> None:
     assert {"swap refused", "swap unknown", "cleaning failed", "compaction file lost"} <= set(counts)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_planted_bug_is_caught(bug: Bug) -> None:
     caught: set[str] = set()

@@ -34,6 +34,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
         assert run_story(7, kind).log == run_story(7, kind).log
 
 
+@pytest.mark.heavy
 def test_stories_bring_out_what_they_are_about() -> None:
     """Fences, restarts and rebalances must happen, or nothing is proved by surviving them."""
     refusals: dict[str, int] = {}
@@ -51,6 +52,7 @@ def test_stories_bring_out_what_they_are_about() -> None:
     assert {"UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID"} <= set(refusals)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("planted_bug", BUGS, ids=lambda planted_bug: planted_bug.bug.name)
 def test_planted_bug_is_caught(planted_bug: GroupBug) -> None:
     caught: set[str] = set()

@@ -38,6 +38,7 @@ def test_the_same_seed_makes_the_same_world(story: str) -> None:
     assert first.book.dead == second.book.dead
 
 
+@pytest.mark.heavy
 def test_worlds_bring_out_what_they_are_about() -> None:
     """Redeliveries, dead letters, restarts and dropped moves must happen, or nothing is proved by surviving them."""
     worlds = [run_world(seed, story) for story in STORIES for seed in range(6)]
@@ -48,6 +49,7 @@ def test_worlds_bring_out_what_they_are_about() -> None:
     assert sum(world.dropped for world in worlds) > 5
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("planted_bug", BUGS, ids=lambda planted_bug: planted_bug.bug.name)
 def test_planted_bug_is_caught(planted_bug: QueueBug) -> None:
     caught: set[str] = set()

@@ -37,6 +37,7 @@ def test_the_same_seed_makes_the_same_schedule(story: str) -> None:
     assert first.node.stored == second.node.stored
 
 
+@pytest.mark.heavy
 def test_worlds_of_schedules_bring_out_what_they_are_about() -> None:
     """Releases, cancellations, refusals and restarts must happen, or nothing is proved by surviving them."""
     worlds = [run_world(seed, story) for story in STORIES for seed in range(4)]
@@ -49,6 +50,7 @@ def test_worlds_of_schedules_bring_out_what_they_are_about() -> None:
     assert sum(world.restarts for world in worlds) > 150
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("planted_bug", BUGS, ids=lambda planted_bug: planted_bug.bug.name)
 def test_bug_planted_into_a_schedule_is_caught(planted_bug: ScheduleBug) -> None:
     caught: set[str] = set()

@@ -253,6 +253,7 @@ BUGS: Final = (
 )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("number", "bug"), list(enumerate(BUGS)), ids=[bug.name.replace(" ", "-") for bug in BUGS])
 def test_simulation_catches_the_bug(number: int, bug: PlantedBug) -> None:
     broken = first_broken(bug, number)

@@ -40,6 +40,7 @@ def test_the_same_seed_makes_the_same_world(story: str) -> None:
     assert everything_in(run_world(7, story)) == everything_in(run_world(7, story))
 
 
+@pytest.mark.heavy
 def test_worlds_bring_out_what_they_are_about() -> None:
     """Commits, aborts, successors, restarts and used-up epochs must happen, or nothing is proved by surviving them."""
     worlds = [run_world(seed, story) for story in STORIES for seed in range(6)]
@@ -53,6 +54,7 @@ def test_worlds_bring_out_what_they_are_about() -> None:
     assert sum(world.producer_id_count - len(world.versions) for world in worlds) > 20
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("planted_bug", BUGS, ids=lambda planted_bug: planted_bug.bug.name)
 def test_planted_bug_is_caught(planted_bug: TransactionBug) -> None:
     caught: set[str] = set()

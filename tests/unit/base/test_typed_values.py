@@ -50,6 +50,7 @@ payload = values.encode(StoredQueue(bytes(16)))
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("setup", "read"),
     [

@@ -15,6 +15,8 @@ from penstock.cli.app import app, run
 from penstock.domain.queue.receipt import MessageId, read_message_id
 from support.node_process import NodeProcess
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:

@@ -16,6 +16,8 @@ import typer
 from penstock.cli.app import run
 from penstock.main import app
 
+pytestmark = pytest.mark.heavy
+
 KAFKA: Final = ("-b", "127.0.0.1:1")
 HTTP: Final = ("--http", "127.0.0.1:1")
 # What a command needs to be understood; nothing listens on port 1, and no file of these is there.

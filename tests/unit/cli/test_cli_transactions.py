@@ -101,6 +101,7 @@ def test_transaction_that_is_looked_after_is_not_aborted(node: NodeProcess, pens
     producer.commit_transaction(WAIT_SECONDS_MAX)
 
 
+@pytest.mark.heavy
 def test_hanging_transaction_is_found_and_aborted(
     node: NodeProcess, penstock: Penstock, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

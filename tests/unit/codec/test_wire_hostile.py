@@ -225,6 +225,7 @@ def mutated(frame: bytes, random: Random) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.heavy
 def test_mutated_messages_are_messages_or_malformed() -> None:
     """Some 170,000 decodes, always the same ones: a message that comes out must survive a round trip."""
     random = Random(2)

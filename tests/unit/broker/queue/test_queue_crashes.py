@@ -13,6 +13,8 @@ from support.planted_bugs import Bug, planted
 from support.queue.lives import die_after
 from support.storage.faulty_files import CrashMode
 
+pytestmark = pytest.mark.heavy
+
 STEPS_MAX = 180
 MODES = [CrashMode.KILL, CrashMode.LOST, CrashMode.SCATTERED]
 

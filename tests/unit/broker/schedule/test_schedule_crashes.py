@@ -14,6 +14,8 @@ from support.planted_bugs import Bug, planted
 from support.schedule.lives import die_after
 from support.storage.faulty_files import CrashMode
 
+pytestmark = pytest.mark.heavy
+
 STEPS_MAX = 360
 MODES = [CrashMode.KILL, CrashMode.LOST, CrashMode.SCATTERED]
 

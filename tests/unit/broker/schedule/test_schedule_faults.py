@@ -18,6 +18,8 @@ from support.schedule.broker import TOPIC
 from support.schedule.lives import DELAYS_MS, LONG_MS, MortalSchedules
 from support.storage.faulty_files import UNLIMITED_BYTES, CrashMode, FaultyFiles
 
+pytestmark = pytest.mark.heavy
+
 ROUNDS: Final = 40
 SEEDS: Final = 16
 KINDS: Final = ("write", "write", "sync", "sync_all", "sync_directory", "open", "rename")

@@ -15,6 +15,8 @@ from support.planted_bugs import Bug, planted
 from support.storage.faulty_files import CrashMode
 from support.transaction.lives import die_after, fail_after
 
+pytestmark = pytest.mark.heavy
+
 STEPS_MAX = 120
 SHELL = "penstock.broker.transaction.shell"
 

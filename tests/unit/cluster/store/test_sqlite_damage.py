@@ -67,6 +67,7 @@ async def made(path: Path, *, keeps_copy: bool = False) -> dict[str, bytes]:
     return values
 
 
+@pytest.mark.heavy
 async def test_no_flipped_bit_takes_anything_away_in_silence(path: Path, tmp_path: Path) -> None:
     await made(path)
     raw = content(path)

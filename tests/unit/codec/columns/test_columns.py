@@ -222,6 +222,7 @@ def test_what_is_decompressed_is_bounded_over_all_batches() -> None:
     assert isinstance(read_columns(batch * 3, decompressed_bytes_max=1_000_000), BatchProblem)
 
 
+@pytest.mark.heavy
 def test_random_damage_gives_the_same_answer_both_ways() -> None:
     random = Random(17)
     damaged_count = 0

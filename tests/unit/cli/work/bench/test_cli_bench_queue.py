@@ -13,6 +13,7 @@ from support.node_process import NodeProcess
 SMALL = ("--messages", "1000", "--machine-messages", "1000", "--sqs-messages", "200", "--connections", "2")
 
 
+@pytest.mark.heavy
 def test_every_part_is_measured_and_nothing_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with NodeProcess(tmp_path, memory=True, has_http=True) as node:
         where = ("--bootstrap", node.kafka, "--http", node.http)
