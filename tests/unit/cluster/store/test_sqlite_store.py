@@ -294,11 +294,11 @@ async def test_a_full_disk_changes_nothing_and_passes(path: Path) -> None:
     store = await SqliteStore.open(path, clock=SystemClock())
     await store.txn(puts={"/t/a": b"1"})
     database = store._tables._database
-    await store._run(lambda: database.execute("PRAGMA max_page_count = 12"))
+    await store._run(lambda: database.execute("PRAGMA max_page_count = 12").fetchall())
     with pytest.raises(StoreUnavailableError, match="disk is full"):
         await store.txn(puts={"/t/b": b"v" * 100_000})
     assert [entry.key for entry in (await store.range("/t/")).entries] == ["/t/a"]
-    await store._run(lambda: database.execute("PRAGMA max_page_count = 1000000"))
+    await store._run(lambda: database.execute("PRAGMA max_page_count = 1000000").fetchall())
     assert (await store.txn(puts={"/t/b": b"v" * 100_000})).ok
     await store.close()
 
