@@ -24,7 +24,7 @@ import msgspec
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
-from penstock.base.metrics import CollectorRegistry
+from penstock.base.metrics import CollectorRegistry, ProcessCollector
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.directory.agreement import DataDirectory
 from penstock.broker.group.metrics import GroupCollector
@@ -92,6 +92,7 @@ class Node:
         self._clock = clock or SystemClock()
         self._tasks = TaskSupervisor(log)
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         self._site = self._make_site()
         # Undoes what `start` did, in reverse order, however far it came.
         self._undo = AsyncExitStack()

@@ -109,3 +109,4 @@ def test_metrics_page_is_served(node: NodeProcess) -> None:
         text = page.read().decode()
     assert page.status == 200
     assert "# TYPE penstock_" in text
+    assert "process_cpu_seconds_total" in text

@@ -7,9 +7,9 @@ add up. Each layer declares its own metrics in a small class made from the regis
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-__all__ = ["CollectorRegistry", "Counter", "Gauge", "Histogram", "page"]
+__all__ = ["CollectorRegistry", "Counter", "Gauge", "Histogram", "ProcessCollector", "page"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -19,6 +19,7 @@ from penstock.gateways.http.problem import Problem, problem_response
 from penstock.gateways.http.server import Application, HttpServerConfig
 from penstock.gateways.rest.crons import CronRoutes
 from penstock.gateways.rest.dead_letters import DeadLetterRoutes
+from penstock.gateways.rest.node import NodeRoutes
 from penstock.gateways.rest.openapi import describe
 from penstock.gateways.rest.queues import QueueRoutes
 from penstock.gateways.rest.schedules import ScheduleRoutes
@@ -46,6 +47,7 @@ def make_http_app(parts: Parts, config: HttpServerConfig, names: Iterable[str] =
         *ScheduleRoutes(door, parts.schedules).routes(),
         *CronRoutes(door, parts.schedules).routes(),
         *TraceRoutes(door, parts.trace).routes(),
+        *NodeRoutes(door).routes(),
         Route("/openapi.json", _openapi, methods=["GET"]),
         Route("/health", _make_health(parts.broker), methods=["GET"]),
     ]

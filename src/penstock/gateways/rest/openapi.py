@@ -14,6 +14,7 @@ import msgspec
 from penstock import __version__
 from penstock.codec.http import dead_letters as letters
 from penstock.codec.http import fields, schedules
+from penstock.codec.http.node import NodeFacts
 from penstock.codec.http.queues import QueueStats, SettleReply
 from penstock.codec.http.settlements import SettlementPage
 from penstock.domain.queue.definition import NAME_CHARACTERS_MAX, QueueOptions
@@ -333,6 +334,7 @@ OPERATIONS: Final = (
     Operation("get", f"/v1/trace/{_PLACE}", "traceOffset", "The same by its place.", (), {200: Journey}, _COMMON),
     Operation("get", "/v1/why/{message_id}", "why", "Why it is not delivered yet.", (), {200: WhyAnswer}, _COMMON),
     Operation("get", f"/v1/why/{_PLACE}", "whyOffset", "The same by its place.", (), {200: WhyAnswer}, _COMMON),
+    Operation("get", "/v1/node", "describeNode", "The node itself.", (), {200: NodeFacts}, (_FORBIDDEN,)),
     Operation("get", "/health", "health", "Whether all is well.", (), {200: Health, 503: Health}),
 )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
+from penstock import __version__
 from penstock.broker.topic.broker import Broker
 from penstock.domain.security.access import Operation, Principal, Resource, ResourceType
 from penstock.gateways.http.server import HttpServerConfig
@@ -115,6 +117,16 @@ async def test_list_that_rules_shorten_says_as_whom_it_was_asked(http: httpx.Asy
         assert (reply.status_code, reply.headers["penstock-answered-as"]) == (200, "User:ANONYMOUS"), path
     refused = await http.get("/v1/queues/orders/workers")
     assert (refused.status_code, refused.json()["detail"]) == (403, "User:ANONYMOUS may not DESCRIBE group 'workers'")
+
+
+async def test_node_tells_of_itself_only_who_may_describe_the_cluster(http: httpx.AsyncClient, rules: Rules) -> None:
+    facts = (await http.get("/v1/node")).json()
+    assert facts["version"] == __version__
+    assert 0 < facts["cpu_seconds"] <= time.process_time()
+    rules.is_open = False
+    assert (await http.get("/v1/node")).status_code == 403
+    rules.grant(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    assert (await http.get("/v1/node")).json()["cpu_seconds"] >= facts["cpu_seconds"]
 
 
 async def test_a_sender_and_a_receiver_need_no_more_than_their_own_right(http: httpx.AsyncClient, rules: Rules) -> None:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from penstock.broker.queue.node import NodeQueues
 from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.rest.node import NodeRoutes
 from penstock.gateways.rest.openapi import OPERATIONS, describe
 from support.door.conversation import ANY_PORT, TalkingNode, running_node
 
@@ -250,6 +251,7 @@ def test_the_document_describes_every_route_and_no_other() -> None:
         *CronRoutes(None, None).routes(),  # type: ignore[arg-type]
         *SettlementRoutes(None, None, None).routes(),  # type: ignore[arg-type]
         *TraceRoutes(None, None).routes(),  # type: ignore[arg-type]
+        *NodeRoutes(None).routes(),  # type: ignore[arg-type]
     ]
     served = {(method.lower(), route.path) for route in routes for method in route.methods or () if method != "HEAD"}
     described = {(each.method, each.path) for each in OPERATIONS}

@@ -2,10 +2,11 @@
 
     machine     the queue's rules alone, without disk or wire
     share       a Kafka share group: fetch and accept in batches, every acceptance durable before it is answered
-    http        receive and ack in batches, every ack durable before it is answered
+    http        send, then receive and ack, in batches, every one durable before it is answered
     sqs         receive in tens, from single-record batches and from large compressed ones, and the ratio of the two
 
-The load comes from this process, the work is the node's. Each part makes topics of its own and deletes them.
+The load comes from this process, the work is the node's: beside the rates stands what its processor spent on a message.
+Each part makes topics of its own and deletes them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -21,10 +23,12 @@ import msgspec
 from penstock.cli.output import print_json, print_table, run_async
 from penstock.cli.progress import BenchProgress
 from penstock.cli.work.bench.http import BenchConnection
+from penstock.cli.work.bench.load import payload
 from penstock.cli.work.bench.plan import BenchPlan
+from penstock.cli.work.bench.processor import BrokerProcessor, ProcessorTime, together
 from penstock.cli.work.bench.produce import fill
 from penstock.cli.work.bench.queue_machine import bench_machine
-from penstock.cli.work.bench.share import bench_share
+from penstock.cli.work.bench.share import accept_all, share_members
 from penstock.client.kafka import admin
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.net.address import parse_addresses
@@ -58,11 +62,26 @@ class QueueBenchPlan(msgspec.Struct, frozen=True):
 class QueueBenchOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     machine_messages_per_second: float | None = None
     share_messages_per_second: float | None = None
+    share_processor: ProcessorTime | None = None
+    http_send_messages_per_second: float | None = None
     http_messages_per_second: float | None = None
+    http_processor: ProcessorTime | None = None
     sqs_single_messages_per_second: float | None = None
     sqs_large_messages_per_second: float | None = None
     # Large batches over single ones: near 1, a batch is decoded once and not for every ten messages.
     sqs_ratio: float | None = None
+    # Of receiving alone.
+    sqs_single_receive_us: float | None = None
+    sqs_large_receive_us: float | None = None
+
+
+class _Rates(msgspec.Struct, frozen=True):
+    """Messages a second, and microseconds of the node's processor for each of them."""
+
+    receive_per_second: float
+    send_per_second: float | None = None
+    send_us: float | None = None
+    receive_us: float | None = None
 
 
 class _Delivered(msgspec.Struct):
@@ -98,21 +117,33 @@ def bench_queue(plan: QueueBenchPlan) -> None:
 
 
 async def _bench_doors(plan: QueueBenchPlan, outcome: QueueBenchOutcome) -> QueueBenchOutcome:
+    processor = BrokerProcessor(plan.http)
     async with ClusterClient(parse_addresses(plan.bootstrap)) as client:
         if "share" in plan.parts:
-            rate = await _bench_share(client, plan)
-            outcome = msgspec.structs.replace(outcome, share_messages_per_second=round(rate))
-        if "http" in plan.parts:
-            rate = await _bench_http(client, plan)
-            outcome = msgspec.structs.replace(outcome, http_messages_per_second=round(rate))
-        if "sqs" in plan.parts:
-            single = await _bench_sqs(client, plan, per_batch=1)
-            large = await _bench_sqs(client, plan, per_batch=LARGE_BATCH)
+            rates = await _bench_share(client, plan, processor)
             outcome = msgspec.structs.replace(
                 outcome,
-                sqs_single_messages_per_second=round(single),
-                sqs_large_messages_per_second=round(large),
-                sqs_ratio=round(large / single, 3),
+                share_messages_per_second=round(rates.receive_per_second),
+                share_processor=together(rates.send_us, rates.receive_us),
+            )
+        if "http" in plan.parts:
+            rates = await _bench_http(client, plan, processor)
+            outcome = msgspec.structs.replace(
+                outcome,
+                http_send_messages_per_second=round(rates.send_per_second or 0),
+                http_messages_per_second=round(rates.receive_per_second),
+                http_processor=together(rates.send_us, rates.receive_us),
+            )
+        if "sqs" in plan.parts:
+            single = await _bench_sqs(client, plan, processor, per_batch=1)
+            large = await _bench_sqs(client, plan, processor, per_batch=LARGE_BATCH)
+            outcome = msgspec.structs.replace(
+                outcome,
+                sqs_single_messages_per_second=round(single.receive_per_second),
+                sqs_large_messages_per_second=round(large.receive_per_second),
+                sqs_ratio=round(large.receive_per_second / single.receive_per_second, 3),
+                sqs_single_receive_us=single.receive_us,
+                sqs_large_receive_us=large.receive_us,
             )
     return outcome
 
@@ -120,7 +151,7 @@ async def _bench_doors(plan: QueueBenchPlan, outcome: QueueBenchOutcome) -> Queu
 # Share groups
 
 
-async def _bench_share(client: ClusterClient, plan: QueueBenchPlan) -> float:
+async def _bench_share(client: ClusterClient, plan: QueueBenchPlan, processor: BrokerProcessor) -> _Rates:
     name = f"penstock-bench-share-{os.getpid()}"
 
     async def fill_topic() -> None:
@@ -131,14 +162,10 @@ async def _bench_share(client: ClusterClient, plan: QueueBenchPlan) -> float:
 
     await admin.create_topic(client, name, partitions=plan.partitions, configs={"durability": "fsync"})
     try:
-        return await bench_share(
-            plan.bootstrap,
-            name,
-            messages=plan.messages,
-            batch=plan.batch,
-            connections=plan.connections,
-            fill=fill_topic,
-        )
+        async with share_members(plan.bootstrap, name, batch=plan.batch, connections=plan.connections) as members:
+            _, send_us = await processor.measure(plan.messages, fill_topic)
+            rate, receive_us = await processor.measure(plan.messages, partial(accept_all, members, plan.messages))
+        return _Rates(rate, send_us=send_us, receive_us=receive_us)
     finally:
         await admin.delete_topics(client, [name])
 
@@ -146,10 +173,20 @@ async def _bench_share(client: ClusterClient, plan: QueueBenchPlan) -> float:
 # HTTP
 
 
-async def _bench_http(client: ClusterClient, plan: QueueBenchPlan) -> float:
+async def _bench_http(client: ClusterClient, plan: QueueBenchPlan, processor: BrokerProcessor) -> _Rates:
     name = f"penstock-bench-queue-{os.getpid()}"
     path = f"/v1/queues/{name}/bench"
     asked = msgspec.json.encode({"count": plan.batch, "lease_ms": _LEASE_SECONDS * 1000})
+    message = {"value": payload(plan.size_bytes, 1).decode()}
+    whole, rest = divmod(plan.messages, plan.batch)
+    counts = iter([plan.batch] * whole + [rest])
+    bodies = {count: msgspec.json.encode({"messages": [message] * count}) for count in (plan.batch, rest)}
+
+    async def send(connection: BenchConnection) -> int:
+        if not (count := next(counts, 0)):
+            return 0
+        await connection.send("POST", f"/v1/topics/{name}/messages", bodies[count])
+        return count
 
     async def work(connection: BenchConnection) -> int:
         reply = _decode_reply(await connection.send("POST", f"{path}/receive", asked))
@@ -161,11 +198,13 @@ async def _bench_http(client: ClusterClient, plan: QueueBenchPlan) -> float:
 
     await admin.create_topic(client, name, partitions=plan.partitions, configs={"durability": "fsync"})
     try:
-        await _fill(client, plan, name, plan.messages, size_bytes=plan.size_bytes, per_batch=1_000, compression="none")
         connection = await BenchConnection.open(plan.http)
         await connection.send("PUT", path, b"{}")
         connection.close()
-        return await _load("queue over HTTP", plan, plan.messages, work)
+        total = plan.messages
+        sent, send_us = await processor.measure(total, partial(_load, "send over HTTP", plan, total, send))
+        received, receive_us = await processor.measure(total, partial(_load, "queue over HTTP", plan, total, work))
+        return _Rates(received, sent, send_us, receive_us)
     finally:
         await admin.delete_topics(client, [name])
 
@@ -173,7 +212,9 @@ async def _bench_http(client: ClusterClient, plan: QueueBenchPlan) -> float:
 # SQS
 
 
-async def _bench_sqs(client: ClusterClient, plan: QueueBenchPlan, *, per_batch: int) -> float:
+async def _bench_sqs(
+    client: ClusterClient, plan: QueueBenchPlan, processor: BrokerProcessor, *, per_batch: int
+) -> _Rates:
     name = f"penstock-bench-sqs-{per_batch}-{os.getpid()}"
     url = f"http://{plan.http}/000000000000/{name}"
     asked = msgspec.json.encode(
@@ -201,7 +242,10 @@ async def _bench_sqs(client: ClusterClient, plan: QueueBenchPlan, *, per_batch: 
             per_batch=per_batch,
             compression=compression,
         )
-        return await _load(f"SQS, batches of {per_batch:,}", plan, plan.sqs_messages, work)
+        total = plan.sqs_messages
+        load = partial(_load, f"SQS, batches of {per_batch:,}", plan, total, work)
+        rate, receive_us = await processor.measure(total, load)
+        return _Rates(rate, receive_us=receive_us)
     finally:
         await admin.delete_topics(client, [name])
 
@@ -272,14 +316,29 @@ def _rows(outcome: QueueBenchOutcome, plan: QueueBenchPlan) -> list[tuple[str, s
     if outcome.share_messages_per_second is not None:
         text = _rate(outcome.share_messages_per_second, SHARE_GOAL)
         rows.append((f"share group, batches of {plan.batch}", f"{text}, every acceptance durable"))
+        rows += _processor_rows(outcome.share_processor, "receive + accept")
     if outcome.http_messages_per_second is not None:
         text = _rate(outcome.http_messages_per_second, HTTP_GOAL)
         rows.append((f"HTTP, batches of {plan.batch}", f"{text}, every ack durable"))
+        rows.append(("  sent", f"{outcome.http_send_messages_per_second or 0:,.0f} msg/s, every one durable"))
+        rows += _processor_rows(outcome.http_processor, "receive + ack")
     if outcome.sqs_ratio is not None:
-        rows.append(("SQS, single-record batches", f"{outcome.sqs_single_messages_per_second or 0:,.0f} msg/s"))
-        rows.append((f"SQS, batches of {LARGE_BATCH:,}", f"{outcome.sqs_large_messages_per_second or 0:,.0f} msg/s"))
+        single, large = outcome.sqs_single_messages_per_second or 0, outcome.sqs_large_messages_per_second or 0
+        rows.append(("SQS, single-record batches", f"{single:,.0f} msg/s{_spent(outcome.sqs_single_receive_us)}"))
+        rows.append((f"SQS, batches of {LARGE_BATCH:,}", f"{large:,.0f} msg/s{_spent(outcome.sqs_large_receive_us)}"))
         rows.append(("large / single", f"{outcome.sqs_ratio:.2f} (goal {RATIO_GOAL})"))
     return rows
+
+
+def _processor_rows(processor: ProcessorTime | None, received: str) -> list[tuple[str, str]]:
+    if processor is None:
+        return [("  broker CPU per message", "not known: the node's HTTP door does not tell it")]
+    text = f"send {processor.send_us} µs, {received} {processor.receive_ack_us} µs, whole {processor.whole_us} µs"
+    return [("  broker CPU per message", text)]
+
+
+def _spent(receive_us: float | None) -> str:
+    return "" if receive_us is None else f", broker CPU per message {receive_us} µs"
 
 
 def _rate(rate: float, goal: int) -> str:

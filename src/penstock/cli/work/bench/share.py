@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Final
 
@@ -94,16 +95,11 @@ class ShareBenchMember:
         return count
 
 
-async def bench_share(
-    bootstrap: str,
-    topic: str,
-    *,
-    messages: int,
-    batch: int,
-    connections: int,
-    fill: Callable[[], Awaitable[None]],
-) -> float:
-    """Messages a second, until all of them have been accepted."""
+@asynccontextmanager
+async def share_members(
+    bootstrap: str, topic: str, *, batch: int, connections: int
+) -> AsyncIterator[list[ShareBenchMember]]:
+    """They have joined: what is produced from now on is for them."""
     clients = [ClusterClient(parse_addresses(bootstrap)) for _ in range(connections)]
     try:
         members = []
@@ -112,14 +108,14 @@ async def bench_share(
             member = ShareBenchMember(await client.leader(topic, 0), f"{topic}-group", batch)
             await member.join(topic)
             members.append(member)
-        await fill()
-        return await _run(members, messages)
+        yield members
     finally:
         for client in clients:
             client.close()
 
 
-async def _run(members: Sequence[ShareBenchMember], messages: int) -> float:
+async def accept_all(members: Sequence[ShareBenchMember], messages: int) -> float:
+    """Messages a second, until all of them have been accepted."""
     done = 0
     began = perf_counter()
 
