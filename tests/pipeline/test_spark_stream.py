@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.pipeline.connector import stream as spark_stream
 from penstock.pipeline.connector.spans import SpanPartition
 from penstock.pipeline.connector.stream import StreamReader
 from penstock.pipeline.source.options import OptionError, parse_options
@@ -37,9 +37,11 @@ def readers() -> Iterator[list[StreamReader]]:
         reader.stop()
 
 
-def open_reader(node: NodeProcess, readers: list[StreamReader], **options: str) -> StreamReader:
+def open_reader(
+    node: NodeProcess, readers: list[StreamReader], monotonic: Callable[[], float] = time.monotonic, **options: str
+) -> StreamReader:
     given = {"kafka.bootstrap.servers": node.kafka, "startingOffsets": "earliest", **options}
-    readers.append(StreamReader(parse_options(given, is_streaming=True)))
+    readers.append(StreamReader(parse_options(given, is_streaming=True), monotonic))
     return readers[-1]
 
 
@@ -56,13 +58,11 @@ def test_a_trigger_takes_its_share_of_every_partition(node: NodeProcess, readers
     assert reader.reportLatestOffset() == {"shares": {"0": 300, "1": 100}}
 
 
-def test_too_few_rows_wait_for_more_or_for_the_delay(
-    node: NodeProcess, readers: list[StreamReader], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_rows_wait_for_more_or_for_the_delay(node: NodeProcess, readers: list[StreamReader]) -> None:
     create(node.kafka, "few", 1)
     now = 1_000.0
-    monkeypatch.setattr(spark_stream.time, "monotonic", lambda: now)
-    reader = open_reader(node, readers, subscribe="few", minOffsetsPerTrigger="50", maxTriggerDelay="30s")
+    options = {"subscribe": "few", "minOffsetsPerTrigger": "50", "maxTriggerDelay": "30s"}
+    reader = open_reader(node, readers, lambda: now, **options)
     start = reader.initialOffset()
     fill_one(node.kafka, "few", 49)
     assert reader.latestOffset(start, ALL) == start

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,6 @@ from penstock.codec.columns.frame import build_batches_from_columns
 from penstock.domain.topic_rules import SPARK_STAGE
 from penstock.net.address import parse_addresses
 from penstock.net.errors import ConnectionLostError
-from penstock.pipeline.sink import stage_copy
 from penstock.pipeline.sink.batches import TargetBatch
 from penstock.pipeline.sink.options import SinkOptions
 from penstock.pipeline.sink.stage_copy import (
@@ -194,71 +194,65 @@ async def is_aborted(client: ClusterClient, transactional_id: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_transaction_that_took_too_long_is_begun_again(
-    node: NodeProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_transaction_that_took_too_long_is_begun_again(node: NodeProcess) -> None:
     """As with a node that was away for a while: at its return it ends the transaction, and we are not the rival."""
     attempts = 0
-    copy = StageCopy.run
 
-    async def run(self: StageCopy) -> None:
-        nonlocal attempts
-        attempts += 1
-        await copy(self)
-        if attempts == 1:
-            await is_aborted(client, fence_group("q7"))
+    class OverdueAtFirst(StageCopy):
+        async def run(self) -> None:
+            nonlocal attempts
+            attempts += 1
+            await super().run()
+            if attempts == 1:
+                await is_aborted(client, fence_group("q7"))
 
-    monkeypatch.setattr(stage_copy, "TIMEOUT_MS_MIN", 300)
-    monkeypatch.setattr(StageCopy, "run", run)
+    how: dict[str, Any] = {"timeout_ms_min": 300, "copy": OverdueAtFirst}
     async with connect(node, "overdue") as client:
         staged = await stage(client, "overdue", 4)
-        assert await commit_staged(node.kafka, staged, writer_id="q7", batch_id=0)
+        assert await commit_staged(node.kafka, staged, writer_id="q7", batch_id=0, **how)
         assert attempts == 2
         assert await read_settled(client, "overdue", fence_group("q7")) == [0, 1, 2, 3]
 
 
-async def test_a_node_is_waited_for_while_the_stage_is_read(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_is_waited_for_while_the_stage_is_read(node: NodeProcess) -> None:
     failures = 3
-    poll = Consumer.poll
 
-    async def poll_in_vain(self: Consumer) -> list[Fetched]:
-        nonlocal failures
-        failures -= 1
-        if failures > 0:
-            raise ConnectionLostError("the node is away")
-        return await poll(self)
+    class AwayForAWhile(StageCopy):
+        async def _fetch(self, consumer: Consumer) -> list[Fetched]:
+            nonlocal failures
+            failures -= 1
+            if failures > 0:
+                raise ConnectionLostError("the node is away")
+            return await super()._fetch(consumer)
 
     async with connect(node, "waited") as client:
         staged = await stage(client, "waited", 4)
-        monkeypatch.setattr(Consumer, "poll", poll_in_vain)
-        assert await commit_staged(node.kafka, staged, writer_id="q10", batch_id=0)
+        assert await commit_staged(node.kafka, staged, writer_id="q10", batch_id=0, copy=AwayForAWhile)
         assert failures == 0
         assert await read_settled(client, "waited", fence_group("q10")) == [0, 1, 2, 3]
 
 
-async def test_a_node_that_stays_away_is_no_loss_of_rows(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def poll_in_vain(_: Consumer) -> list[Fetched]:
-        raise ConnectionLostError("the node is away")
+async def test_a_node_that_stays_away_is_no_loss_of_rows(node: NodeProcess) -> None:
+    class Away(StageCopy):
+        async def _fetch(self, consumer: Consumer) -> list[Fetched]:
+            raise ConnectionLostError("the node is away")
 
     async with connect(node, "unreached") as client:
         staged = await stage(client, "unreached", 4)
-        monkeypatch.setattr(Consumer, "poll", poll_in_vain)
         with pytest.raises(ConnectionLostError, match="the node is away"):
-            await commit_staged(node.kafka, staged, writer_id="q11", batch_id=0, patience_ms=300)
+            await commit_staged(node.kafka, staged, writer_id="q11", batch_id=0, patience_ms=300, copy=Away)
 
 
-async def test_a_rival_is_not_fought(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = StageCopy.run
+async def test_a_rival_is_not_fought(node: NodeProcess) -> None:
+    class RivalledAtTheEnd(StageCopy):
+        async def run(self) -> None:
+            await super().run()
+            await TransactionalProducer(client, fence_group("q8")).start()
 
-    async def run(self: StageCopy) -> None:
-        await copy(self)
-        await TransactionalProducer(client, fence_group("q8")).start()
-
-    monkeypatch.setattr(StageCopy, "run", run)
     async with connect(node, "fought") as client:
         staged = await stage(client, "fought", 4)
         with pytest.raises(ProducerFencedError):
-            await commit_staged(node.kafka, staged, writer_id="q8", batch_id=0)
+            await commit_staged(node.kafka, staged, writer_id="q8", batch_id=0, copy=RivalledAtTheEnd)
         assert await read_settled(client, "fought", fence_group("q8")) == []
 
 

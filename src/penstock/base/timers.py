@@ -35,10 +35,12 @@ class TimingWheel:
         "_spread_count",
         "_spread_until_ms",
         "_unsorted",
+        "_work_max",
         "count",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, work_max: int = WORK_MAX) -> None:
+        self._work_max = work_max
         self._far: dict[int, array[int]] = {}
         self._slots: list[int] = []
         self._near: dict[int, array[int]] = {}
@@ -85,7 +87,7 @@ class TimingWheel:
 
         The dead in front of them are forgotten. There may be more than it finds: it looks at so many and no more.
         """
-        work = WORK_MAX - self._spread(before_ms, WORK_MAX)
+        work = self._work_max - self._spread(before_ms, self._work_max)
         found: list[int] = []
         looked = 0
         for at_ms in self._near_times:

@@ -43,8 +43,10 @@ _Block = list[bytes] | _Failed | None
 
 
 class LineSource:
-    def __init__(self, files: Sequence[Path], *, is_whole_file: bool) -> None:
+    def __init__(self, files: Sequence[Path], *, is_whole_file: bool, standard_input: int = STANDARD_INPUT) -> None:
+        """Without files, what comes by the descriptor `standard_input`."""
         self._files = files
+        self._standard_input = standard_input
         self._is_whole_file = is_whole_file
         self._blocks: asyncio.Queue[_Block] = asyncio.Queue(BLOCKS_WAITING_MAX)
         self._loop = asyncio.get_running_loop()
@@ -95,7 +97,7 @@ class LineSource:
 
     def _open_each(self) -> Iterator[tuple[int, str]]:
         if not self._files:
-            yield STANDARD_INPUT, "standard input"
+            yield self._standard_input, "standard input"
             return
         for path in self._files:
             with path.open("rb", buffering=0) as file:
@@ -105,14 +107,14 @@ class LineSource:
         asyncio.run_coroutine_threadsafe(self._blocks.put(block), self._loop).result()
 
 
-def read_lines(descriptor: int, name: str) -> Iterator[list[bytes]]:
+def read_lines(descriptor: int, name: str, bytes_max: int = LINE_BYTES_MAX) -> Iterator[list[bytes]]:
     """Blocks of whole lines without their line ends; the last line need not have one."""
     rest = bytearray()
     while chunk := os.read(descriptor, READ_BYTES):
         end = chunk.rfind(b"\n")
         if end < 0:
             rest += chunk
-            _refuse_if_long(len(rest), name)
+            _refuse_if_long(len(rest), name, bytes_max)
             continue
         rest += memoryview(chunk)[:end]
         yield bytes(rest).split(b"\n")
@@ -126,10 +128,10 @@ def read_whole(descriptor: int, name: str) -> Iterator[list[bytes]]:
     content = bytearray()
     while chunk := os.read(descriptor, READ_BYTES):
         content += chunk
-        _refuse_if_long(len(content), name)
+        _refuse_if_long(len(content), name, LINE_BYTES_MAX)
     yield [bytes(content)]
 
 
-def _refuse_if_long(size: int, name: str) -> None:
-    if size > LINE_BYTES_MAX:
-        raise CommandError(f"{name}: a message is longer than {LINE_BYTES_MAX:,} bytes")
+def _refuse_if_long(size: int, name: str, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise CommandError(f"{name}: a message is longer than {bytes_max:,} bytes")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
-from penstock.base import timers
 from penstock.base.timers import TimingWheel
 
 
@@ -69,9 +66,8 @@ def test_time_that_is_past_already_is_welcome() -> None:
     assert take(wheel, 6_000) == [2]
 
 
-def test_slot_that_is_too_large_for_one_turn_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "WORK_MAX", 10)
-    wheel = TimingWheel()
+def test_slot_that_is_too_large_for_one_turn_keeps_its_order() -> None:
+    wheel = TimingWheel(work_max=10)
     times = [(number * 37) % 1_000 for number in range(100)]
     for number, at_ms in enumerate(times):
         wheel.add(at_ms, number)
@@ -81,9 +77,8 @@ def test_slot_that_is_too_large_for_one_turn_keeps_its_order(monkeypatch: pytest
     assert out == sorted(range(100), key=lambda number: times[number])
 
 
-def test_numbers_of_one_time_come_out_in_their_own_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "WORK_MAX", 10)
-    wheel = TimingWheel()
+def test_numbers_of_one_time_come_out_in_their_own_order() -> None:
+    wheel = TimingWheel(work_max=10)
     for number in (*range(30, 60), *range(30)):
         wheel.add(500 + number % 2, number)
     out: list[int] = []

@@ -44,7 +44,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_ctrl_c_ends_an_archive_in_order(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_an_archive_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     def open_session(*_: Any, **__: Any) -> Any:
         def interrupt(_number: int, _frame: Any) -> None:
             raise KeyboardInterrupt
@@ -53,13 +53,12 @@ def test_ctrl_c_ends_an_archive_in_order(monkeypatch: pytest.MonkeyPatch, capsys
         return SimpleNamespace(stop=lambda: None)
 
     run = FakeRun()
-    monkeypatch.setattr(archive_work, "open_session", open_session)
-    monkeypatch.setattr(archive_work, "start_archive", lambda _spark, _request: run)
+    means = archive_work.Means(open_session, lambda _spark, _request: run)  # type: ignore[arg-type,return-value]
     request = archive_work.request_of(
         "127.0.0.1:1", ["orders"], "there", every="1s", rows=1, schema=None, value_format="json",
         compact_every=0, group="archive", is_once=False, allows_loss=False,
     )  # fmt: skip
-    archive_work.run(request, keep=None, master=None, as_json=False)
+    archive_work.run(request, keep=None, master=None, as_json=False, means=means)
     assert run.is_stopped
     told = capsys.readouterr()
     assert "7 messages archived" in told.out + told.err

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import line_source
 from penstock.cli.failure import CommandError
 from penstock.cli.line_source import BatchLimits, LineSource, read_lines
 
@@ -44,10 +43,9 @@ async def test_a_missing_file_is_an_error_with_its_name(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "nope")
 
 
-async def test_a_slow_line_does_not_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_line_does_not_wait_for_the_next() -> None:
     reading, writing = os.pipe()
-    monkeypatch.setattr(line_source, "STANDARD_INPUT", reading)
-    source = LineSource([], is_whole_file=False)
+    source = LineSource([], is_whole_file=False, standard_input=reading)
     source.start()
     os.write(writing, b"first\n")
     batches = source.batches(BatchLimits(linger_ms=1))
@@ -58,7 +56,6 @@ async def test_a_slow_line_does_not_wait_for_the_next(monkeypatch: pytest.Monkey
     os.close(reading)
 
 
-def test_a_line_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_source, "LINE_BYTES_MAX", 1000)
+def test_a_line_that_never_ends_is_refused() -> None:
     with Path("/dev/zero").open("rb") as zeros, pytest.raises(CommandError, match="longer than 1,000 bytes"):
-        list(read_lines(zeros.fileno(), "zeros"))
+        list(read_lines(zeros.fileno(), "zeros", 1000))

@@ -194,7 +194,7 @@ def test_control_c_cancels_a_redrive(node: NodeProcess, penstock: Penstock, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.cli.work.dlq.time.sleep", interrupt)
+        patch.setattr(time, "sleep", interrupt)
         code, _, err = penstock("dlq", "redrive", f"{topic}-dlq", "--rate", "1")
     assert (code, err) == (130, "cancelled: what has moved has moved, the rest stays\n")
     with HttpClient(node.http) as client:

@@ -20,15 +20,13 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.trace.scan import Growing, ZoneMaker, keep_rows, pick, read_side_file, save, take
+from penstock.broker.trace.scan import Growing, ScanSizes, ZoneMaker, keep_rows, pick, read_side_file, save, take
 from penstock.codec.batch.records import StoredRecord
 from penstock.storage.log.read_plan import ReadPlan
 from penstock.storage.segment.facts import Segment
 from penstock.storage.segment.lanes import SegmentFacts, facts_of
 from penstock.storage.segment.zones import ZoneEntries
 
-# Some ten milliseconds of a thread.
-SLICE_BYTES: Final = 512 * 1024
 # After so long it rests for so much of it: the node has other things to do.
 REST_SHARE: Final = 1.0
 # Of an active segment this much may be unknown until somebody asks: some ten milliseconds of a thread.
@@ -53,8 +51,17 @@ class Zone(msgspec.Struct, frozen=True):
 class TraceScans:
     """What the indexes of all logs share: the threads, the turn to use one, and the bound on memory."""
 
-    def __init__(self, readers: Executor, *, memory_bytes_max: int = MEMORY_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        readers: Executor,
+        *,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        wait_seconds_max: float = WAIT_SECONDS_MAX,
+        sizes: ScanSizes | None = None,
+    ) -> None:
         self.turn = asyncio.Lock()
+        self.wait_seconds_max = wait_seconds_max
+        self.sizes = sizes or ScanSizes()
         # Of logs, since the start; side files do not count.
         self.read_bytes = 0
         self._readers = readers
@@ -141,10 +148,11 @@ class TraceIndex:
     @asynccontextmanager
     async def _caught_up(self) -> AsyncIterator[None]:
         """Nobody moves on meanwhile: on its way from memory to its file a segment would be in neither."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        wait_seconds_max = self._scans.wait_seconds_max
+        deadline = time.monotonic() + wait_seconds_max
         self._waiting_count += 1
         try:
-            await asyncio.wait_for(self._lock.acquire(), WAIT_SECONDS_MAX)
+            await asyncio.wait_for(self._lock.acquire(), wait_seconds_max)
         except TimeoutError:
             # Somebody else is at it, and goes on.
             self.is_behind = True
@@ -249,7 +257,7 @@ class TraceIndex:
 
     async def _begin(self, segment: Segment) -> Growing:
         log = self.shell.log
-        growing = Growing(segment, max(segment.base_offset, log.log_start), self._make_zones())
+        growing = Growing(segment, max(segment.base_offset, log.log_start), self._make_zones(), self._scans.sizes)
         read = await self._scans.in_thread(partial(read_side_file, self.shell, facts_of(segment)))
         if read is not None and read.next_offset <= log.readable_end:
             growing.adopt(read)
@@ -265,7 +273,7 @@ class TraceIndex:
             growing = await self._begin(segment)
         end = min(segment.next_offset, log.readable_end)
         while growing.upto < end and log.generation == self._generation and self._holds(segment):
-            plan = log.plan_read(growing.upto, bytes_max=SLICE_BYTES, up_to=end)
+            plan = log.plan_read(growing.upto, bytes_max=self._scans.sizes.slice_bytes, up_to=end)
             if not isinstance(plan, ReadPlan) or (deadline is not None and time.monotonic() > deadline):
                 return False
             async with self._scans.turn:

@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+
 from penstock.base.log_events import get_logger
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.header import BatchHeader, BatchProblem, walk_headers
@@ -22,6 +24,8 @@ from penstock.storage.segment.zones import ZoneEntries, ZonesRead, read_zone_fil
 
 _log = get_logger("trace")
 
+# Read at once: some ten milliseconds of a thread.
+SLICE_BYTES: Final = 512 * 1024
 # Some hundred records: a millisecond to look through.
 ZONE_BYTES: Final = 32 * 1024
 # What is known of an active segment is written down after so much: that, and no more, a start has to read again. Where
@@ -32,6 +36,14 @@ SAVED_SHARE: Final = 4
 RARE_SHARE: Final = 4
 
 Result = TypeVar("Result")
+
+
+class ScanSizes(msgspec.Struct, frozen=True):
+    """How an internal log is looked through."""
+
+    slice_bytes: int = SLICE_BYTES
+    zone_bytes: int = ZONE_BYTES
+    saved_bytes: int = SAVED_BYTES
 
 
 class ZoneMaker(Protocol):
@@ -50,19 +62,21 @@ class Growing:
         "saved_bytes",
         "segment",
         "size_bytes",
+        "sizes",
         "upto",
         "zone_bytes",
     )
 
-    def __init__(self, segment: Segment, start: int, maker: ZoneMaker) -> None:
+    def __init__(self, segment: Segment, start: int, maker: ZoneMaker, sizes: ScanSizes) -> None:
         self.segment = segment
+        self.sizes = sizes
         self.upto = start
         # Only what begins with the segment can be written down.
         self.is_whole = start == segment.base_offset
         self.maker = maker
         self.entries = ZoneEntries(segment.base_offset)
         # Of the zone that was begun last.
-        self.zone_bytes = ZONE_BYTES
+        self.zone_bytes = sizes.zone_bytes
         self.last_batch_bytes = 0
         self.record_count = 0
         self.size_bytes = 0
@@ -80,7 +94,7 @@ class Growing:
     @property
     def is_save_due(self) -> bool:
         unsaved_bytes = self.size_bytes - self.saved_bytes
-        return self.is_whole and unsaved_bytes >= max(SAVED_BYTES, SAVED_SHARE * self.entries.size_bytes)
+        return self.is_whole and unsaved_bytes >= max(self.sizes.saved_bytes, SAVED_SHARE * self.entries.size_bytes)
 
     def facts(self) -> SegmentFacts:
         whole = facts_of(self.segment)
@@ -121,7 +135,7 @@ def take(plan: ReadPlan, growing: Growing) -> int:
     begin = 0
     for first, last in _zones_of(headers, growing):
         end = bisect_left(offsets, headers[last][1].next_offset, begin)
-        if growing.zone_bytes >= ZONE_BYTES:
+        if growing.zone_bytes >= growing.sizes.zone_bytes:
             growing.entries.begin_zone(headers[first][1].base_offset)
             growing.zone_bytes = 0
         growing.zone_bytes += sum(header.size_bytes for _, header in headers[first : last + 1])
@@ -139,11 +153,12 @@ def take(plan: ReadPlan, growing: Growing) -> int:
 
 def _zones_of(headers: Sequence[tuple[int, BatchHeader]], growing: Growing) -> Iterator[tuple[int, int]]:
     """First and last batch of each zone, the first of which may go on with the one before."""
-    size_bytes = growing.zone_bytes if growing.zone_bytes < ZONE_BYTES else 0
+    zone_bytes = growing.sizes.zone_bytes
+    size_bytes = growing.zone_bytes if growing.zone_bytes < zone_bytes else 0
     first = 0
     for place, (_, header) in enumerate(headers):
         size_bytes += header.size_bytes
-        if size_bytes >= ZONE_BYTES or place == len(headers) - 1:
+        if size_bytes >= zone_bytes or place == len(headers) - 1:
             yield first, place
             first, size_bytes = place + 1, 0
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
@@ -18,6 +19,9 @@ from penstock.cli.work.query import end_spark, in_words_of_options, spark_log_le
 from penstock.pipeline.archive.job import FORMATS, ArchiveRequest, ArchiveRun, start_archive
 from penstock.pipeline.archive.query import SETTINGS, python_error
 from penstock.pipeline.session.spark import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How often Spark is asked how far it is.
 LOOK_SECONDS: Final = 1
@@ -57,13 +61,23 @@ def request_of(
     )
 
 
-def run(request: ArchiveRequest, *, keep: str | None, master: str | None, as_json: bool) -> None:
+class Means(NamedTuple):
+    """Whoever runs archives."""
+
+    open_session: Callable[..., SparkSession] = open_session
+    start: Callable[[SparkSession, ArchiveRequest], ArchiveRun] = start_archive
+
+
+SPARK: Final = Means()
+
+
+def run(request: ArchiveRequest, *, keep: str | None, master: str | None, as_json: bool, means: Means = SPARK) -> None:
     keep_ms = None if keep is None else duration_ms(keep, "--keep")
     ending = _Ending()
-    spark = open_session("penstock archive", master=master, conf=SETTINGS, log_level=spark_log_level())
+    spark = means.open_session("penstock archive", master=master, conf=SETTINGS, log_level=spark_log_level())
     ending.listen()
     try:
-        archive = start_archive(spark, request)
+        archive = means.start(spark, request)
         try:
             _watch(archive, request, ending, keep_ms)
             _finish(archive, as_json=as_json, request=request)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,6 +13,7 @@ from penstock.cli.http_door import http_door
 from penstock.cli.output import counted, print_json, say
 from penstock.cli.work.dlq import COUNT_SECONDS_MAX, watch
 from penstock.client.http import queues as letters
+from penstock.client.http.client import HttpClient
 from penstock.client.http.queues import Choice, LetterFilter
 from penstock.codec.http.dead_letters import Redrive
 from penstock.domain.queue.redrive import CHOICES_MAX
@@ -33,7 +35,8 @@ class Selection(msgspec.Struct, frozen=True):
 class Choices:
     """Runs of neighbouring letters, in little room: of ten million letters every other one may fit."""
 
-    def __init__(self, found: Iterable[Choice]) -> None:
+    def __init__(self, found: Iterable[Choice], piece_max: int = CHOICES_MAX) -> None:
+        self._piece_max = piece_max
         self._numbers = array("q")
         for choice in found:
             self._numbers.extend(choice)
@@ -44,14 +47,21 @@ class Choices:
 
     @property
     def piece_count(self) -> int:
-        return -(-len(self._numbers) // (3 * CHOICES_MAX))
+        return -(-len(self._numbers) // (3 * self._piece_max))
 
     def pieces(self) -> Iterator[list[Choice]]:
         """As many as one task takes."""
-        step = 3 * CHOICES_MAX
+        step = 3 * self._piece_max
         for start in range(0, len(self._numbers), step):
             numbers = self._numbers[start : start + step]
             yield list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True))
+
+
+class Means(NamedTuple):
+    """Whoever picks, and whoever waits for the end of what was picked."""
+
+    pick: Callable[[Selection], Choices]
+    watch: Callable[[str, HttpClient, Redrive], Redrive]
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -72,23 +82,38 @@ def redrive(
     is_dry: bool,
     is_awaited: bool,
     as_json: bool,
+    means: Means | None = None,
 ) -> None:
     if not selection.is_by_spark:
         raise CommandError("--where is a condition in SQL, and Spark evaluates it: add --spark", exit_code=EXIT_USAGE)
     if selection.where is not None and not selection.where.strip():
         # A variable of a script that was never set: all of them are not what is meant.
         raise CommandError("--where has no condition; without it all dead letters are meant", exit_code=EXIT_USAGE)
-    choices = _choose(selection)
+    means = means or Means(_pick, watch)
+    choices = _choose(selection, means)
     if is_dry:
         _count(selection, only, choices, as_json=as_json)
     else:
-        _move(selection, only, choices, target=target, rate=rate, is_awaited=is_awaited, as_json=as_json)
+        _move(
+            selection,
+            only,
+            choices,
+            target=target,
+            rate=rate,
+            is_awaited=is_awaited,
+            as_json=as_json,
+            watch=means.watch,
+        )
 
 
-def _choose(selection: Selection) -> Choices:
+def _choose(selection: Selection, means: Means) -> Choices:
     with http_door(selection.http) as client:
         # Before Spark is started for a topic that there is not.
         letters.show_dead_letters(client, selection.topic, LetterFilter(), count=1)
+    return means.pick(selection)
+
+
+def _pick(selection: Selection) -> Choices:
     try:
         spark = open_session(f"redrive {selection.topic}", master=selection.master)
     except SparkStartError as error:
@@ -127,6 +152,7 @@ def _move(
     rate: int,
     is_awaited: bool,
     as_json: bool,
+    watch: Callable[[str, HttpClient, Redrive], Redrive],
 ) -> None:
     """One task after the other; in the background only the last of them."""
     tasks: list[Redrive] = []

@@ -15,7 +15,7 @@ The zone is handed in: where its rules come from is not known here.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
@@ -99,16 +99,19 @@ def _offset_s(zone: tzinfo, at_s: int) -> int:
     return offset // timedelta(seconds=1)
 
 
-def last_due(expression: str, zone: tzinfo, *, after_ms: int, before_ms: int) -> int | None:
+def last_due(
+    expression: str, zone: tzinfo, *, after_ms: int, before_ms: int, first_between: FirstBetween | None = None
+) -> int | None:
     """The last time between the two, without them."""
-    last_ms = _first_between(expression, zone, after_ms, before_ms)
+    first_between = first_between or find_first_between
+    last_ms = first_between(expression, zone, after_ms, before_ms)
     if last_ms is None:
         return None
     # There may be millions in between, or one: halved again and again, and behind `empty_ms` there is none.
     empty_ms = before_ms
     while empty_ms - last_ms >= _SECOND_MS:
         middle_ms = (last_ms + empty_ms) // 2
-        later_ms = _first_between(expression, zone, middle_ms, before_ms)
+        later_ms = first_between(expression, zone, middle_ms, before_ms)
         if later_ms is None:
             empty_ms = middle_ms
         else:
@@ -116,6 +119,9 @@ def last_due(expression: str, zone: tzinfo, *, after_ms: int, before_ms: int) ->
     return last_ms
 
 
-def _first_between(expression: str, zone: tzinfo, after_ms: int, before_ms: int) -> int | None:
+FirstBetween = Callable[[str, tzinfo, int, int], int | None]
+
+
+def find_first_between(expression: str, zone: tzinfo, after_ms: int, before_ms: int) -> int | None:
     due_ms = next(dues_after(expression, zone, after_ms), None)
     return due_ms if due_ms is not None and due_ms < before_ms else None

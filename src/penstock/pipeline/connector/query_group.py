@@ -21,6 +21,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from typing import Final
 
 from penstock.client.kafka.cluster_client import ClusterClient
@@ -51,10 +52,11 @@ _logger = logging.getLogger(__name__)
 class QueryGroup:
     """The driver's side: which group it is, and whether a task is to say."""
 
-    def __init__(self, group: str | None, prefix: str) -> None:
+    def __init__(self, group: str | None, prefix: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         """`group` is what the user said; without, it is `prefix` and the query's name."""
         self._group = group
         self._prefix = prefix
+        self._monotonic = monotonic
         # By the prefix, because that is what a user may have been given rights to.
         self._mailbox = f"{prefix}-name-wanted-{secrets.token_hex(8)}"
         self._is_asked = False
@@ -63,14 +65,14 @@ class QueryGroup:
 
     def mailbox_for_task(self) -> str | None:
         """For one task of the batch that is planned now; None: none is to say anything."""
-        if self._group is not None or time.monotonic() < self._paused_until:
+        if self._group is not None or self._monotonic() < self._paused_until:
             return None
         self._is_asked = True
         return self._mailbox
 
     def find(self, line: SourceLine) -> str | None:
         """None: not known yet."""
-        if self._group is None and self._is_asked and time.monotonic() >= self._paused_until:
+        if self._group is None and self._is_asked and self._monotonic() >= self._paused_until:
             self._look(line)
         return self._group
 
@@ -103,7 +105,7 @@ class QueryGroup:
                 await delete_group(client, self._mailbox)
 
     def _pause(self) -> None:
-        self._paused_until = time.monotonic() + self._pause_seconds
+        self._paused_until = self._monotonic() + self._pause_seconds
         self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
 
 

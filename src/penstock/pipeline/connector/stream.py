@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -42,12 +42,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     first batch (`query_group`); nobody is told anything before.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._options = options
+        self._monotonic = monotonic
         self._line = SourceLine(options.bootstrap)
-        self._group = QueryGroup(options.group, options.group_prefix)
+        self._group = QueryGroup(options.group, options.group_prefix, monotonic)
         self._target: Position | None = None
-        self._last_trigger = time.monotonic()
+        self._last_trigger = monotonic()
         self._reported: Position | None = None
         self._last_report = -REPORT_SECONDS_MIN
         self._last_latest: Position | None = None
@@ -74,12 +75,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
         known = from_json(start)
         latest = self._target if self._target is not None else self._latest()
-        if latest == known or time.monotonic() - self._last_report >= REPORT_SECONDS_MIN:
+        if latest == known or self._monotonic() - self._last_report >= REPORT_SECONDS_MIN:
             self._report(known)
         self._check_loss(known, latest)
         if self._target is None and self._must_wait(known, latest):
             return start
-        self._last_trigger = time.monotonic()
+        self._last_trigger = self._monotonic()
         if isinstance(limit, ReadMaxRows):
             latest = limited(known, latest, limit.max_rows)
         # What is gone keeps its place: Spark must not see a position lose a partition.
@@ -97,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows_min = self._options.rows_per_trigger_min
         if rows_min is None:
             return False
-        waited_ms = (time.monotonic() - self._last_trigger) * 1000
+        waited_ms = (self._monotonic() - self._last_trigger) * 1000
         rows = sum(span.size for span in spans_between(known, latest))
         return rows < rows_min and waited_ms < self._options.trigger_delay_ms_max
 
@@ -130,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from read_span(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        if time.monotonic() - self._last_report >= REPORT_SECONDS_MIN:
+        if self._monotonic() - self._last_report >= REPORT_SECONDS_MIN:
             self._report(from_json(end))
 
     def _report(self, position: Position) -> None:
@@ -149,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ClientError as error:
             # The lag is for people. The query's own position is in its checkpoint, and a query goes on without.
             _logger.warning("the lag of group %r is not shown: %s", group, error)
-        self._reported, self._last_report = position, time.monotonic()
+        self._reported, self._last_report = position, self._monotonic()
 
     def stop(self) -> None:
         self._line.close()

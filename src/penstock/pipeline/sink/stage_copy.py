@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from penstock.client.kafka import groups
@@ -76,6 +77,8 @@ async def commit_staged(
     writer_id: str,
     batch_id: int | None,
     patience_ms: int = PATIENCE_MS,
+    timeout_ms_min: int = TIMEOUT_MS_MIN,
+    copy: type[StageCopy] | None = None,
 ) -> bool:
     """Writes them, if this batch of this writer was not written before: False, if it was. Without a `batch_id` there is
     no fence: a batch query commits once."""
@@ -85,8 +88,10 @@ async def commit_staged(
     client = ClusterClient(parse_addresses(bootstrap))
     try:
         await ask_patiently(client.connect, patience_ms=patience_ms)
+        timeout_ms = transaction_timeout_ms(staged, timeout_ms_min)
+        begin = partial(_Attempt, client, staged, writer_id, batch_id, patience_ms, timeout_ms, copy or StageCopy)
         for _ in range(ATTEMPTS_MAX - 1):
-            attempt = _Attempt(client, staged, writer_id, batch_id, patience_ms)
+            attempt = begin()
             try:
                 return await attempt.run()
             except ProducerFencedError:
@@ -94,7 +99,7 @@ async def commit_staged(
                 # our commit came before; without one nobody does.
                 if batch_id is None or not attempt.is_overdue:
                     raise
-        return await _Attempt(client, staged, writer_id, batch_id, patience_ms).run()
+        return await begin().run()
     finally:
         client.close()
 
@@ -107,13 +112,16 @@ class _Attempt:
         writer_id: str,
         batch_id: int | None,
         patience_ms: int,
+        timeout_ms: int,
+        copy: type[StageCopy],
     ) -> None:
         self._client = client
         self._staged = staged
         self._writer_id = writer_id
         self._batch_id = batch_id
         self._patience_ms = patience_ms
-        self._timeout_ms = transaction_timeout_ms(staged)
+        self._timeout_ms = timeout_ms
+        self._copy = copy
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
 
@@ -138,7 +146,7 @@ class _Attempt:
 
     async def _write(self, producer: TransactionalProducer) -> None:
         try:
-            await StageCopy(self._client, producer, self._staged, patience_ms=self._patience_ms).run()
+            await self._copy(self._client, producer, self._staged, patience_ms=self._patience_ms).run()
             if self._batch_id is not None:
                 await producer.commit_offsets(fence_group(self._writer_id), {_FENCE: self._batch_id})
         except BaseException:
@@ -169,9 +177,9 @@ async def _try_abort(producer: TransactionalProducer) -> None:
         await producer.abort(patience_ms=ABORT_PATIENCE_MS)
 
 
-def transaction_timeout_ms(staged: Sequence[StagedBatch]) -> int:
+def transaction_timeout_ms(staged: Sequence[StagedBatch], least_ms: int = TIMEOUT_MS_MIN) -> int:
     size_bytes = sum(batch.size_bytes for batch in staged)
-    return min(TIMEOUT_MS_MIN + size_bytes // _BYTES_PER_MS_MIN, TIMEOUT_MS_MAX)
+    return min(least_ms + size_bytes // _BYTES_PER_MS_MIN, TIMEOUT_MS_MAX)
 
 
 class StageCopy:
@@ -227,7 +235,7 @@ class StageCopy:
     async def _poll(self, consumer: Consumer) -> list[Fetched]:
         """A consumer gives up on a node that is away sooner than we do."""
         try:
-            pieces = await consumer.poll()
+            pieces = await self._fetch(consumer)
             self._unreached = None
             return pieces
         except UNREACHED as error:
@@ -236,6 +244,9 @@ class StageCopy:
             self._client.forget(SPARK_STAGE)
             await asyncio.sleep(_RETRY_SECONDS)
             return []
+
+    async def _fetch(self, consumer: Consumer) -> list[Fetched]:
+        return await consumer.poll()
 
     async def _send_on(self, pieces: Sequence[Fetched]) -> None:
         one_request: dict[tuple[str, int], PartitionBatch] = {}

@@ -53,6 +53,8 @@ class _Piece(msgspec.Struct, frozen=True):
 class ArrowRows:
     """Rows of one topic."""
 
+    decoded_bytes_max = DECODED_BYTES_MAX
+
     def __init__(self, topic: str, *, includes_headers: bool, narrowing: Narrowing) -> None:
         self._topic = topic
         self._includes_headers = includes_headers
@@ -73,8 +75,8 @@ class ArrowRows:
         group: list[_Piece] = []
         size = 0
         for part in fetched:
-            for piece in _pieces(part, spans[part.partition], self._decoded_bytes, DECODED_BYTES_MAX):
-                if group and size + piece.decoded_bytes > DECODED_BYTES_MAX:
+            for piece in _pieces(part, spans[part.partition], self._decoded_bytes, self.decoded_bytes_max):
+                if group and size + piece.decoded_bytes > self.decoded_bytes_max:
                     yield group
                     group, size = [], 0
                 group.append(piece)
@@ -86,11 +88,11 @@ class ArrowRows:
         if header.codec == Codec.NONE:
             return header.size_bytes
         if self._row_bytes is None:
-            return DECODED_BYTES_MAX
+            return self.decoded_bytes_max
         return max(header.size_bytes, int(header.record_count * self._row_bytes))
 
     def _decoded(self, pieces: list[_Piece]) -> Iterator[pa.RecordBatch]:
-        columns = read_arrow([piece.data for piece in pieces], wants_headers=self._includes_headers)
+        columns = self._read([piece.data for piece in pieces])
         if not isinstance(columns, BatchProblem):
             sizes = [each.nbytes for each in (columns.key, columns.value, columns.headers) if each is not None]
             self._row_bytes = sum(sizes) / max(len(columns.offset), 1)
@@ -102,6 +104,9 @@ class ArrowRows:
                     yield from self._decoded([single])
         else:
             raise ValueError(self._words_for(pieces[0], columns))
+
+    def _read(self, parts: Sequence[memoryview]) -> ArrowColumns | BatchProblem:
+        return read_arrow(parts, wants_headers=self._includes_headers)
 
     def _words_for(self, piece: _Piece, problem: BatchProblem) -> str:
         """Where whoever reads on has to begin."""

@@ -88,7 +88,7 @@ def compact_quietly(options: TableOptions) -> None:
         compact(options, bytes_max=STREAM_BYTES_MAX)
 
 
-def compact(options: TableOptions, *, bytes_max: int | None = None) -> Compacted:
+def compact(options: TableOptions, *, bytes_max: int | None = None, files: type[TableFiles] = TableFiles) -> Compacted:
     table = open_table(options.path)
     if table is None:
         raise TableError(f"{options.path} is no Delta table")
@@ -101,7 +101,7 @@ def compact(options: TableOptions, *, bytes_max: int | None = None) -> Compacted
         if left is not None and size_bytes > left:
             break
         left = None if left is None else left - size_bytes
-        total = _add(total, _compact_run(options, run))
+        total = _add(total, _compact_run(options, run, files))
     return total
 
 
@@ -134,12 +134,12 @@ def runs_to_compact(files: Sequence[StoredFile]) -> Iterator[list[StoredFile]]:
             yield run
 
 
-def _compact_run(options: TableOptions, run: Sequence[StoredFile]) -> Compacted:
+def _compact_run(options: TableOptions, run: Sequence[StoredFile], files: type[TableFiles]) -> Compacted:
     import pyarrow.parquet as pq
 
     file_system, root = open_directory(options.path)
     # One value of each column is known already: nothing has to be split.
-    writer = TableFiles(TableOptions(options.path), task=0, directory=run[0].path.rpartition("/")[0])
+    writer = files(TableOptions(options.path), task=0, directory=run[0].path.rpartition("/")[0])
     try:
         for file in run:
             with pq.ParquetFile(f"{root}/{file.path}", filesystem=file_system) as parquet:

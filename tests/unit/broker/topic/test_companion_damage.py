@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.base.clock import SystemClock
 from penstock.broker.machine.portions import JournalDamagedError
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.queue.delivery import QueueDelivery, ReceiptSettlement
+from penstock.broker.queue.node import OPENED_MS_MAX
 from penstock.broker.queue.shell import QueueUnavailable
 from penstock.broker.schedule.values import CronMessage, DelayedMessage, NotScheduled, PendingPage
 from penstock.broker.topic.companion import CompanionKind, companion_id
@@ -19,6 +21,14 @@ from support.queue.broker import QueueBroker
 from support.schedule.broker import TOPIC, ScheduleBroker
 from support.storage.rotten_log import batches_in, segments_in, spoil
 from support.storage.weak_disk import WeakDisk
+
+
+class MuchLater(SystemClock):
+    """When a queue is older than the moment in which it is opened."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 2 * OPENED_MS_MAX
+
 
 MESSAGES = [b"%d" % number for number in range(12)]
 HOUR_MS = 3_600_000
@@ -100,10 +110,8 @@ async def test_queue_that_began_at_the_end_goes_back_to_where_it_began_and_not_t
     for place in range(13):
         spoil(disk, path, place)
     log_check.repair("/data", topic=f"{TOPIC}.queues", files=disk)
-    definition_age = "penstock.broker.queue.node.OPENED_MS_MAX"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(definition_age, 0)
-        await desk.start()
+    desk.clock = MuchLater()
+    await desk.start()
     assert await received(desk, name) == MESSAGES
     await desk.stop()
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.trace import index as trace_index
 from penstock.broker.trace import scan as trace_scan
 from penstock.broker.trace.index import TraceIndex, TraceScans, Zone
+from penstock.broker.trace.scan import ScanSizes
 from penstock.codec.batch.records import Record, StoredRecord, build_batch
 from penstock.domain.schedule.records import entry_key
 from penstock.domain.trace.zones import BUCKET_BITS, NARROW, ScheduleZones
@@ -22,6 +24,19 @@ from support.queue.broker import QueueBroker
 
 SEGMENT_BYTES = 64 * 1024
 PADDING = b"x" * 200
+
+
+class HeldReaders(ThreadPoolExecutor):
+    """Threads in which something may happen before the work is done."""
+
+    before: Callable[[Any], None] = staticmethod(lambda _: None)
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        def held() -> Any:
+            self.before(work)
+            return work(*arguments, **named)
+
+        return super().submit(held)
 
 
 class IndexDesk:
@@ -44,7 +59,12 @@ class IndexDesk:
             await outcome.turn.wait()
 
     def index(self, scans: TraceScans | None = None) -> TraceIndex:
-        return TraceIndex(self.shell, ScheduleZones, scans or TraceScans(self.broker.readers))
+        return TraceIndex(self.shell, ScheduleZones, scans or self.scans())
+
+    def scans(self, readers: Executor | None = None, **bounds: Any) -> TraceScans:
+        """With small zones and slices: many of them in a small log."""
+        sizes = ScanSizes(slice_bytes=10_000, zone_bytes=2_000, saved_bytes=20_000)
+        return TraceScans(readers or self.broker.readers, sizes=sizes, **bounds)
 
     def side_files(self) -> list[str]:
         names = self.broker.files.list_directory(self.shell.log.home.directory)
@@ -52,10 +72,7 @@ class IndexDesk:
 
 
 @pytest.fixture
-async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[IndexDesk]:
-    monkeypatch.setattr(trace_scan, "ZONE_BYTES", 2_000)
-    monkeypatch.setattr(trace_index, "SLICE_BYTES", 10_000)
-    monkeypatch.setattr(trace_scan, "SAVED_BYTES", 20_000)
+async def desk() -> AsyncIterator[IndexDesk]:
     broker = QueueBroker()
     await broker.start()
     await broker.topic("internal", segment_bytes=str(SEGMENT_BYTES), durability="interval")
@@ -121,7 +138,7 @@ async def test_a_restart_reads_side_files_and_the_rest_of_the_active_segment(des
     told = await fill(desk, 1_000)
     await desk.index().find(lambda _: ())
     await desk.broker.restart()
-    scans = TraceScans(desk.broker.readers)
+    scans = desk.scans()
     index = desk.index(scans)
     assert await offsets_of(index, 64 * 500) == told[64 * 500]
     assert await offsets_of(index, 64 * 998) == told[64 * 998]
@@ -134,7 +151,7 @@ async def test_a_damaged_side_file_is_made_again(desk: IndexDesk) -> None:
     for name in desk.side_files():
         file = desk.broker.files.open(f"{desk.shell.log.home.directory}/{name}")
         file.write_at(b"\x00" * 40, 60)
-    scans = TraceScans(desk.broker.readers)
+    scans = desk.scans()
     assert await offsets_of(desk.index(scans), 64 * 500) == told[64 * 500]
     assert scans.read_bytes > SEGMENT_BYTES
 
@@ -155,7 +172,7 @@ async def test_side_files_go_with_their_segments(desk: IndexDesk) -> None:
 
 async def test_memory_is_bounded_and_what_is_pushed_out_is_read_from_its_file(desk: IndexDesk) -> None:
     told = await fill(desk, 1_000)
-    scans = TraceScans(desk.broker.readers, memory_bytes_max=1)
+    scans = desk.scans(memory_bytes_max=1)
     index = desk.index(scans)
     for number in (64 * 11, 64 * 500):
         assert await offsets_of(index, number) == told[number]
@@ -187,10 +204,11 @@ async def test_records_without_the_wanted_bytes_are_not_looked_at(desk: IndexDes
 
 
 async def test_nothing_is_missed_while_a_segment_gets_its_file(
-    desk: IndexDesk, monkeypatch: pytest.MonkeyPatch
+    desk: IndexDesk,
 ) -> None:
     await desk.write(0)
-    index = desk.index()
+    readers = HeldReaders(max_workers=4)
+    index = desk.index(desk.scans(readers))
     await index.find(lambda _: ())
     await fill(desk, 1_000)
     told = await offsets_of(index, 64 * 998)
@@ -202,12 +220,12 @@ async def test_nothing_is_missed_while_a_segment_gets_its_file(
         go_on.wait(PATIENCE_SECONDS)
         return list(speaking_of(64 * 998)(entries))  # type: ignore[operator]
 
-    def slow_save(shell: PartitionShell, growing: trace_scan.Growing) -> ZoneEntries:
-        saving.set()
-        answered.wait(PATIENCE_SECONDS)
-        return trace_scan.save(shell, growing)
+    def hold_save(work: Any) -> None:
+        if getattr(work, "func", None) is trace_scan.save:
+            saving.set()
+            answered.wait(PATIENCE_SECONDS)
 
-    monkeypatch.setattr(trace_index, "save", slow_save)
+    readers.before = hold_save
     question = asyncio.create_task(index.find(look))
     async with asyncio.timeout(PATIENCE_SECONDS):
         await asyncio.to_thread(asking.wait, PATIENCE_SECONDS)
@@ -220,12 +238,13 @@ async def test_nothing_is_missed_while_a_segment_gets_its_file(
         zones = await question
         answered.set()
         await tending
+    readers.shutdown()
     assert any(zone.start <= told[0] < zone.end for zone in zones)
 
 
 async def test_an_answer_without_a_segment_whose_file_is_gone_says_so(desk: IndexDesk) -> None:
     told = await fill(desk, 1_000)
-    index = desk.index(TraceScans(desk.broker.readers, memory_bytes_max=1))
+    index = desk.index(desk.scans(memory_bytes_max=1))
     await index.find(lambda _: ())
     for name in desk.side_files():
         desk.broker.files.remove(f"{desk.shell.log.home.directory}/{name}")
@@ -238,35 +257,31 @@ async def test_an_answer_without_a_segment_whose_file_is_gone_says_so(desk: Inde
     assert found == told[64 * 500]
 
 
-async def test_a_full_segment_whose_end_is_not_readable_yet_is_known_up_to_there(
-    desk: IndexDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_segment_whose_end_is_not_readable_yet_is_known_up_to_there(desk: IndexDesk) -> None:
     told = await fill(desk, 1_000)
     log = desk.shell.log
     segment = log.segments[1]
     readable_end = segment.next_offset - 10
-    monkeypatch.setattr(log, "readable_end", readable_end)
+    log.readable_end = readable_end
     index = desk.index()
     number = next(number for number, (first, *_) in told.items() if segment.base_offset <= first < readable_end - 10)
     assert await offsets_of(index, number) == [offset for offset in told[number] if offset < readable_end]
 
 
-async def test_whoever_asks_too_early_is_told_what_is_known_by_then(
-    desk: IndexDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_whoever_asks_too_early_is_told_what_is_known_by_then(desk: IndexDesk) -> None:
     told = await fill(desk, 1_000)
-    index = desk.index()
-    monkeypatch.setattr(trace_index, "WAIT_SECONDS_MAX", -1.0)
+    scans = desk.scans(wait_seconds_max=-1.0)
+    index = desk.index(scans)
     assert await offsets_of(index, 64 * 500) == []
     assert index.is_behind
-    monkeypatch.setattr(trace_index, "WAIT_SECONDS_MAX", 15.0)
+    scans.wait_seconds_max = 15.0
     assert await offsets_of(index, 64 * 500) == told[64 * 500]
     assert not index.is_behind
 
 
 async def test_memory_of_an_index_that_nobody_asks_any_more_is_free_for_others(desk: IndexDesk) -> None:
     """Or nothing would be looked through in advance any more, after enough topics were made and deleted."""
-    scans = TraceScans(desk.broker.readers)
+    scans = desk.scans()
     for number in range(100):
         await desk.write(number)
     index = desk.index(scans)

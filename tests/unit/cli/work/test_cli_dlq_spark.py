@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from penstock.cli.app import app, run
-from penstock.cli.work import dlq_spark as dlq_spark_work
-from penstock.cli.work.dlq_spark import Choices
+from penstock.cli.work.dlq import watch
+from penstock.cli.work.dlq_spark import Choices, Means, Selection, redrive
 from penstock.client.http.client import HttpClient, path_of
+from penstock.client.http.queues import LetterFilter
 from penstock.client.http.settlements import settlements_of
 from penstock.codec.http.dead_letters import Redrive
 from penstock.domain.queue.redrive import Choice
@@ -21,12 +22,7 @@ from support.node_process import NodeProcess
 
 PATIENCE_SECONDS = 15
 LETTERS = 6
-Penstock = Callable[..., tuple[int, str, str]]
-
-
-class FakeSpark:
-    def stop(self) -> None:
-        pass
+Redriven = Callable[..., tuple[Any, str]]
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +32,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 @pytest.fixture
-def picked(monkeypatch: pytest.MonkeyPatch) -> list[Choice]:
-    """What Spark finds."""
-    found: list[Choice] = []
-    monkeypatch.setattr(dlq_spark_work, "open_session", lambda _name, *, master: FakeSpark())
-    monkeypatch.setattr(dlq_spark_work, "dead_letters", lambda *_: None)
-    monkeypatch.setattr(dlq_spark_work, "choose", lambda _table, _condition: iter(found))
-    return found
+def redriven(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Redriven:
+    """The command's work, with these picks in the place of Spark's: what it prints, and what it says."""
 
-
-@pytest.fixture
-def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(app, ["dlq", "redrive", *words, "--spark", "--json", "--http", node.http])
+    def call(topic: str, picks: list[Choice], *, piece_max: int = 100, watch: Any = watch, **how: bool) -> Any:
+        means = Means(lambda _: Choices(picks, piece_max), watch)
+        selection = Selection(node.http, node.kafka, topic, "true", None, is_by_spark=True)
+        how = {"is_dry": False, "is_awaited": True, **how}
+        redrive(selection, LetterFilter(), target=None, rate=0, as_json=True, means=means, **how)
         captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        return json.loads(captured.out), captured.err
 
     return call
 
@@ -77,61 +68,48 @@ def pending(node: NodeProcess, topic: str) -> int | None:
     return next((int(each["pending_count"]) for each in found if each["topic"] == topic), None)
 
 
-@pytest.mark.usefixtures("picked")
-def test_a_condition_that_is_empty_moves_nothing(node: NodeProcess, penstock: Penstock, dead: str) -> None:
-    code, _, err = penstock(dead, "--where", " ")
-    assert code == 2
-    assert "no condition" in err
+def test_a_condition_that_is_empty_moves_nothing(
+    node: NodeProcess, dead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(app, ["dlq", "redrive", dead, "--where", " ", "--spark", "--json", "--http", node.http]) == 2
+    assert "no condition" in capsys.readouterr().err
     assert pending(node, dead) == LETTERS
 
 
-@pytest.mark.usefixtures("picked")
-def test_a_dry_run_that_picks_nothing_tells_how_many_there_are(penstock: Penstock, dead: str) -> None:
-    code, out, err = penstock(dead, "--where", "false", "--dry-run")
-    assert code == 0, err
-    assert json.loads(out) == {"topic": dead, "chosen_count": 0, "pending_count": LETTERS, "fitting_count": 0}
+def test_a_dry_run_that_picks_nothing_tells_how_many_there_are(redriven: Redriven, dead: str) -> None:
+    out, err = redriven(dead, [], is_dry=True)
+    assert out == {"topic": dead, "chosen_count": 0, "pending_count": LETTERS, "fitting_count": 0}
     assert err == f"0 of {LETTERS} dead letters would move, nothing was moved\n"
 
 
-def test_who_cancels_one_task_gets_no_other(
-    node: NodeProcess, penstock: Penstock, picked: list[Choice], dead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    picked += [(0, 0, 0), (0, 2, 2), (0, 4, 4)]
-    monkeypatch.setattr(dlq_spark_work, "CHOICES_MAX", 1)
-    watch, tasks = dlq_spark_work.watch, []
+def test_who_cancels_one_task_gets_no_other(node: NodeProcess, redriven: Redriven, dead: str) -> None:
+    tasks: list[Redrive] = []
 
     def watch_until_cancelled(http: str, client: HttpClient, task: Redrive) -> Redrive:
         tasks.append(watch(http, client, task))
         return msgspec.structs.replace(tasks[-1], state="cancelled") if len(tasks) == 2 else tasks[-1]
 
-    monkeypatch.setattr(dlq_spark_work, "watch", watch_until_cancelled)
-    code, out, err = penstock(dead, "--where", "true")
-    assert code == 0, err
-    assert (json.loads(out)["moved_count"], json.loads(out)["state"]) == (2, "cancelled")
+    picks = [(0, 0, 0), (0, 2, 2), (0, 4, 4)]
+    out, err = redriven(dead, picks, piece_max=1, watch=watch_until_cancelled)
+    assert (out["moved_count"], out["state"]) == (2, "cancelled")
     assert "(cancelled)" in err
     assert pending(node, dead) == LETTERS - 2
 
 
-def test_in_the_background_nobody_waits(
-    node: NodeProcess, penstock: Penstock, picked: list[Choice], dead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def watch(*_: object) -> Redrive:
+def test_in_the_background_nobody_waits(node: NodeProcess, redriven: Redriven, dead: str) -> None:
+    def nobody_watches(*_: object) -> Redrive:
         raise AssertionError("somebody waits")
 
-    picked += [(0, 1, 3)]
-    monkeypatch.setattr(dlq_spark_work, "watch", watch)
-    code, out, err = penstock(dead, "--background")
-    assert code == 0, err
-    assert json.loads(out)["chosen_count"] == 3
+    out, _ = redriven(dead, [(0, 1, 3)], watch=nobody_watches, is_awaited=False)
+    assert out["chosen_count"] == 3
     deadline = time.monotonic() + PATIENCE_SECONDS
     while pending(node, dead) != LETTERS - 3:
         assert time.monotonic() < deadline
 
 
-def test_choices_are_cut_into_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dlq_spark_work, "CHOICES_MAX", 2)
+def test_choices_are_cut_into_pieces() -> None:
     found = [(0, 5, 9), (0, 11, 11), (3, 2, 4)]
-    choices = Choices(iter(found))
+    choices = Choices(iter(found), 2)
     assert list(choices.pieces()) == [found[:2], found[2:]]
     assert (choices.letter_count(), choices.piece_count) == (9, 2)
     assert (Choices(()).letter_count(), Choices(()).piece_count, list(Choices(()).pieces())) == (0, 0, [])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from penstock.net.errors import BrokerUnreachableError
 from penstock.pipeline.connector import query_group
 from penstock.pipeline.connector.query_group import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, QueryGroup
@@ -33,22 +31,16 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1_000.0
 
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(query_group.time, "monotonic", lambda: clock.now)
-    return clock
+    def monotonic(self) -> float:
+        return self.now
 
 
-@pytest.mark.usefixtures("clock")
 def test_nobody_is_asked_for_what_the_user_said() -> None:
     group = QueryGroup("mine", "team")
     assert group.mailbox_for_task() is None
     assert group.find(ScriptedLine()) == "mine"
 
 
-@pytest.mark.usefixtures("clock")
 def test_nothing_is_looked_for_before_a_task_was_asked_nor_after_it_has_answered() -> None:
     group = QueryGroup(None, "team")
     assert group.find(ScriptedLine()) is None
@@ -64,15 +56,15 @@ def test_mailboxes_of_two_sources_differ() -> None:
     assert QueryGroup(None, "team").mailbox_for_task() != QueryGroup(None, "team").mailbox_for_task()
 
 
-@pytest.mark.usefixtures("clock")
 def test_a_mailbox_that_cannot_be_deleted_does_not_lose_the_name() -> None:
     group = QueryGroup(None, "team")
     group.mailbox_for_task()
     assert group.find(ScriptedLine(["totals"], TimeoutError())) == "team-totals"
 
 
-def test_what_could_not_be_fetched_is_fetched_later_without_another_task(clock: Clock) -> None:
-    group = QueryGroup(None, "team")
+def test_what_could_not_be_fetched_is_fetched_later_without_another_task() -> None:
+    clock = Clock()
+    group = QueryGroup(None, "team", clock.monotonic)
     group.mailbox_for_task()
     for failure in (BrokerUnreachableError("away"), TimeoutError()):
         assert group.find(ScriptedLine(failure)) is None
@@ -82,8 +74,9 @@ def test_what_could_not_be_fetched_is_fetched_later_without_another_task(clock: 
     assert group.find(ScriptedLine(["totals"], None)) == "team-totals"
 
 
-def test_tasks_that_do_not_answer_are_asked_ever_more_rarely(clock: Clock) -> None:
-    group = QueryGroup(None, "team")
+def test_tasks_that_do_not_answer_are_asked_ever_more_rarely() -> None:
+    clock = Clock()
+    group = QueryGroup(None, "team", clock.monotonic)
     pauses = []
     for _ in range(9):
         assert group.mailbox_for_task() is not None

@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
 from penstock.base.clock import ManualClock
-from penstock.pipeline.declared import runner as declared_runner
 from penstock.pipeline.declared.build import Built, Site
 from penstock.pipeline.declared.document import Pipeline, Restart, TopicSource
 from penstock.pipeline.declared.progress import BatchDone, QueryEnded, QueryEvent
@@ -97,6 +96,10 @@ class LateEvents(SimpleQueue[QueryEvent]):
         return self.get(block=False)
 
 
+class HurriedRunner(Runner):
+    poll_seconds = 0.0001
+
+
 class World:
     """Pipelines by name, each with the queries that its starts give."""
 
@@ -107,7 +110,7 @@ class World:
         builts = [Built(name, self.pipeline(name), FakeSpark(), {}, {}, None) for name in lives]
         states = {name: PipelineState(directory, name, None) for name in lives}
         site = Site(directory, "127.0.0.1:1", directory)
-        self.runner = Runner(
+        self.runner = HurriedRunner(
             builts, states, site, file=directory / "f.yaml", master="local", view=self.view, reporter=self.reports,
             clock=self.clock, is_once=is_once, start=self.start,
         )  # fmt: skip
@@ -125,11 +128,6 @@ class World:
 
     def run(self) -> dict[str, Status]:
         return {status.name: status for status in self.runner.run()}
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declared_runner, "POLL_SECONDS", 0.0001)
 
 
 def test_a_pipeline_that_comes_to_its_end_is_finished(tmp_path: Path) -> None:

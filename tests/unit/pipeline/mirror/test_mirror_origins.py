@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, cast
-
-import pytest
-
 from penstock.base.clock import SystemClock
 from penstock.client.kafka.cluster_client import ClusterClient, TopicInfo
-from penstock.codec.batch.records import StoredRecord
 from penstock.codec.kafka import ErrorCode
+from penstock.net.address import Address
 from penstock.net.errors import BrokerError
-from penstock.pipeline.mirror import origins as mirror_origins
 from penstock.pipeline.mirror.origins import (
+    ORIGINS_TOPIC,
     Claim,
     Origin,
     claim_of,
@@ -53,18 +48,16 @@ def test_a_claim_says_nothing_of_another_topic_of_its_name_and_mirrors_into_one_
     assert origins_of(topic("west.orders", "n"), {"west.orders": both}) == ()
 
 
-async def test_who_may_not_use_the_topic_mirrors_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_may_not_use_the_topic_mirrors_without_it() -> None:
     refusal = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic 'penstock-mirrors'")
 
-    async def read_committed(_client: Any, _topic: str) -> AsyncIterator[StoredRecord]:
-        raise refusal
-        yield
+    class Forbidding(ClusterClient):
+        async def topic(self, name: str, *, is_fresh: bool = False, auto_create: bool = False) -> TopicInfo:
+            asked.append(name)
+            raise refusal
 
-    async def ensure_compacted(_client: Any, _topic: str) -> None:
-        raise refusal
-
-    monkeypatch.setattr(mirror_origins, "read_committed", read_committed)
-    monkeypatch.setattr(mirror_origins, "ensure_compacted", ensure_compacted)
-    client = cast("ClusterClient", None)
+    asked: list[str] = []
+    client = Forbidding([Address("127.0.0.1", 1)])
     assert await read_claims(client) == {}
     await write_claim(client, "orders", None, clock=SystemClock())
+    assert asked == [ORIGINS_TOPIC] * 2

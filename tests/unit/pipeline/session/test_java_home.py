@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.session import java_home
 from penstock.pipeline.session.java_home import JavaMissingError, find_java_home, java_version, make_shim
 
 
@@ -19,11 +18,6 @@ def make_java(home: Path, version: str, *, has_release: bool = True) -> Path:
     if has_release:
         (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
     return home
-
-
-@pytest.fixture
-def no_pip_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java_home, "_pip_java_home", lambda: None)
 
 
 @pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("1.8.0_392", 8), ("25", 25), ("21-ea", 21)])
@@ -49,18 +43,17 @@ def test_a_java_that_is_too_old_or_too_new_is_passed_over(tmp_path: Path) -> Non
     assert find_java_home({"JAVA_HOME": str(old), "PATH": str(link)}) == good
 
 
-@pytest.mark.usefixtures("no_pip_java")
 def test_the_sentence_says_what_was_found(tmp_path: Path) -> None:
     old, new = make_java(tmp_path / "old", "11.0.2"), make_java(tmp_path / "new", "99.0.2")
     with pytest.raises(
         JavaMissingError, match=r"JAVA_HOME is Java 11, which is too old; .*java is Java 99, which is newer than"
     ):
-        find_java_home({"JAVA_HOME": str(old), "PATH": str(new / "bin")})
+        find_java_home({"JAVA_HOME": str(old), "PATH": str(new / "bin")}, pip_home=lambda: None)
     with pytest.raises(
         JavaMissingError,
         match=r'none was found in JAVA_HOME or PATH: install one, or `pip install "penstock\[spark\]"`',
     ):
-        find_java_home({"PATH": str(tmp_path)})
+        find_java_home({"PATH": str(tmp_path)}, pip_home=lambda: None)
 
 
 def test_the_shim_leaves_the_module_out_and_passes_the_rest_on(tmp_path: Path) -> None:
@@ -75,9 +68,9 @@ def test_the_shim_leaves_the_module_out_and_passes_the_rest_on(tmp_path: Path) -
     assert told == "-Xmx1g|a b||-cp|*|"
 
 
-def test_the_java_of_pip_gets_a_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_java_of_pip_gets_a_shim(tmp_path: Path) -> None:
     home = make_java(tmp_path / "pip", "25.0.1")
-    monkeypatch.setattr(java_home, "_pip_java_home", lambda: home)
-    found = find_java_home({"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    environment = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    found = find_java_home(environment, pip_home=lambda: home)
     assert found.is_relative_to(tmp_path / "cache" / "penstock")
     assert str(home / "bin" / "java") in (found / "bin" / "java").read_text()

@@ -5,10 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from penstock.base.slow_waits import SlowWaits
-from penstock.pipeline.session import spark as spark_session
+from penstock.pipeline.session.spark import start_told
 
 # While Spark starts, standard error leads elsewhere: what a command says meanwhile must be seen all the same.
 WHILE_SPARK_STARTS = """
@@ -26,7 +24,7 @@ class Alarm:
     def cancel(self) -> None: ...
 
 
-def test_start_of_spark_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_of_spark_is_told_while_it_lasts() -> None:
     events: list[str] = []
     rings: list[Callable[[], None]] = []
 
@@ -34,14 +32,12 @@ def test_start_of_spark_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) 
         rings.append(ring)
         return Alarm()
 
-    def start(*_: Any, **__: Any) -> str:
+    def start() -> Any:
         rings[0]()
         events.append("started")
         return "session"
 
-    monkeypatch.setattr(spark_session, "told_if_slow", SlowWaits(events.append, set_alarm).told_if_slow)
-    monkeypatch.setattr(spark_session, "_open_session", start)
-    assert spark_session.open_session("t") == "session"  # type: ignore[comparison-overlap]
+    assert start_told(start, SlowWaits(events.append, set_alarm).told_if_slow) == "session"  # type: ignore[comparison-overlap]
     assert events == ["Spark is starting, which takes some seconds", "started"]
 
 

@@ -19,8 +19,7 @@ from penstock.codec.batch.header import (  # noqa: E402
     read_header,
 )
 from penstock.codec.batch.records import Record, build_batch  # noqa: E402
-from penstock.codec.columns.arrow import ArrowColumns, read_arrow  # noqa: E402
-from penstock.pipeline.source import row_arrow  # noqa: E402
+from penstock.codec.columns.arrow import ArrowColumns  # noqa: E402
 from penstock.pipeline.source.filters import Narrowing  # noqa: E402
 from penstock.pipeline.source.ranges import OffsetSpan  # noqa: E402
 from penstock.pipeline.source.row_arrow import ROWS_PER_BATCH, ArrowRows  # noqa: E402
@@ -188,7 +187,7 @@ def test_a_time_beyond_what_spark_holds_stays_in_the_past_or_in_the_future(time_
 
 
 @pytest.mark.parametrize("is_misled", [False, True])
-def test_compressed_batches_are_never_opened_all_at_once(is_misled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_batches_are_never_opened_all_at_once(is_misled: bool) -> None:
     # Two hundred kilobytes each, in a few bytes.
     large = [Record(b"x" * 2_000, b"k", 1000)] * 100
     small = [Record(b"y", b"k", 1000)] * 100
@@ -198,17 +197,19 @@ def test_compressed_batches_are_never_opened_all_at_once(is_misled: bool, monkey
         batches.append(build_batch(large, base_offset=100 * len(batches), codec=Codec.ZSTD))
     opened: list[int] = []
 
-    def read_little(parts: Sequence[memoryview], *, wants_headers: bool) -> ArrowColumns | BatchProblem:
+    class LittleRows(ArrowRows):
         """As the decoder, which takes a gigabyte: no more than two megabytes."""
-        columns = read_arrow(parts, wants_headers=wants_headers)
-        if isinstance(columns, BatchProblem) or columns.value.nbytes > 2_000_000:
-            return BatchProblem("decompresses to more than 2,000,000 bytes")
-        opened.append(columns.value.nbytes)
-        return columns
 
-    monkeypatch.setattr(row_arrow, "read_arrow", read_little)
-    monkeypatch.setattr(row_arrow, "DECODED_BYTES_MAX", 500_000)
-    made = ArrowRows("t", includes_headers=False, narrowing=EVERYTHING).batches(
+        decoded_bytes_max = 500_000
+
+        def _read(self, parts: Sequence[memoryview]) -> ArrowColumns | BatchProblem:
+            columns = super()._read(parts)
+            if isinstance(columns, BatchProblem) or columns.value.nbytes > 2_000_000:
+                return BatchProblem("decompresses to more than 2,000,000 bytes")
+            opened.append(columns.value.nbytes)
+            return columns
+
+    made = LittleRows("t", includes_headers=False, narrowing=EVERYTHING).batches(
         [fetched(*batches)], {0: OffsetSpan("t", 0, 0, 10**6)}
     )
     found = [offset for one in made for offset in one.column("offset").to_pylist()]
@@ -216,17 +217,17 @@ def test_compressed_batches_are_never_opened_all_at_once(is_misled: bool, monkey
     assert max(opened) < (2_000_000 if is_misled else 500_000)
 
 
-def test_rows_are_decoded_together_once_their_size_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_decoded_together_once_their_size_is_known() -> None:
     calls: list[int] = []
 
-    def read_and_count(parts: Sequence[memoryview], *, wants_headers: bool) -> ArrowColumns | BatchProblem:
-        calls.append(len(parts))
-        return read_arrow(parts, wants_headers=wants_headers)
+    class CountedRows(ArrowRows):
+        def _read(self, parts: Sequence[memoryview]) -> ArrowColumns | BatchProblem:
+            calls.append(len(parts))
+            return super()._read(parts)
 
-    monkeypatch.setattr(row_arrow, "read_arrow", read_and_count)
     records = [Record(b"v" * 100, b"k", 1000)] * 50
     batches = [build_batch(records, base_offset=50 * number, codec=Codec.LZ4) for number in range(200)]
-    maker = ArrowRows("t", includes_headers=False, narrowing=EVERYTHING)
+    maker = CountedRows("t", includes_headers=False, narrowing=EVERYTHING)
     made = maker.batches([fetched(*batches)], {0: OffsetSpan("t", 0, 0, 10**6)})
     assert sum(one.num_rows for one in made) == 10_000
     assert len(calls) <= 4

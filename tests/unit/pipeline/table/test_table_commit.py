@@ -161,19 +161,18 @@ def test_compaction_keeps_every_message_and_the_bounds_tight(options: TableOptio
     assert add(options, messages(50, 60), batch_id=5)
 
 
-def test_what_a_compaction_replaces_must_still_be_there(options: TableOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_compaction_replaces_must_still_be_there(options: TableOptions) -> None:
     for number in range(4):
         add(options, messages(number * 10, number * 10 + 10), batch_id=number)
-    written = table_files.TableFiles.finish
 
-    def removed_meanwhile(self: Any) -> Any:
-        files = written(self)
-        table_upkeep.keep_days(options.path, keep_ms=0, now_ms=BASE_US // 1000 + 5 * DAY_MS)
-        return files
+    class RemovedMeanwhile(table_files.TableFiles):
+        def finish(self) -> Any:
+            files = super().finish()
+            table_upkeep.keep_days(options.path, keep_ms=0, now_ms=BASE_US // 1000 + 5 * DAY_MS)
+            return files
 
-    monkeypatch.setattr(table_upkeep.TableFiles, "finish", removed_meanwhile)
     with pytest.raises(TableError, match="files were removed while they were being compacted"):
-        table_upkeep.compact(options)
+        table_upkeep.compact(options, files=RemovedMeanwhile)
     assert offsets_in(options.path) == []
 
 
