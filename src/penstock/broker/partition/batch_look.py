@@ -25,6 +25,7 @@ from penstock.codec.batch.check import TooLong, check_records, check_some
 from penstock.codec.batch.compression import Codec, CompressionError, decompress_into
 from penstock.codec.batch.header import ATTRIBUTE_CODEC_MASK, HEADER_BYTES, BatchHeader, BatchProblem
 from penstock.codec.batch.records import DECOMPRESSED_BYTES_MAX, read_payload
+from penstock.codec.batch.single import is_single_record
 from penstock.domain.config.definition import LONG_MAX
 from penstock.domain.config.topic import TopicConfig
 
@@ -69,6 +70,14 @@ class BatchLook:
         """At a batch of a Kafka producer, who may have made it of anything. True: some of its records are to be
         delivered later."""
         search = self.search
+        if (
+            header.record_count == 1
+            and not self._has_rules
+            and not header.attributes & ATTRIBUTE_CODEC_MASK
+            and header.max_timestamp <= now_ms + self._after_ms_max
+            and is_single_record(records, header)
+        ):
+            return search is not None and search.finds(records)
         asks_rules = self._asks_rules(header, now_ms)
         must_open = self._is_checked or asks_rules
         # For the rules all are read, which is bounded only where they are checked before.

@@ -31,9 +31,9 @@ Payload = bytes | bytearray | mmap.mmap
 
 # So many bytes have to lie behind the beginning of a record that is compared.
 _WINDOW_BYTES: Final = 16
-# Numbers from which on an encoding takes two bytes, and three. Those that are compared end with the table.
+# Numbers from which on one takes two bytes, and three. Sizes that are compared end there, deltas with the table.
 _TWO_BYTES: Final = 64
-_THREE_BYTES: Final = 8192
+SIZES_END: Final = 8192
 # Fewer of one size are compared one by one as fast.
 _COLUMN_RECORDS_MIN: Final = 48
 # Columns are looked at a few records deep first, and then so many times as deep: those that end soon cost little.
@@ -43,7 +43,7 @@ _SHAPE_READS: Final = 6
 
 _NULL: Final = 1
 # No encoding of a number.
-_NEVER: Final = -1
+NEVER: Final = -1
 # The last byte of a number, and the others.
 _LAST: Final = bytes(range(0x80))
 _CONTINUED: Final = bytes(range(0x80, 0x100))
@@ -52,8 +52,8 @@ _CONTINUED: Final = bytes(range(0x80, 0x100))
 _SHORT = struct.Struct("<BxQ")
 _LONG = struct.Struct("<HxQ")
 _WORD = struct.Struct("<H")
-# The size of an empty value, and the header count.
-_REST_BYTES_MIN: Final = 2
+# A value with its size and the header count behind it: one that is empty.
+VALUE_BYTES_MIN: Final = 2
 
 
 class _BrokenError(Exception):
@@ -141,7 +141,7 @@ def _read_records(
         look = (delta_start - start - 1, key_bytes > 0)
         position = place
         number += 1
-        if has_headers or not value_bytes or key_bytes > 1 or size >= _THREE_BYTES:
+        if has_headers or not value_bytes or key_bytes > 1 or size >= SIZES_END:
             before = None
         elif look == before:
             shape = _shape_of(*look, number)
@@ -198,7 +198,7 @@ class _Shape:
         self._key_shift = 8 * (date_bytes + delta_bytes)
         # Attributes, date, delta and the key's size.
         self._fields_bytes = 1 + date_bytes + delta_bytes + 1
-        self.numbers_end = (_TWO_BYTES, _THREE_BYTES, TABLE_COUNT)[delta_bytes - 1]
+        self.numbers_end = (_TWO_BYTES, SIZES_END, TABLE_COUNT)[delta_bytes - 1]
         # The high bits of the date; all of the delta; of a key that its size takes one byte and is not negative.
         mask, fixed = (0x80, 0) if date_bytes == 1 else (0x8080, 0x0080)
         mask |= ((1 << 8 * delta_bytes) - 1) << 8 * date_bytes
@@ -221,7 +221,7 @@ class _Shape:
             _LONG.unpack_from,
             self._mask,
             _sizes(),
-            _values(),
+            value_sizes(),
         )
         fields_bytes, key_shift, value_shift = self._fields_bytes, self._key_shift, self._key_shift + 8
         has_key = self._has_key
@@ -245,7 +245,7 @@ class _Shape:
                 word >>= value_shift
             # From the value's size to the header count, and both of them.
             rest = size - place
-            if rest < _REST_BYTES_MIN or word & value_masks[rest] != values[rest]:
+            if rest < VALUE_BYTES_MIN or word & value_masks[rest] != values[rest]:
                 break
             start += size
             if payload[start - 1]:
@@ -297,8 +297,8 @@ class _Shape:
         is_possible = not key_size & 0x81 if self._has_key else key_size == _NULL
         value_at = key_at + 1 + (key_size >> 1)
         rest = front + size - value_at
-        values, value_masks = _values()
-        if not is_possible or rest < _REST_BYTES_MIN or values[rest] == _NEVER:
+        values, value_masks = value_sizes()
+        if not is_possible or rest < VALUE_BYTES_MIN or values[rest] == NEVER:
             return [(0, b"")]
         columns.append((key_at, bytes((key_size,))))
         value = values[rest].to_bytes(2, "little")[: 1 if value_masks[rest] == 0xFF else 2]
@@ -326,24 +326,24 @@ def _shape_of(date_bytes: int, has_key: bool, number: int) -> _Shape | None:
     """Of records from `number` on; None: their numbers are too long to be compared."""
     if date_bytes > 2 or number >= TABLE_COUNT:
         return None
-    return _shape(date_bytes, 1 if number < _TWO_BYTES else 2 if number < _THREE_BYTES else 3, has_key=has_key)
+    return _shape(date_bytes, 1 if number < _TWO_BYTES else 2 if number < SIZES_END else 3, has_key=has_key)
 
 
 @cache
 def _sizes() -> list[int]:
     """A record's size by its one byte or two."""
-    sizes = [_NEVER] * (1 << 16)
-    for number, encoded in enumerate(varint_table()[:_THREE_BYTES]):
+    sizes = [NEVER] * (1 << 16)
+    for number, encoded in enumerate(varint_table()[:SIZES_END]):
         sizes[int.from_bytes(encoded, "little")] = number
     return sizes
 
 
 @cache
-def _values() -> tuple[list[int], list[int]]:
+def value_sizes() -> tuple[list[int], list[int]]:
     """By how many bytes a value takes with its size and a header count of one byte: the bytes of its size, and a mask
     for as many."""
-    values, masks = [_NEVER] * (_THREE_BYTES + 3), [0xFFFF] * (_THREE_BYTES + 3)
-    for number, encoded in enumerate(varint_table()[:_THREE_BYTES]):
+    values, masks = [NEVER] * (SIZES_END + 3), [0xFFFF] * (SIZES_END + 3)
+    for number, encoded in enumerate(varint_table()[:SIZES_END]):
         rest = len(encoded) + number + 1
         values[rest] = int.from_bytes(encoded, "little")
         masks[rest] = (1 << 8 * len(encoded)) - 1
