@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.view_place import place_in_buffer
 from penstock.broker.partition.delivery_search import DeliverySearch
 from penstock.broker.partition.outcome import AppendRefused, Refusal
 from penstock.broker.partition.refusals import refuse_keyless, refuse_timestamps
@@ -38,6 +39,8 @@ RATIO_EXPECTED: Final = 4
 LOOP_RECORDS_MAX: Final = 10_000
 # Records and headers that are read field by field there, which takes a microsecond each.
 LOOP_READS_MAX: Final = 2_000
+# To find where more lies takes a microsecond, as long as to copy so much.
+COPIED_BYTES_MAX: Final = 16 * 1024
 
 Plain = bytes | bytearray | mmap.mmap
 
@@ -87,8 +90,8 @@ class BatchLook:
             if must_open:
                 if is_large:
                     return TooMuch()
-                plain = bytes(records[HEADER_BYTES:])
-                refused = self._refuse(header, plain, len(plain), now_ms, LOOP_READS_MAX)
+                plain, start = _plain_here(records)
+                refused = self._refuse(header, plain, len(records) - HEADER_BYTES, now_ms, LOOP_READS_MAX, start)
                 if refused is not None:
                     return refused
             return search is not None and search.finds(records)
@@ -134,20 +137,20 @@ class BatchLook:
         return self._has_rules or header.max_timestamp > now_ms + self._after_ms_max
 
     def _refuse(
-        self, header: BatchHeader, plain: Plain, size: int, now_ms: int, reads_max: int | None
+        self, header: BatchHeader, plain: Plain, size: int, now_ms: int, reads_max: int | None, start: int = 0
     ) -> AppendRefused | TooMuch | None:
         if self._is_checked:
             if reads_max is None:
                 problem: BatchProblem | TooLong | None = check_records(header, plain, size)
             else:
-                problem = check_some(header, plain, size, reads_max=reads_max)
+                problem = check_some(header, plain, start + size, reads_max=reads_max, start=start)
             if isinstance(problem, TooLong):
                 return TooMuch()
             if problem is not None:
                 return AppendRefused(Refusal.INVALID, problem.reason)
         if not self._asks_rules(header, now_ms):
             return None
-        return self._refuse_rules(header, memoryview(plain)[:size], now_ms)
+        return self._refuse_rules(header, memoryview(plain)[start : start + size], now_ms)
 
     def _refuse_rules(self, header: BatchHeader, payload: memoryview, now_ms: int) -> AppendRefused | None:
         if self._config.is_compacted:
@@ -155,6 +158,15 @@ class BatchLook:
             if refused is not None:
                 return refused
         return refuse_timestamps(header, payload, self._config, now_ms)
+
+
+def _plain_here(records: memoryview) -> tuple[Plain, int]:
+    """Plain records, and where they begin. Large ones are looked at where the connection has received them."""
+    placed = place_in_buffer(records) if len(records) > COPIED_BYTES_MAX else None
+    if placed is None:
+        return bytes(records[HEADER_BYTES:]), 0
+    buffer, place = placed
+    return buffer, place + HEADER_BYTES
 
 
 def _open_here(records: memoryview, header: BatchHeader) -> tuple[bytearray, int] | None:

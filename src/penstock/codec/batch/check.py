@@ -76,14 +76,17 @@ def check_records(header: BatchHeader, payload: Payload, end: int) -> BatchProbl
     return problem
 
 
-def check_some(header: BatchHeader, payload: Payload, end: int, *, reads_max: int) -> BatchProblem | TooLong | None:
-    """The same, as long as no more than so many records and headers have to be read field by field."""
+def check_some(
+    header: BatchHeader, payload: Payload, end: int, *, reads_max: int, start: int = 0
+) -> BatchProblem | TooLong | None:
+    """The same for records from `start` to `end`, as long as no more than so many records and headers have to be read
+    field by field."""
     count = header.record_count
-    if count * RECORD_BYTES_MIN > end:
-        return BatchProblem(f"{end} bytes cannot hold {count} records")
+    if count * RECORD_BYTES_MIN > end - start:
+        return BatchProblem(f"{end - start} bytes cannot hold {count} records")
     if abs(header.base_timestamp) > BASE_MAX:
         return BatchProblem(f"base timestamp {header.base_timestamp}")
-    number = position = 0
+    number, position = 0, start
     reads_left = reads_max
     try:
         while number < count and position < end:
@@ -96,6 +99,7 @@ def check_some(header: BatchHeader, payload: Payload, end: int, *, reads_max: in
         position = end + 1
     except (VarintError, _BrokenError) as error:
         return BatchProblem(f"record {number} of {count}: {error}")
+    position, end = position - start, end - start
     if position > end:
         return BatchProblem(f"record {number} of {count} goes on past the {end} bytes of its batch")
     if position < end or number < count:

@@ -20,8 +20,12 @@ def opened(records: list[Record]) -> tuple[BatchHeader, bytes]:
 
 
 def checked(header: BatchHeader, payload: bytes) -> BatchProblem | None:
-    # What lies behind the records is none of them, whatever it is.
-    return check_records(header, bytearray(payload) + b"\0" * 32, len(payload))
+    # What lies behind the records is none of them, whatever it is; nor is what lies before them.
+    problem = check_records(header, bytearray(payload) + b"\0" * 32, len(payload))
+    amid = b"\7" * 13 + payload + b"\2" * 32
+    amid_problem = check_some(header, amid, 13 + len(payload), reads_max=2 * len(payload), start=13)
+    assert (amid_problem is None) == (problem is None)
+    return problem
 
 
 def is_readable(header: BatchHeader, payload: bytes) -> bool:
