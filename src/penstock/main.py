@@ -8,7 +8,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from penstock import __version__, metadata_command
-from penstock.cli.app import app, run
+from penstock.cli.app import app, new_app, run
 
 if TYPE_CHECKING:
     from penstock.config import Config
@@ -63,6 +63,9 @@ def serve(
     as_json: Annotated[bool, typer.Option("--json", help="The line that says ready as a JSON object.")] = False,
 ) -> None:
     """Runs a node until it is told to stop (SIGTERM, Ctrl-C)."""
+    # Before anything is loaded: modules, and a replay's millions of objects, stay, and looking through them again and
+    # again would cost more than making them.
+    gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 100)
     from penstock.base import log_events
     from penstock.config import ConfigError, Settings, load_config
 
@@ -114,9 +117,6 @@ async def _run(node: Node, tell_ready: Callable[[Mapping[str, str]], str]) -> No
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    # Before the start: a replay makes millions of objects that stay, and looking through them again and again would
-    # cost more than making them.
-    gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 100)
     await node.start()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.collect()
@@ -130,8 +130,17 @@ app.command("serve")(serve)
 app.add_typer(metadata_command.app, name="metadata")
 
 
+def application_for(arguments: Sequence[str]) -> typer.Typer:
+    """All commands; or `serve` alone where it is the one asked for, so that a start does not wait for the others."""
+    if arguments[:1] != ["serve"]:
+        return app
+    alone = new_app()
+    alone.command("serve")(serve)
+    return alone
+
+
 def main() -> None:
-    sys.exit(run(app))
+    sys.exit(run(application_for(sys.argv[1:])))
 
 
 if __name__ == "__main__":
