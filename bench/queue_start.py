@@ -135,7 +135,7 @@ class Builder:
         batch = build_batch(pair * (size // 2))
         for _ in range(self._records_per_topic // size):
             _append_batch(companion, bytearray(batch))
-        await companion.join_turn().wait()
+        await companion.commit().kept()
         assert write_start(companion.log, companion.log.log_end - SAVED_BEHIND_MAX)
 
 

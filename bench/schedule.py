@@ -127,7 +127,7 @@ async def build(directory: Path, plan: Plan) -> None:
         machine = PartitionSchedule()
         files = BucketFiles(store.context.files, companion.log.home.directory)
         write_rows(companion, plan.dues_of(partition.index), clock.now_ms(), machine, files)
-        await companion.join_turn().wait()
+        await companion.commit().kept()
         checkpoint = machine.checkpoint(companion.log.log_end)
         files.append(checkpoint.writes)
         files.save_checkpoint(write_record(checkpoint.stored))

@@ -114,7 +114,7 @@ class Builder:
         await self._write_journal(companion, begin_ms)
         await self._write_commits(offsets.partitions, served.topic_id, begin_ms)
         for shell in (partition, companion, *offsets.partitions):
-            await shell.join_turn().wait()
+            await shell.commit().kept()
         assert write_start(companion.log, companion.log.log_end)
         await store.checkpoint()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.long_work import LongWork, Steps, all_at_once
+from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.node import Delayed as Waiting
@@ -22,7 +23,6 @@ from penstock.broker.topic.served_topic import ServedTopic
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.partitioner import partition_for_key
 from penstock.domain.queue.receipt import read_scheduled_id
-from penstock.storage.commit.group_commit import Turn
 
 # What a batch and a record of it need beside keys, values and headers, generously.
 _BATCH_BYTES: Final = 100
@@ -64,11 +64,10 @@ PublishOutcome = Published | Delayed | NotPublished
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Written, and not yet durable unless there is no turn to wait for."""
+    """Written; kept, unless there is a commitment to wait for."""
 
     outcome: PublishOutcome
-    shell: PartitionShell | None = None
-    turn: Turn | None = None
+    commitment: Commitment | None = None
 
 
 class Publisher:
@@ -134,17 +133,24 @@ class Publisher:
         pace = self._work.pace()
         for each in placed:
             await pace.rest_if_due()
-            is_failed = each.turn is not None and each.shell is not None and each.shell.log in await each.turn.wait()
-            failed = NotPublished(Refusal.OFFLINE, "the disk did not take the batch")
-            outcomes.append(failed if is_failed else each.outcome)
+            commitment = each.commitment
+            if commitment is not None and not await commitment.kept():
+                outcomes.append(_lost(commitment))
+            else:
+                outcomes.append(each.outcome)
         return outcomes
 
 
 def _placed(shell: PartitionShell, outcome: object, number: int) -> Placed:
     if isinstance(outcome, Appended):
-        return Placed(Published(shell.index, outcome.base_offset + number), shell, outcome.turn)
+        return Placed(Published(shell.index, outcome.base_offset + number), outcome.commitment)
     assert isinstance(outcome, AppendRefused), "no batch of ours is part of a transaction"
     return Placed(NotPublished(outcome.refusal, outcome.reason))
+
+
+def _lost(commitment: Commitment) -> NotPublished:
+    assert commitment.loss is not None
+    return NotPublished(Refusal.OFFLINE, commitment.loss.value)
 
 
 def _delayed(message: Outgoing) -> DelayedMessage:

@@ -10,7 +10,7 @@ import contextlib
 import resource
 from typing import Final
 
-from penstock.storage.config import StorageConfig, handles_max_of
+from penstock.base.file_limit import log_files_max
 
 # Directories, side files, the metadata store, and what a library opens for a moment.
 SPARE_FILES: Final = 128
@@ -24,7 +24,7 @@ def connections_room(wanted: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
-    room = (limit - handles_max_of(StorageConfig()) - SPARE_FILES) // DOORS
+    room = (limit - log_files_max() - SPARE_FILES) // DOORS
     return min(wanted, max(CONNECTIONS_MIN, room))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import resource
 from typing import Final
 
 import msgspec
 
+from penstock.base.file_limit import log_files_max
 from penstock.domain.log.compaction import CompactionRules
 
 UNLIMITED: Final = -1
@@ -80,9 +80,4 @@ class StorageConfig(msgspec.Struct, frozen=True):
 
 
 def handles_max_of(config: StorageConfig) -> int:
-    if config.handles_max:
-        return config.handles_max
-    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft_limit == resource.RLIM_INFINITY:
-        return 4096
-    return max(16, min(4096, soft_limit - 512))
+    return config.handles_max or log_files_max()

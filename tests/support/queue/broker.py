@@ -97,8 +97,8 @@ class QueueBroker:
         assert served is not None
         outcome = served.partitions[partition].append(memoryview(build_batch(records, codec=codec)))
         assert isinstance(outcome, Appended), outcome
-        if outcome.turn is not None:
-            await outcome.turn.wait()
+        if outcome.commitment is not None:
+            await outcome.commitment.kept()
         return outcome.base_offset
 
     async def receive(

@@ -278,8 +278,8 @@ class DeskProducer:
                 await asyncio.sleep(0)
                 outcome = await self.append(value, index)
             assert isinstance(outcome, Appended), outcome
-            if outcome.turn is not None:
-                assert not await outcome.turn.wait()
+            if outcome.commitment is not None:
+                assert await outcome.commitment.kept()
 
     async def append(self, value: bytes, index: int = 0) -> AppendOutcome:
         """With the coordinator's word, if the partition wants it."""

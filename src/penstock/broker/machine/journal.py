@@ -30,12 +30,12 @@ from penstock.broker.machine.portions import (
     damaged,
     read_portions,
 )
+from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.outcome import Appended, AppendRefused, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.header import BatchProblem
 from penstock.codec.batch.records import Record, StoredRecord, build_batch, read_records
 from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
-from penstock.storage.commit.group_commit import Turn
 from penstock.storage.log.journal_snapshot import (
     SNAPSHOT_FILE,
     Entry,
@@ -73,7 +73,7 @@ class Journal:
         self._is_flushed_soon = False
         # Who waits for what is in the buffer, and for what was appended but is not durable yet.
         self._waiting: list[OnDurable] = []
-        self._last_turn: Turn | None = None
+        self._commitment: Commitment | None = None
         # Of the snapshot on disk, as far as this journal knows of it.
         self._snapshot_offset = 0
         self._snapshot_rows = 0
@@ -103,8 +103,8 @@ class Journal:
         elif self._buffer:
             self._waiting.append(callback)
             self._flush_later(may_wait=may_wait)
-        elif self._last_turn is not None and not self._last_turn.done:
-            self._last_turn.add_done_callback(lambda turn: callback(self._shell.log not in turn.failed))
+        elif self._commitment is not None and not self._commitment.is_known:
+            self._commitment.when_known(lambda commitment: callback(commitment.loss is None))
         else:
             callback(True)
 
@@ -144,14 +144,14 @@ class Journal:
                     "records not stored", topic=self._shell.topic, partition=self._shell.index, why=outcome.reason
                 )
                 self.is_lost = True
-            elif outcome.turn is not None:
-                self._last_turn = outcome.turn
-                outcome.turn.add_done_callback(self._on_turn)
+            elif outcome.commitment is not None:
+                self._commitment = outcome.commitment
+                outcome.commitment.when_known(self._on_known)
         for callback in waiting:
             self.when_durable(callback)
 
-    def _on_turn(self, turn: Turn) -> None:
-        if self._shell.log in turn.failed:
+    def _on_known(self, commitment: Commitment) -> None:
+        if commitment.loss is not None:
             self.is_lost = True
 
     # Reading

@@ -9,8 +9,8 @@ import enum
 
 import msgspec
 
+from penstock.broker.partition.commitment import Commitment
 from penstock.codec.batch.header import BatchHeader
-from penstock.storage.commit.group_commit import Turn
 
 
 class Refusal(enum.Enum):
@@ -44,8 +44,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     # -1 unless the topic dates records itself.
     log_append_time_ms: int
     log_start: int
-    # The turn of the disk that the acknowledgement waits for; none where the topic promises less.
-    turn: Turn | None
+    # What the acknowledgement waits for; none where the topic promises no more than what is so already.
+    commitment: Commitment | None
 
 
 class AppendRefused(msgspec.Struct, frozen=True):

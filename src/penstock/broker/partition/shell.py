@@ -12,11 +12,13 @@ No lock anywhere: there is no `await` between checking a batch and having writte
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.partition.batch_look import BatchLook
+from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.delivery_search import DeliverySearch
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.outcome import (
@@ -72,6 +74,7 @@ LEADER_EPOCH: Final = 0
 class PartitionShell:
     __slots__ = (
         "_clock",
+        "_commitment",
         "_config",
         "_dates_records",
         "_has_transactions",
@@ -101,8 +104,9 @@ class PartitionShell:
         self._reads = PartitionReads(log)
         self._store = store
         self._clock = clock
-        # The last turn of the disk that an append of ours joined.
+        # The last turn of the disk that was joined, and what stands for it.
         self._turn: Turn | None = None
+        self._commitment: Commitment | None = None
         self._sync_alarm: asyncio.TimerHandle | None = None
         # Recovery found less than was acknowledged: a person has to look at it.
         self.has_lost = False
@@ -262,8 +266,8 @@ class PartitionShell:
     def write_marker(
         self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, version: int
     ) -> Appended | AppendRefused:
-        """The end of a producer's transaction. Its turn is to be waited for wherever the topic promises less, too: a
-        marker that its coordinator takes for written is never written again."""
+        """The end of a producer's transaction. It has a commitment wherever the topic promises less, too: a marker that
+        its coordinator takes for written is never written again."""
         refused = self.refuse_marker(
             producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, version=version
         )
@@ -271,8 +275,8 @@ class PartitionShell:
             return refused
         log = self.log
         if isinstance(refused, MarkerStored):
-            turn = None if refused.offset < log.durable_end else self._store.group_commit.join(log)
-            return Appended(refused.offset, NO_TIMESTAMP, log.log_start, turn)
+            commitment = None if refused.offset < log.durable_end else self.commit()
+            return Appended(refused.offset, NO_TIMESTAMP, log.log_start, commitment)
         base_offset = log.log_end
         batch = build_marker(
             EndMarker(is_commit, coordinator_epoch),
@@ -286,8 +290,7 @@ class PartitionShell:
             log.append(memoryview(batch), (header_of(batch),))
         except StorageError as error:
             return _not_written(error)
-        turn = self._promise() or self._store.group_commit.join(log)
-        return Appended(base_offset, NO_TIMESTAMP, log.log_start, turn)
+        return Appended(base_offset, NO_TIMESTAMP, log.log_start, self._promise() or self.commit())
 
     def refusal(self) -> AppendRefused | None:
         """What is known to be in the way of any write."""
@@ -304,31 +307,36 @@ class PartitionShell:
         log = self.log
         if log.failure is not None:
             return self._offline()
-        turn = None if duplicate.base_offset < log.readable_end else self._store.group_commit.join(log)
         append_time_ms = duplicate.timestamp_ms if self._dates_records else NO_TIMESTAMP
-        return Appended(duplicate.base_offset, append_time_ms, log.log_start, turn)
+        return Appended(duplicate.base_offset, append_time_ms, log.log_start, self.commitment_of(duplicate.base_offset))
 
-    def join_turn_if_unsynced(self) -> Turn | None:
-        """Of a topic that acknowledges before the disk has it: a turn that covers what the disk has not yet."""
+    def commitment_of(self, offset: int) -> Commitment | None:
+        """What the acknowledgement of a batch waits for that was written before; None: everybody may read it."""
+        return None if offset < self.log.readable_end else self.commit()
+
+    def commit_if_unsynced(self) -> Commitment | None:
+        """Of a topic that acknowledges before the disk has it: for what the disk has not yet."""
         is_on_disk = self._is_synced or self.log.durable_end >= self.log.log_end
-        return None if is_on_disk else self.join_turn()
+        return None if is_on_disk else self.commit()
 
-    def join_turn(self) -> Turn:
-        """A turn of the disk that covers everything written so far."""
-        return self._store.group_commit.join(self.log)
+    def commit(self) -> Commitment:
+        """Has everything written so far kept, whatever the topic promises."""
+        turn = self._store.group_commit.join(self.log)
+        commitment = self._commitment
+        if commitment is None or turn is not self._turn:
+            self._turn = turn
+            self._commitment = commitment = Commitment()
+            turn.add_done_callback(partial(self._on_turn, commitment))
+        return commitment
 
-    def _promise(self) -> Turn | None:
+    def _promise(self) -> Commitment | None:
         """What the acknowledgement of the batch just written waits for."""
-        log = self.log
         if not self._is_synced:
             self._sync_within_interval()
-            self._make_readable(log.log_end)
+            self.log.advance_readable(self.log.log_end)
+            self.readers.wake_all()
             return None
-        turn = self._store.group_commit.join(log)
-        if turn is not self._turn:
-            self._turn = turn
-            turn.add_done_callback(self._on_synced)
-        return turn
+        return self.commit()
 
     def _sync_within_interval(self) -> None:
         # The first write after a sync sets the alarm: an idle partition costs nothing, a busy one is synced on time.
@@ -340,14 +348,16 @@ class PartitionShell:
         self._sync_alarm = None
         self._store.group_commit.join(self.log)
 
-    def _on_synced(self, _turn: Turn) -> None:
+    def _on_turn(self, commitment: Commitment, turn: Turn) -> None:
+        log = self.log
+        readable_end = log.readable_end
+        loss = Loss.DISK if log in turn.failed else None
         # Of a log that the sync failed, nothing past the readable end was promised to anybody; its readers are woken
         # to learn that it is offline.
-        self._make_readable(self.log.durable_end)
-
-    def _make_readable(self, offset: int) -> None:
-        self.log.advance_readable(offset)
-        self.readers.wake_all()
+        log.advance_readable(log.durable_end)
+        if loss is not None or log.readable_end != readable_end:
+            self.readers.wake_all()
+        commitment.settle(loss)
 
     # Read
 

@@ -230,8 +230,8 @@ class QueueDelivery:
             return QueueUnavailable(f"the partition's log is {sight.value}")
         # A topic may promise less than the journal does. But a cursor must not come to lie behind the end of a log that
         # has lost its last messages with the power: whatever is written there later would count as delivered.
-        turn = shell.partition.join_turn_if_unsynced() if sight.found else None
-        if turn is not None and shell.partition.log in await turn.wait():
+        commitment = shell.partition.commit_if_unsynced() if sight.found else None
+        if commitment is not None and not await commitment.kept():
             return QueueUnavailable("the disk did not take the messages")
         return sight.found
 

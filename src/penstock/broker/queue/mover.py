@@ -304,11 +304,11 @@ def _repeated(partition: PartitionShell, batch: bytearray) -> Appended | None:
     verdict = partition.log.producers.check(header)
     if not isinstance(verdict, Duplicate) or partition.log.failure is not None:
         return None
-    turn = None if verdict.base_offset < partition.readable_end else partition.join_turn()
-    return Appended(verdict.base_offset, NO_TIMESTAMP, partition.log_start, turn)
+    commitment = partition.commitment_of(verdict.base_offset)
+    return Appended(verdict.base_offset, NO_TIMESTAMP, partition.log_start, commitment)
 
 
 async def _is_written(partition: PartitionShell, outcome: Appended) -> bool:
     """Durable, also where the target promises less: the source is forgotten for it."""
-    turn = outcome.turn or partition.join_turn_if_unsynced()
-    return turn is None or partition.log not in await turn.wait()
+    commitment = outcome.commitment or partition.commit_if_unsynced()
+    return commitment is None or await commitment.kept()

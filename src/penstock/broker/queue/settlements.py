@@ -17,8 +17,8 @@ from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.codec.batch.header import BatchProblem, walk_headers
 from penstock.codec.batch.records import read_records
-from penstock.codec.http.settlements import Settled, SettlementPage
 from penstock.domain.queue.records import Died, Finished, read_record
+from penstock.domain.queue.settlements import Settled, SettlementPage
 from penstock.storage.errors import Damage
 from penstock.storage.log.read_plan import ReadPlan
 

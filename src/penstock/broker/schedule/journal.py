@@ -16,13 +16,13 @@ from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.control import EndMarker, build_marker
 from penstock.codec.batch.header import NO_PRODUCER_ID
 from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.batch.rewrite import header_of
 from penstock.domain.schedule.rows import Row
-from penstock.storage.commit.group_commit import Turn
 from penstock.storage.errors import StorageError
 
 log = get_logger("schedules")
@@ -64,7 +64,7 @@ class ScheduleJournal:
         self._loop = asyncio.get_running_loop()
         self._groups: list[_Group] = []
         self._waiting: list[OnDurable] = []
-        self._last_turn: Turn | None = None
+        self._commitment: Commitment | None = None
         # The offset that the next row will get.
         self.next_position = companion.log.log_end
         # Since it was made.
@@ -101,8 +101,8 @@ class ScheduleJournal:
             callback(False)
         elif self._groups:
             self._waiting.append(callback)
-        elif self._last_turn is not None and not self._last_turn.done:
-            self._last_turn.add_done_callback(lambda turn: callback(self._companion.log not in turn.failed))
+        elif self._commitment is not None and not self._commitment.is_known:
+            self._commitment.when_known(lambda commitment: callback(commitment.loss is None))
         else:
             callback(True)
 
@@ -141,10 +141,10 @@ class ScheduleJournal:
             self.is_lost = True
         assert self.is_lost or companion.log.log_end == self.next_position, (companion.log.log_end, self.next_position)
         # Lost or not: what is in the log has to become readable, or nobody could read the log again.
-        turn = companion.join_turn()
-        if turn is not self._last_turn:
-            self._last_turn = turn
-            turn.add_done_callback(self._on_turn)
+        commitment = companion.commit()
+        if commitment is not self._commitment:
+            self._commitment = commitment
+            commitment.when_known(self._on_known)
 
     def _batches(self, group: _Group, offset: int) -> list[tuple[bytearray, int]]:
         producer_id, producer_epoch = group.producer
@@ -180,13 +180,9 @@ class ScheduleJournal:
             self._companion.log.append(memoryview(whole), [header_of(batch) for batch in batches])
             self.written_bytes += len(whole)
 
-    def _on_turn(self, turn: Turn) -> None:
-        companion = self._companion
-        if companion.log in turn.failed:
+    def _on_known(self, commitment: Commitment) -> None:
+        if commitment.loss is not None:
             self.is_lost = True
-            return
-        companion.log.advance_readable(companion.log.durable_end)
-        companion.readers.wake_all()
 
 
 def _portions(records: list[Record]) -> list[list[Record]]:

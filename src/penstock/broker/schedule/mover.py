@@ -383,7 +383,7 @@ class ScheduleMover:
         if partition.log.failure is not None:
             return False
         is_durable = partition.log.durable_end >= partition.log.log_end
-        if not is_durable and partition.log in await partition.join_turn().wait():
+        if not is_durable and not await partition.commit().kept():
             return False
         return self._written_count(move) == len(move.sources)
 

@@ -89,6 +89,6 @@ class MarkerWriter:
             )
         if isinstance(outcome, AppendRefused):
             return _REFUSED.get(outcome.refusal, MarkerOutcome.UNAVAILABLE)
-        if outcome.turn is not None and shell.log in await outcome.turn.wait():
+        if outcome.commitment is not None and not await outcome.commitment.kept():
             return MarkerOutcome.UNAVAILABLE
         return MarkerOutcome.WRITTEN

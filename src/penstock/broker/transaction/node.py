@@ -19,6 +19,7 @@ from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalLostError
 from penstock.broker.site import Site
+from penstock.broker.partition.commitment import Commitment
 from penstock.broker.topic.broker import Broker
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.shell import UNAVAILABLE, TransactionShell
@@ -176,11 +177,16 @@ class TransactionCoordinators:
     async def _sync(self, shell: TransactionShell, command: EndTransaction) -> bool:
         """What a commit covers is on disk before the commit is, also where a topic promises less: after a power cut a
         transaction is there as a whole or not at all."""
+        commitments: list[Commitment] = []
         for place in shell.partitions_of(command.transactional_id):
             topic = self._broker.topic(place.topic)
             partition = None if topic is None else topic.partition(place.partition)
-            turn = None if partition is None else partition.join_turn_if_unsynced()
-            if partition is not None and turn is not None and partition.log in await turn.wait():
+            commitment = None if partition is None else partition.commit_if_unsynced()
+            if commitment is not None:
+                commitments.append(commitment)
+        # Asked for before the first is waited for: they share a turn of the disk.
+        for commitment in commitments:
+            if not await commitment.kept():
                 return False
         return True
 

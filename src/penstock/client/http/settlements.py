@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.client.http.client import HttpClient, path_of
 from penstock.client.http.queues import numbers_of
-from penstock.codec.http.settlements import Settled, SettlementPage
+from penstock.domain.queue.settlements import Settled, SettlementPage
 
 # A node tells about 64 MiB of a journal in pages of one.
 PAGES_MAX: Final = 200

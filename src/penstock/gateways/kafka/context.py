@@ -8,10 +8,10 @@ from typing import Final, Protocol
 import msgspec
 
 from penstock.base.long_work import LongWork, Pace, Steps
+from penstock.broker.partition.commitment import Commitment
 from penstock.codec.kafka import Request, Response
 from penstock.domain.security.access import Principal
 from penstock.gateways.kafka.login import Login
-from penstock.storage.commit.group_commit import Turn
 
 
 class ClientConnection(Protocol):
@@ -61,9 +61,9 @@ class RequestContext(msgspec.Struct, frozen=True):
 
 
 class PendingReply(msgspec.Struct, frozen=True):
-    """A reply that may not leave before `turn` has ended. `finish` looks at how it ended."""
+    """A reply that may not leave before every one of `commitments` is known. `finish` looks at how they ended."""
 
-    turn: Turn
+    commitments: list[Commitment]
     finish: Callable[[], Response]
 
 

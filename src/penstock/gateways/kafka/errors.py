@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.broker.partition.commitment import Loss
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.transaction.markers import MarkerOutcome
@@ -50,6 +51,10 @@ def refusal_code(refusal: Refusal, version: int) -> ErrorCode:
     code = REFUSAL_CODES[refusal]
     known_from, older = _OLDER_CODES.get(code, (0, code))
     return code if version >= known_from else older
+
+
+# Of a batch that was written: retriable, and a producer with an id is told of what is there after all.
+LOSS_CODES: Final[dict[Loss, ErrorCode]] = {Loss.DISK: ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 MARKER_CODES: Final[dict[MarkerOutcome, ErrorCode]] = {

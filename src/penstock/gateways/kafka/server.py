@@ -27,6 +27,7 @@ from typing import Final, cast
 from penstock.base.log_events import get_logger
 from penstock.base.long_work import UNFINISHED, LongWork, Steps
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.partition.commitment import when_all_known
 from penstock.codec.kafka import (
     APIS,
     ErrorCode,
@@ -68,7 +69,6 @@ from penstock.gateways.kafka.sasl import SaslHandler
 from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.gateways.kafka.versions import ApiVersionsHandler
 from penstock.gateways.request_memory import RequestMemory
-from penstock.storage.commit.group_commit import Turn
 
 log = get_logger("kafka")
 
@@ -363,15 +363,10 @@ class KafkaServer:
     def _fill_later(
         self, connection: KafkaConnection, slot: ReplySlot, header: RequestHeader, pending: PendingReply
     ) -> None:
-        pending.turn.add_done_callback(partial(self._fill, connection, slot, header, pending.finish))
+        when_all_known(pending.commitments, partial(self._fill, connection, slot, header, pending.finish))
 
     def _fill(
-        self,
-        connection: KafkaConnection,
-        slot: ReplySlot,
-        header: RequestHeader,
-        finish: Callable[[], Response],
-        _turn: Turn,
+        self, connection: KafkaConnection, slot: ReplySlot, header: RequestHeader, finish: Callable[[], Response]
     ) -> None:
         try:
             steps = self._encode(finish(), header)
@@ -381,7 +376,7 @@ class KafkaServer:
                 self._tasks.start("kafka reply", self._fill_in_steps(connection, slot, steps))
             else:
                 slot.fill(parts)
-        except Exception as error:  # noqa: BLE001  edge of a connection: the turn has other connections to tell
+        except Exception as error:  # noqa: BLE001  edge of a connection: there are others to be told
             self.on_fault(connection, error)
 
     async def _fill_in_steps(self, connection: KafkaConnection, slot: ReplySlot, steps: Steps[ReplyParts]) -> None:

@@ -16,9 +16,9 @@ from penstock.codec.http import dead_letters as letters
 from penstock.codec.http import fields, schedules
 from penstock.codec.http.node import NodeFacts
 from penstock.codec.http.queues import QueueStats, SettleReply
-from penstock.codec.http.settlements import SettlementPage
 from penstock.domain.queue.definition import NAME_CHARACTERS_MAX, QueueOptions
 from penstock.domain.queue.redrive import REDRIVE_GROUP
+from penstock.domain.queue.settlements import SettlementPage
 from penstock.domain.topic_rules import NAME_CHARACTERS_MAX as TOPIC_CHARACTERS_MAX
 from penstock.domain.trace.events import Journey, JourneyList
 from penstock.domain.trace.why import WhyAnswer

@@ -239,8 +239,7 @@ def _repeated(topic: ServedTopic, shell: PartitionShell, before: Sent) -> Placed
     if before.is_delayed:
         name = write_scheduled_id(MessageId(topic.topic_id, shell.index, before.offset))
         return Placed(Delayed(shell.index, before.offset, name, before.at_ms))
-    turn = None if before.offset < shell.readable_end else shell.join_turn()
-    return Placed(Published(shell.index, before.offset), shell, turn)
+    return Placed(Published(shell.index, before.offset), shell.commitment_of(before.offset))
 
 
 def _note_pending(lane: _Lane, message: PendingMessage) -> None:

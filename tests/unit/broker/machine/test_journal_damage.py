@@ -128,8 +128,8 @@ async def test_record_that_cannot_be_decoded_is_named_and_can_be_dropped() -> No
     batch = build_batch([Record(value=b"not a group's", key=b"nor this")])
     outcome = world.partition.append(memoryview(batch))
     assert isinstance(outcome, Appended)
-    assert outcome.turn is not None
-    await outcome.turn.wait()
+    assert outcome.commitment is not None
+    await outcome.commitment.kept()
     stop(world)
     world.open()
     assert f"--drop {COMMITS} --data-dir" in await assert_refused(world)

@@ -82,11 +82,11 @@ async def test_marker_that_is_stored_already_is_confirmed_when_it_is_durable(des
     assert isinstance(first, Appended)
     assert isinstance(again, Appended)
     assert first.base_offset == again.base_offset
-    assert again.turn is not None
-    await again.turn.wait()
+    assert again.commitment is not None
+    await again.commitment.kept()
     later = mark(shell, producer, is_commit=True)
     assert isinstance(later, Appended)
-    assert later.turn is None
+    assert later.commitment is None
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -98,9 +98,9 @@ async def test_transaction_is_stable_when_its_marker_is_readable_and_not_before(
     shell = desk.partition(0)
     marked = mark(shell, producer, is_commit=is_commit)
     assert isinstance(marked, Appended)
-    assert marked.turn is not None
+    assert marked.commitment is not None
     assert shell.last_stable_offset == 0
-    await marked.turn.wait()
+    await marked.commitment.kept()
     assert shell.last_stable_offset == 2
 
 

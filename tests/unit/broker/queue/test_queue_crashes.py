@@ -36,8 +36,8 @@ BUGS = [
     Bug(
         "a cursor runs ahead of what the disk has",
         "penstock.broker.queue.delivery",
-        "turn = shell.partition.join_turn_if_unsynced() if sight.found else None",
-        "turn = None",
+        "commitment = shell.partition.commit_if_unsynced() if sight.found else None",
+        "commitment = None",
         # The log begins anew below the cursor; when it has grown past it, what lies between would be hidden.
         "out of range",
     ),

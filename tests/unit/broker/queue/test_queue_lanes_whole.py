@@ -108,8 +108,8 @@ class LaneWorld:
 
     async def durable(self, outcome: object) -> int:
         assert isinstance(outcome, Appended), outcome
-        if outcome.turn is not None:
-            await outcome.turn.wait()
+        if outcome.commitment is not None:
+            await outcome.commitment.kept()
         return outcome.base_offset
 
     async def receive(self) -> None:

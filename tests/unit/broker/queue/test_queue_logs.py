@@ -70,8 +70,8 @@ async def end_transaction(desk: QueueBroker, producer_id: int, *, is_commit: boo
         producer_id=producer_id, producer_epoch=1, coordinator_epoch=1, is_commit=is_commit, version=VERSION_TWO
     )
     assert isinstance(outcome, Appended), outcome
-    if outcome.turn is not None:
-        await outcome.turn.wait()
+    if outcome.commitment is not None:
+        await outcome.commitment.kept()
 
 
 async def test_an_aborted_transaction_is_passed_over_and_an_open_one_waited_for(desk: QueueBroker) -> None:

@@ -41,8 +41,8 @@ async def send_broken(desk: QueueBroker, topic: str, count: int = 3) -> None:
     assert served is not None
     outcome = served.partitions[0].append(memoryview(with_checksum(batch)))
     assert isinstance(outcome, Appended)
-    if outcome.turn is not None:
-        await outcome.turn.wait()
+    if outcome.commitment is not None:
+        await outcome.commitment.kept()
 
 
 async def letters_of(desk: QueueBroker, count: int) -> list[StoredRecord]:
@@ -113,8 +113,8 @@ async def test_small_batch_that_unpacks_to_very_much_is_opened_off_the_loop(desk
     assert served is not None
     outcome = served.partitions[0].append(memoryview(batch))
     assert isinstance(outcome, Appended)
-    if outcome.turn is not None:
-        await outcome.turn.wait()
+    if outcome.commitment is not None:
+        await outcome.commitment.kept()
     began = time.thread_time()
     (message,) = await desk.receive(name)
     assert time.thread_time() - began < alone / 2, "the loop's own thread has unpacked it"

@@ -55,8 +55,8 @@ class IndexDesk:
         records = [Record(value=PADDING, key=entry_key(number)) for number in numbers]
         outcome = self.shell.append(memoryview(build_batch(records)))
         assert isinstance(outcome, Appended), outcome
-        if outcome.turn is not None:
-            await outcome.turn.wait()
+        if outcome.commitment is not None:
+            await outcome.commitment.kept()
 
     def index(self, scans: TraceScans | None = None) -> TraceIndex:
         return TraceIndex(self.shell, ScheduleZones, scans or self.scans())

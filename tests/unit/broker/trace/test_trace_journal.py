@@ -240,15 +240,15 @@ async def test_an_open_transaction_holds_a_message_up_and_an_aborted_one_keeps_i
     guard = partition.begin_verification(header.header, version=2)
     outcome = partition.append(memoryview(batch), guard=guard)
     assert isinstance(outcome, Appended)
-    assert outcome.turn is not None
-    await outcome.turn.wait()
+    assert outcome.commitment is not None
+    await outcome.commitment.kept()
     await desk.send("orders", [b"b"])
     standings = [await desk.standing("orders", offset) for offset in (0, 1)]
     assert standings == [Standing.IN_TRANSACTION, Standing.BEHIND_TRANSACTION]
     ended = partition.write_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False, version=1)
     assert isinstance(ended, Appended)
-    assert ended.turn is not None
-    await ended.turn.wait()
+    assert ended.commitment is not None
+    await ended.commitment.kept()
     assert await desk.standing("orders", 0) is Standing.ABORTED
     assert await desk.kinds("orders", 0) == [Kind.APPENDED, Kind.ABORTED]
     assert await desk.standing("orders", 1) is Standing.NO_CONSUMER

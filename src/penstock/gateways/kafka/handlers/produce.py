@@ -1,11 +1,11 @@
 """Produce: batches from a client into partitions.
 
 The batches stay views into the receive buffer; each partition's shell checks and writes its own before this returns.
-Only the reply waits, for one turn of the disk: a turn covers everything written before it. The exception are batches
-that begin a transaction in their partition, which wait for its coordinator, and those with records to be delivered
-later, which wait for the schedule; the connection's other requests wait behind them, so that a producer's batches stay
-in order. A request for very many partitions is written in slices: each batch at one moment, as ever, but others have
-their turn between two of them.
+Only the reply waits, until each of them is known to be kept or lost. The exception are batches that begin a transaction
+in their partition, which wait for its coordinator, and those with records to be delivered later, which wait for the
+schedule; the connection's other requests wait behind them, so that a producer's batches stay in order. A request for
+very many partitions is written in slices: each batch at one moment, as ever, but others have their turn between two of
+them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, cast
 import msgspec
 
 from penstock.base.long_work import Steps
+from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.outcome import Appended, AppendRefused, DelayPossible, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.delayed_batches import DelayedBatches
@@ -35,9 +36,8 @@ from penstock.codec.kafka.messages.produce import (
 from penstock.domain.security import access
 from penstock.domain.security.access import Authorizer, Operation
 from penstock.gateways.kafka.context import HANG_UP, NO_REPLY, NoReply, PendingReply, RequestContext
-from penstock.gateways.kafka.errors import refusal_code
+from penstock.gateways.kafka.errors import LOSS_CODES, refusal_code
 from penstock.gateways.kafka.handlers.produce_held import HeldBatch, append_held, hold_back, holds_transactional
-from penstock.storage.commit.group_commit import Turn
 
 # Produce 13 and up names topics by their ids.
 TOPIC_IDS_FROM: Final = 13
@@ -65,20 +65,14 @@ ProduceResult = ProduceResponse | PendingReply
 class _Appends:
     """What became of each partition of a request, and what its reply waits for."""
 
-    __slots__ = ("answers", "held", "turn", "waiting")
+    __slots__ = ("answers", "held", "waiting")
 
     def __init__(self) -> None:
-        # The last that was joined: those before have ended when it has.
-        self.turn: Turn | None = None
         # One entry for each partition of the request, none where the answer is known already.
-        self.waiting: list[tuple[PartitionShell, Turn] | None] = []
+        self.waiting: list[Commitment | None] = []
         # Batches that wait for somebody else: the entry, and where their answer will stand.
         self.held: list[HeldBatch] = []
         self.answers: list[tuple[int, list[PartitionProduceResponse], int]] = []
-
-    def add(self, shell: PartitionShell, turn: Turn | None) -> None:
-        self.turn = turn or self.turn
-        self.waiting.append((shell, turn) if turn is not None else None)
 
     def hold(self, batch: HeldBatch, partitions: list[PartitionProduceResponse]) -> None:
         self.held.append(batch)
@@ -87,9 +81,10 @@ class _Appends:
         partitions.append(PartitionProduceResponse(index=batch.shell.index))
 
     def reply(self, response: ProduceResponse) -> ProduceResult:
-        if self.turn is None:
+        commitments = [commitment for commitment in self.waiting if commitment is not None]
+        if not commitments:
             return response
-        return PendingReply(self.turn, lambda: _settle(response, self.waiting))
+        return PendingReply(commitments, lambda: _settle(response, self.waiting))
 
 
 class ProduceHandler:
@@ -187,7 +182,7 @@ class ProduceHandler:
             assert records is not None
             appends.hold(hold_back(shell, records, outcome, context.api_version), partitions)
         else:
-            appends.add(shell, outcome.turn if isinstance(outcome, Appended) else None)
+            appends.waiting.append(outcome.commitment if isinstance(outcome, Appended) else None)
             partitions.append(partition_response(shell, outcome, context.api_version))
 
     async def _append_held(
@@ -198,12 +193,8 @@ class ProduceHandler:
         outcomes = await append_held(self._transactions, self._delays, transactional_id, batches, api_version)
         for batch, outcome, (entry, partitions, place) in zip(batches, outcomes, appends.answers, strict=True):
             partitions[place] = partition_response(batch.shell, outcome, api_version)
-            if isinstance(outcome, Appended) and outcome.turn is not None:
-                # Delayed ones are not written at one moment: whose turn is the last is not known.
-                if appends.turn is not None and appends.turn is not outcome.turn and request.acks != ACKS_NONE:
-                    await appends.turn.wait()
-                appends.turn = outcome.turn
-                appends.waiting[entry] = (batch.shell, outcome.turn)
+            if isinstance(outcome, Appended):
+                appends.waiting[entry] = outcome.commitment
         return _silence(response) if request.acks == ACKS_NONE else appends.reply(response)
 
     def _find_topic(
@@ -256,13 +247,9 @@ def partition_response(
     )
 
 
-def disk_failed_response(index: int) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=index,
-        error_code=ErrorCode.KAFKA_STORAGE_ERROR,
-        base_offset=-1,
-        error_message="the disk did not take the batch",
-    )
+def lost_response(index: int, loss: Loss) -> PartitionProduceResponse:
+    """Of a batch that was written and may be gone."""
+    return PartitionProduceResponse(index=index, error_code=LOSS_CODES[loss], base_offset=-1, error_message=loss.value)
 
 
 def single_response(request: ProduceRequest, partition: PartitionProduceResponse) -> ProduceResponse:
@@ -295,17 +282,17 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode) -> Steps[ProduceRespon
     return ProduceResponse(responses=topics)
 
 
-def _settle(response: ProduceResponse, waiting: list[tuple[PartitionShell, Turn] | None]) -> ProduceResponse:
-    """The reply after its turn: as prepared, unless the disk failed one of its partitions."""
-    if not any(entry is not None and entry[1].failed for entry in waiting):
+def _settle(response: ProduceResponse, waiting: list[Commitment | None]) -> ProduceResponse:
+    """The reply when all is known: as prepared, unless something is lost."""
+    if not any(commitment is not None and commitment.loss for commitment in waiting):
         return response
     waited = iter(waiting)
     topics = []
     for topic in response.responses:
         partitions = []
         for partition in topic.partition_responses:
-            entry = next(waited)
-            is_failed = entry is not None and entry[0].log in entry[1].failed
-            partitions.append(disk_failed_response(partition.index) if is_failed else partition)
+            commitment = next(waited)
+            loss = None if commitment is None else commitment.loss
+            partitions.append(partition if loss is None else lost_response(partition.index, loss))
         topics.append(msgspec.structs.replace(topic, partition_responses=partitions))
     return msgspec.structs.replace(response, responses=topics)

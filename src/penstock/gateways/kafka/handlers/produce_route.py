@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.outcome import Appended, DelayPossible, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.broker import Broker
@@ -33,12 +34,11 @@ from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.handlers.produce import (
     ACKS_ALL,
     TOPIC_IDS_FROM,
-    disk_failed_response,
+    lost_response,
     partition_response,
     single_response,
 )
 from penstock.gateways.kafka.handlers.produce_held import ATTRIBUTES_AT
-from penstock.storage.commit.group_commit import Turn
 
 # From here on the reply holds base offset, append time and log start side by side.
 VERSION_FIRST: Final = 5
@@ -152,19 +152,19 @@ class ProduceRoute:
             outcome.log_start,
             self._reply_tail,
         )
-        turn = outcome.turn
-        if turn is None:
+        commitment = outcome.commitment
+        if commitment is None:
             connection.reply_one(reply)
             return
         slot = connection.reserve()
 
-        def on_done(turn: Turn) -> None:
-            if turn.failed and self._shell.log in turn.failed:
-                slot.fill(self._encode(disk_failed_response(self._shell.index), correlation_id))
-            else:
+        def on_known(commitment: Commitment) -> None:
+            if commitment.loss is None:
                 slot.fill([reply])
+            else:
+                slot.fill(self._encode(lost_response(self._shell.index, commitment.loss), correlation_id))
 
-        turn.add_done_callback(on_done)
+        commitment.when_known(on_known)
 
     def _encode(self, partition: PartitionProduceResponse, correlation_id: int) -> list[BytesLike]:
         response = single_response(self._request, partition)

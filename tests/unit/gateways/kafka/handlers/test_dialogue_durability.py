@@ -128,6 +128,24 @@ async def test_writes_during_a_sync_wait_for_the_next(
     assert len(disk.synced) - synced >= 2
 
 
+async def test_reply_waits_for_each_of_its_partitions_and_not_for_the_last_alone(
+    node: TalkingNode, disk: GatedDisk, talk: Conversation, writer: Conversation
+) -> None:
+    """Another request has written to partition 2 before: that is known first, and says nothing of partition 1."""
+    disk.close_gate()
+    await writer.send(produce("orders", batch(b"holds the disk up")), 12)
+    await disk.wait_until_syncing()
+    earlier = await node.connect()
+    await earlier.send(produce("orders", batch(b"first"), partition=2), 12)
+    await talk.expect_open()
+    disk.fail(node.shell("orders").log.home.topic_id, 1)
+    both = await node.connect()
+    await both.send(produce_many([("orders", 1, batch(b"lost")), ("orders", 2, batch(b"second"))]), 12)
+    await talk.expect_open()
+    disk.open_gate()
+    assert outcomes(await both.hear(ProduceResponse)) == [FAILED, (ErrorCode.NONE, 1)]
+
+
 async def test_replies_keep_their_order_over_slow_and_quick_topics(
     disk: GatedDisk, talk: Conversation, writer: Conversation
 ) -> None:
