@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from penstock.cli.app import app, run
-from penstock.cli.work.schedule import time_left
 from penstock.client.http.client import HttpClient, path_of
 from support.node_process import NodeProcess
 
@@ -149,18 +148,3 @@ def test_a_queue_shows_how_many_are_delayed(node: NodeProcess, penstock: Penstoc
     code, out, _ = penstock("queue", "describe", topic, "workers", "--json")
     assert (code, json.loads(out)["delayed_count"]) == (0, 2)
     assert "delayed" in penstock("queue", "list")[1]
-
-
-@pytest.mark.parametrize(
-    ("left_ms", "text"),
-    [
-        (-5, "now"),
-        (999, "now"),
-        (1_000, "1s"),
-        (303_000, "5m 03s"),
-        (7_500_000, "2h 05m"),
-        (273_600_000, "3d 4h"),
-    ],
-)
-def test_the_time_left_is_told_in_two_units(left_ms: int, text: str) -> None:
-    assert time_left(left_ms) == text

@@ -1,10 +1,10 @@
-"""`penstock bench …`: the declarations; the work is in the bench_*_work modules."""
+"""`penstock bench …`: the declarations; the work is in `work/bench`."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -12,9 +12,14 @@ from penstock.cli.commands.produce import AcksChoice, AcksName, Compression, Com
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
 
+if TYPE_CHECKING:
+    from penstock.cli.work.bench.plan import BenchPlan
+
 app = typer.Typer(help="Measure a node with the built-in client.", no_args_is_help=True)
 
 _ACKS: Final[dict[AcksName, Literal[-1, 0, 1]]] = {AcksName.ALL: -1, AcksName.LEADER: 1, AcksName.NONE: 0}
+# Where neither --messages nor --seconds is given.
+_SECONDS_DEFAULT: Final = 10.0
 
 
 class DurabilityName(StrEnum):
@@ -36,6 +41,40 @@ Durability = Annotated[DurabilityName, typer.Option("--durability", help="Of the
 Keep = Annotated[bool, typer.Option("--keep", help="Do not delete the topic that was made.")]
 
 
+def _plan(
+    *,
+    bootstrap: str,
+    topic: str | None,
+    partitions: int,
+    durability: DurabilityName,
+    messages: int | None,
+    seconds: float | None,
+    size: int,
+    compression: CompressionName,
+    keep: bool,
+    as_json: bool,
+    **own: Any,
+) -> BenchPlan:
+    """Of the options that every bench of a topic has; `own` are those of one, by the names of the plan's fields."""
+    from penstock.cli.work.bench.plan import BenchPlan
+
+    if messages is None and seconds is None:
+        seconds = _SECONDS_DEFAULT
+    return BenchPlan(
+        bootstrap=bootstrap,
+        topic=topic,
+        partitions=partitions,
+        durability=durability.value,
+        messages=messages,
+        seconds=seconds,
+        size_bytes=size,
+        compression=compression.value,
+        is_kept=keep,
+        is_json=as_json,
+        **own,
+    )
+
+
 @app.command("produce")
 def produce(
     *,
@@ -54,24 +93,21 @@ def produce(
     as_json: AsJson = False,
 ) -> None:
     """How much the node takes: whole batches, a few requests under way."""
-    from penstock.cli.work.bench.plan import BenchPlan
     from penstock.cli.work.bench.produce import bench_produce
 
-    if messages is None and seconds is None:
-        seconds = 10.0
     bench_produce(
-        BenchPlan(
+        _plan(
             bootstrap=bootstrap,
             topic=topic,
             partitions=partitions,
-            durability=durability.value,
+            durability=durability,
             messages=messages,
             seconds=seconds,
-            size_bytes=size,
-            compression=compression.value,
+            size=size,
+            compression=compression,
+            keep=keep,
+            as_json=as_json,
             acks=_ACKS[acks],
-            is_kept=keep,
-            is_json=as_json,
             batch_bytes=batch_bytes,
             in_flight_max=in_flight,
         )
@@ -95,21 +131,19 @@ def consume(
 ) -> None:
     """How much the node gives: a topic from its start to its end; an empty one is filled first."""
     from penstock.cli.work.bench.consume import bench_consume
-    from penstock.cli.work.bench.plan import BenchPlan
 
     bench_consume(
-        BenchPlan(
+        _plan(
             bootstrap=bootstrap,
             topic=topic,
             partitions=partitions,
-            durability=durability.value,
+            durability=durability,
             messages=messages,
             seconds=seconds,
-            size_bytes=size,
-            compression=compression.value,
-            acks=-1,
-            is_kept=keep,
-            is_json=as_json,
+            size=size,
+            compression=compression,
+            keep=keep,
+            as_json=as_json,
             batch_bytes=batch_bytes,
         )
     )
@@ -141,25 +175,22 @@ def latency(
 ) -> None:
     """How long an acknowledgement takes at a fixed rate, from when a message was due."""
     from penstock.cli.work.bench.latency import bench_latency
-    from penstock.cli.work.bench.plan import BenchPlan
 
     if acks is AcksName.NONE:
         raise CommandError("--acks 0 has no acknowledgement whose latency could be measured", exit_code=EXIT_USAGE)
-    if messages is None and seconds is None:
-        seconds = 10.0
     bench_latency(
-        BenchPlan(
+        _plan(
             bootstrap=bootstrap,
             topic=topic,
             partitions=partitions,
-            durability=durability.value,
+            durability=durability,
             messages=messages,
             seconds=seconds,
-            size_bytes=size,
-            compression=compression.value,
+            size=size,
+            compression=compression,
+            keep=keep,
+            as_json=as_json,
             acks=_ACKS[acks],
-            is_kept=keep,
-            is_json=as_json,
             linger_ms=linger_ms,
             rate=rate,
             probe_directory=data_dir,

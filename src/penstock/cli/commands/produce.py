@@ -98,12 +98,13 @@ def _delivery_headers(delay: str | None, deliver_at: str | None) -> tuple[tuple[
     """Every Kafka producer can send these."""
     if delay is None and deliver_at is None:
         return ()
-    from penstock.cli.work.queue import duration_ms
-    from penstock.cli.work.schedule import future_ms
+    from penstock.base.clock import SystemClock
+    from penstock.cli.option_values import duration_ms, future_ms
     from penstock.domain.schedule.headers import DELAY_HEADER, DELIVER_AT_HEADER
 
     if delay is not None and deliver_at is not None:
         raise CommandError("--delay and --deliver-at exclude each other", exit_code=EXIT_USAGE)
     if delay is not None:
         return ((DELAY_HEADER, b"%d" % duration_ms(delay, "--delay")),)
-    return ((DELIVER_AT_HEADER, b"%d" % future_ms(deliver_at or "", "--deliver-at")),)
+    due_ms = future_ms(deliver_at or "", "--deliver-at", now_ms=SystemClock().now_ms())
+    return ((DELIVER_AT_HEADER, b"%d" % due_ms),)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.option_values import duration_ms
 from penstock.cli.output import counted, print_json, say
 from penstock.cli.progress import BenchProgress
-from penstock.cli.work.archive_show import duration_ms
 from penstock.cli.work.query import end_spark, in_words_of_options, spark_log_level
 from penstock.pipeline.archive.job import FORMATS, ArchiveRequest, ArchiveRun, start_archive
 from penstock.pipeline.archive.query import SETTINGS, python_error

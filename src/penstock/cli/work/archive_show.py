@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.base.clock import SystemClock
-from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.moments import NotUnderstood, parse_duration_ms
+from penstock.cli.failure import CommandError
+from penstock.cli.option_values import duration_ms
 from penstock.cli.output import counted, human_bytes, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 # Directories below the one that was named.
 DEPTH_MAX: Final = 3
 SHOW_COLUMNS: Final = ("topic", "partition", "first", "end", "messages", "files", "size", "oldest", "youngest")
-
-
-def duration_ms(text: str, option: str) -> int:
-    found = parse_duration_ms(text)
-    if isinstance(found, NotUnderstood):
-        raise CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
-    return found
 
 
 def check_installed() -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from typing import Final
 
-import typer
-
 from penstock.base.clock import SystemClock
-from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.cells import moment, short
+from penstock.cli.confirmation import confirm
+from penstock.cli.failure import CommandError
 from penstock.cli.http_door import http_door
-from penstock.cli.moments import NotUnderstood, parse_moment_ms
+from penstock.cli.option_values import moment_ms_if_given
 from penstock.cli.output import counted, print_json, print_table, say
 from penstock.cli.progress import BenchProgress
-from penstock.cli.work.queue import moment, short
 from penstock.client.http import queues as letters
 from penstock.client.http.client import HttpClient
 from penstock.client.http.queues import LetterFilter
@@ -28,16 +27,10 @@ SHOW_COLUMNS: Final = ("partition", "offset", "failed", "reason", "error", "deli
 
 
 def filter_of(*, reason: str | None, key: str | None, since: str | None, until: str | None) -> LetterFilter:
-    return LetterFilter(reason, key, _moment_ms(since, "--since"), _moment_ms(until, "--until"))
-
-
-def _moment_ms(text: str | None, option: str) -> int | None:
-    if text is None:
-        return None
-    found = parse_moment_ms(text, now_ms=SystemClock().now_ms())
-    if isinstance(found, NotUnderstood):
-        raise CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
-    return max(found, 0)
+    now_ms = SystemClock().now_ms()
+    since_ms = moment_ms_if_given(since, "--since", now_ms=now_ms)
+    until_ms = moment_ms_if_given(until, "--until", now_ms=now_ms)
+    return LetterFilter(reason, key, since_ms, until_ms)
 
 
 def list_topics(http: str, *, as_json: bool) -> None:
@@ -136,8 +129,8 @@ def _sentence(task: Redrive) -> str:
 
 
 def purge(http: str, topic: str, *, is_confirmed: bool, as_json: bool) -> None:
-    if not is_confirmed and not typer.confirm(f"Drop all dead letters that are pending in {topic}?", err=True):
-        raise CommandError("nothing was dropped")
+    question = f"Drop all dead letters that are pending in {topic}?"
+    confirm(question, is_confirmed=is_confirmed, refused="nothing was dropped")
     with http_door(http) as client:
         dropped = letters.purge_dead_letters(client, topic)
     if as_json:

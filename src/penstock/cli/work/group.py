@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-import typer
 
-from penstock.base.clock import Clock, SystemClock
-from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, NotUnderstood, Start, parse_start
+from penstock.base.clock import SystemClock
+from penstock.cli.confirmation import confirm
+from penstock.cli.failure import CommandError
+from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, Start, parse_start
+from penstock.cli.option_values import partitions_by_topic, understood
 from penstock.cli.output import print_json, print_table, run_async, say
 from penstock.cli.work.group_lag import records_behind
 from penstock.client.errors import PartitionMissingError, TopicMissingError
@@ -189,10 +190,8 @@ def _member_lag(member: GroupMember, partitions: Sequence[PartitionLag]) -> Memb
 
 
 def reset(bootstrap: str, group: str, *, to: str, topics: Sequence[str], is_dry_run: bool, as_json: bool) -> None:
-    start = parse_start(to, now_ms=_now_ms(SystemClock()))
-    if isinstance(start, NotUnderstood):
-        raise CommandError(f"--to: {start.reason}", exit_code=EXIT_USAGE)
-    chosen = _parse_topics(topics)
+    start = understood(parse_start(to, now_ms=SystemClock().now_ms()), "--to")
+    chosen = partitions_by_topic(topics)
     moves = run_async(_reset(bootstrap, group, start, chosen, is_dry_run=is_dry_run))
     if as_json:
         print_json({"group": group, "dry_run": is_dry_run, "partitions": moves})
@@ -201,22 +200,6 @@ def reset(bootstrap: str, group: str, *, to: str, topics: Sequence[str], is_dry_
         print_table(columns, [msgspec.structs.astuple(move) for move in moves], title=f"group {group}")
     count = f"{len(moves)} partition" + ("s" if len(moves) != 1 else "")
     say(f"{count} would be reset, nothing was changed" if is_dry_run else f"{count} reset")
-
-
-def _now_ms(clock: Clock) -> int:
-    return clock.now_ms()
-
-
-def _parse_topics(texts: Sequence[str]) -> dict[str, list[int]]:
-    """`["orders", "audit:0,3"]`: no numbers stand for all partitions."""
-    chosen: dict[str, list[int]] = {}
-    for text in texts:
-        name, colon, numbers = text.partition(":")
-        parts = numbers.split(",") if colon else []
-        if not name or not all(part.isascii() and part.isdigit() for part in parts):
-            raise CommandError(f"--topic {text!r} is not of the form TOPIC or TOPIC:0,1,2", exit_code=EXIT_USAGE)
-        chosen[name] = [] if not parts else sorted({*chosen.get(name, ()), *map(int, parts)})
-    return chosen
 
 
 async def _reset(
@@ -298,8 +281,8 @@ async def _commit(client: ClusterClient, group: str, targets: Mapping[Place, int
 
 def delete(bootstrap: str, names: Sequence[str], *, is_confirmed: bool, as_json: bool) -> None:
     names = list(dict.fromkeys(names))
-    if not is_confirmed and not typer.confirm(f"Delete {', '.join(names)} with all offsets?", err=True):
-        raise CommandError("nothing was deleted")
+    question = f"Delete {', '.join(names)} with all offsets?"
+    confirm(question, is_confirmed=is_confirmed, refused="nothing was deleted")
     failures = run_async(_delete(bootstrap, names))
     deleted = [name for name in names if name not in failures]
     if as_json:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
-import typer
 
+from penstock.cli.confirmation import confirm
 from penstock.cli.failure import EXIT_FAILED, CommandError
 from penstock.cli.output import counted, human_bytes, print_json, print_table, say, write_text
 from penstock.cli.progress import BenchProgress
@@ -209,8 +209,7 @@ def repair(
     if drop is not None and (topic is None or partition is None):
         raise CommandError("--drop needs the topic and the partition whose batch is meant")
     question = f"Set damaged bytes in {directory} aside? Their messages are lost to readers."
-    if not is_confirmed and not typer.confirm(question, err=True):
-        raise CommandError("nothing was repaired")
+    confirm(question, is_confirmed=is_confirmed, refused="nothing was repaired")
     with _counted_files(directory, "repair") as files:
         reports = log_check.repair(str(directory), topic=topic, partition=partition, drop=drop, files=files)
     if as_json:

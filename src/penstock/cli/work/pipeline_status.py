@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import typer
 
 from penstock.base.clock import Clock, SystemClock
+from penstock.cli.cells import moment
+from penstock.cli.confirmation import confirm
 from penstock.cli.failure import CommandError
 from penstock.cli.options import BOOTSTRAP_DEFAULT
 from penstock.cli.output import counted, print_json, print_table, run_async, say
 from penstock.cli.work.pipeline import open_file, tell_problems
 from penstock.cli.work.pipeline_view import status_table
-from penstock.cli.work.queue import moment
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.net.address import parse_addresses
 from penstock.pipeline.declared.prepare import state_of
@@ -123,8 +123,7 @@ def reset(file: Path, names: Sequence[str], bootstrap: str | None, *, is_confirm
     if loaded.problems.errors:
         tell_problems(loaded)
     question = f"Forget how far {', '.join(pipelines)} {'is' if len(pipelines) == 1 else 'are'}?"
-    if not is_confirmed and not typer.confirm(f"{question} The next run writes its rows again.", err=True):
-        raise CommandError("nothing was done")
+    confirm(f"{question} The next run writes its rows again.", is_confirmed=is_confirmed)
     elsewhere: list[str] = []
     removed: list[str] = []
     for name, pipeline in pipelines.items():

@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, TRACEBACK_VARIABLE, CommandError
-from penstock.cli.moments import NotUnderstood, parse_moment_ms
+from penstock.cli.option_values import moment_ms_if_given
 from penstock.cli.output import print_json, print_table, say, write_text
 
 if TYPE_CHECKING:
@@ -58,19 +58,12 @@ def in_words_of_options(sentence: str) -> str:
     return sentence.replace("With failOnDataLoss=false the query goes on", "With --allow-loss it goes on")
 
 
-def moment_ms(text: str | None, option: str) -> int | None:
-    if text is None:
-        return None
-    found = parse_moment_ms(text, now_ms=SystemClock().now_ms())
-    if isinstance(found, NotUnderstood):
-        raise CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
-    return found
-
-
 def query(wanted: QueryWish, *, as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
         raise CommandError("--json or --csv, not both", exit_code=EXIT_USAGE)
-    bounds = (moment_ms(wanted.since, "--since"), moment_ms(wanted.until, "--until"))
+    now_ms = SystemClock().now_ms()
+    since_ms = moment_ms_if_given(wanted.since, "--since", now_ms=now_ms)
+    bounds = (since_ms, moment_ms_if_given(wanted.until, "--until", now_ms=now_ms))
     from penstock.pipeline.archive.query import SETTINGS, QueryError, python_error, query_topics
     from penstock.pipeline.session.spark import open_session
 

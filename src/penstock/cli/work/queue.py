@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Final
 
 import msgspec
-import typer
 
-from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.cells import moment, short
+from penstock.cli.confirmation import confirm
+from penstock.cli.failure import CommandError
 from penstock.cli.http_door import http_door
-from penstock.cli.moments import NotUnderstood, parse_duration_ms
+from penstock.cli.option_values import duration_ms
 from penstock.cli.output import print_json, print_table, say
 from penstock.client.http import queues
 from penstock.client.http.client import HttpClient, RefusedError
 from penstock.client.http.queues import QueueInfo, QueueMessage
-from penstock.codec.http.fields import MOMENT_MS_MAX
 from penstock.codec.http.queues import PartitionStats, QueueStats, SettledReceipt
 
-# A cell of a table: more than this of a value is seen by --json.
-VALUE_CHARACTERS_MAX: Final = 60
 _GONE: Final = 404
 # Told otherwise already, or of doors that have words of their own for them.
 HIDDEN_OPTIONS: Final = frozenset({"dead_letter_topic", "attributes"})
@@ -124,7 +121,7 @@ def create(
 
 
 def delete(http: str, topic: str, group: str, *, is_confirmed: bool, as_json: bool) -> None:
-    _confirm(f"Forget the queue {topic}/{group}, and who has which of its messages?", is_confirmed=is_confirmed)
+    confirm(f"Forget the queue {topic}/{group}, and who has which of its messages?", is_confirmed=is_confirmed)
     with http_door(http) as client:
         queues.delete_queue(client, topic, group)
     if as_json:
@@ -192,32 +189,8 @@ def tell(http: str, topic: str, group: str, act: str, told: str, *, as_json: boo
 
 
 def purge(http: str, topic: str, group: str, *, is_confirmed: bool, as_json: bool) -> None:
-    _confirm(f"Skip everything that is in the queue {topic}/{group} now?", is_confirmed=is_confirmed)
+    confirm(f"Skip everything that is in the queue {topic}/{group} now?", is_confirmed=is_confirmed)
     tell(http, topic, group, "purge", "is empty", as_json=as_json)
-
-
-# ---------------------------------------------------------------------- shared with dlq_work
-
-
-def duration_ms(text: str, option: str) -> int:
-    found = parse_duration_ms(text)
-    if isinstance(found, NotUnderstood):
-        raise CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
-    return found
-
-
-def moment(at_ms: int | None) -> str | None:
-    if at_ms is not None and at_ms > MOMENT_MS_MAX:
-        return f"{at_ms:,} ms after 1970"
-    return None if not at_ms else datetime.fromtimestamp(at_ms / 1000).astimezone().isoformat(" ", "milliseconds")
-
-
-def short(text: str | None, encoded: str | None) -> str | None:
-    """A key or a value, as much as fits a cell."""
-    shown = text if text is not None else None if encoded is None else f"base64:{encoded}"
-    if shown is None or len(shown) <= VALUE_CHARACTERS_MAX:
-        return shown
-    return shown[: VALUE_CHARACTERS_MAX - 1] + "…"
 
 
 def _print_messages(messages: Sequence[QueueMessage], *, as_json: bool, last_column: str) -> None:
@@ -241,8 +214,3 @@ def _print_messages(messages: Sequence[QueueMessage], *, as_json: bool, last_col
         print_table(columns, rows)
     else:
         say("no messages")
-
-
-def _confirm(question: str, *, is_confirmed: bool) -> None:
-    if not is_confirmed and not typer.confirm(question, err=True):
-        raise CommandError("nothing was done")

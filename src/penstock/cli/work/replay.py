@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.option_values import moment_ms_if_given
 from penstock.cli.output import counted, print_json, print_table, say
 from penstock.cli.progress import BenchProgress
 from penstock.cli.work.archive_show import check_installed, moment
-from penstock.cli.work.query import archive_of, end_spark, in_words_of_options, moment_ms, spark_log_level
+from penstock.cli.work.query import archive_of, end_spark, in_words_of_options, spark_log_level
 from penstock.pipeline.replay.pace import BadPace, Pace, parse_pace
 
 if TYPE_CHECKING:
@@ -127,12 +129,13 @@ def _done(wanted: ReplayWish) -> dict[int, int]:
 def _range(wanted: ReplayWish) -> TopicRange:
     from penstock.pipeline.archive.frame import TopicRange
 
+    now_ms = SystemClock().now_ms()
     return TopicRange(
         topic=wanted.topic,
         bootstrap=wanted.bootstrap,
         archive=wanted.archive,
-        timestamp_ms_min=moment_ms(wanted.since, "--since"),
-        timestamp_ms_end=moment_ms(wanted.until, "--until"),
+        timestamp_ms_min=moment_ms_if_given(wanted.since, "--since", now_ms=now_ms),
+        timestamp_ms_end=moment_ms_if_given(wanted.until, "--until", now_ms=now_ms),
         offset_min=wanted.from_offset,
         offset_end=wanted.to_offset,
         partitions=wanted.partitions,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.base.clock import SystemClock
-from penstock.cli.failure import EXIT_USAGE, CommandError
+from penstock.cli.failure import CommandError
 from penstock.cli.http_door import http_door
-from penstock.cli.moments import NotUnderstood, parse_moment_ms
+from penstock.cli.option_values import moment_ms_if_given
 from penstock.cli.output import counted, print_json, run_async, say
 from penstock.cli.progress import BenchProgress
 from penstock.client.errors import TopicMissingError
@@ -45,8 +45,8 @@ def report(
         topic,
         bootstrap,
         now_ms,
-        since_ms=_moment_ms(since, "--since", now_ms),
-        until_ms=_moment_ms(until, "--until", now_ms),
+        since_ms=moment_ms_if_given(since, "--since", now_ms=now_ms),
+        until_ms=moment_ms_if_given(until, "--until", now_ms=now_ms),
         dead_letter_topics=letters,
         partition_count=len(info.partitions),
         topic_id=info.topic_id,
@@ -113,12 +113,3 @@ async def _look_at(bootstrap: str, topic: str) -> tuple[TopicInfo, bool]:
         except TopicMissingError:
             return info, False
     return info, True
-
-
-def _moment_ms(text: str | None, option: str, now_ms: int) -> int | None:
-    if text is None:
-        return None
-    found = parse_moment_ms(text, now_ms=now_ms)
-    if isinstance(found, NotUnderstood):
-        raise CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
-    return max(found, 0)

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import typer
-
 from penstock.base.clock import SystemClock
+from penstock.cli.cells import moment, short, time_left
+from penstock.cli.confirmation import confirm
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.http_door import http_door
-from penstock.cli.moments import NotUnderstood, parse_future_ms
+from penstock.cli.option_values import duration_ms, future_ms
 from penstock.cli.output import print_json, print_table, say
-from penstock.cli.work.queue import duration_ms, moment, short
 from penstock.client.http import schedules
 from penstock.client.http.client import HttpClient
 from penstock.codec.http.schedules import ID_TEXT, PAGE_MAX, Cron, PendingMessage
@@ -22,10 +21,6 @@ from penstock.codec.http.schedules import ID_TEXT, PAGE_MAX, Cron, PendingMessag
 CRON_COLUMNS: Final = ("name", "topic", "cron", "timezone", "missed", "next", "in")
 PENDING_COLUMNS: Final = ("due", "in", "partition", "key", "value", "id")
 _ID: Final = re.compile(ID_TEXT)
-_SECOND_MS: Final = 1_000
-_MINUTE_MS: Final = 60_000
-_HOUR_MS: Final = 3_600_000
-_DAY_MS: Final = 86_400_000
 
 # ---------------------------------------------------------------------- cron
 
@@ -85,8 +80,7 @@ def show(http: str, name: str, topic: str | None, *, as_json: bool) -> None:
 def delete(http: str, name: str, topic: str | None, *, is_confirmed: bool, as_json: bool) -> None:
     with http_door(http) as client:
         topic = _topic_of(client, name, topic)
-        if not is_confirmed and not typer.confirm(f"End the schedule {name} of topic {topic}?", err=True):
-            raise CommandError("nothing was done")
+        confirm(f"End the schedule {name} of topic {topic}?", is_confirmed=is_confirmed)
         schedules.delete_cron(client, topic, name)
     if as_json:
         print_json({"name": name, "topic": topic, "is_deleted": True})
@@ -209,37 +203,13 @@ def cancel(http: str, message_id: str, *, as_json: bool) -> None:
 
 
 def reschedule(http: str, message_id: str, *, after: str | None, at: str | None, as_json: bool) -> None:
-    time = {"deliver_at": future_ms(at, "--at")} if at is not None else {"delay_ms": duration_ms(after or "", "--in")}
+    if at is not None:
+        time = {"deliver_at": future_ms(at, "--at", now_ms=SystemClock().now_ms())}
+    else:
+        time = {"delay_ms": duration_ms(after or "", "--in")}
     with http_door(http) as client:
         message = schedules.reschedule_pending(client, message_id, time)
     if as_json:
         print_json(message)
     left = time_left(message.due_ms - SystemClock().now_ms())
     say(f"message {message_id} is due {moment(message.due_ms)} ({left})")
-
-
-# ---------------------------------------------------------------------- times, shared with produce
-
-
-def future_ms(text: str, option: str) -> int:
-    now_ms = SystemClock().now_ms()
-    found = parse_future_ms(text, now_ms=now_ms)
-    if isinstance(found, NotUnderstood):
-        raise CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
-    if found < now_ms:
-        raise CommandError(f"{option}: {text!r} is past, it was {moment(found)}", exit_code=EXIT_USAGE)
-    return found
-
-
-def time_left(left_ms: int) -> str:
-    """Two units of it: 3d 4h, 5m 03s."""
-    if left_ms < _SECOND_MS:
-        return "now"
-    seconds = left_ms // _SECOND_MS
-    if left_ms < _MINUTE_MS:
-        return f"{seconds}s"
-    if left_ms < _HOUR_MS:
-        return f"{seconds // 60}m {seconds % 60:02}s"
-    if left_ms < _DAY_MS:
-        return f"{seconds // 3600}h {seconds // 60 % 60:02}m"
-    return f"{seconds // 86_400:,}d {seconds // 3600 % 24}h"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import typer
-
+from penstock.cli.confirmation import confirm
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.output import print_json, print_table, run_async, say
 from penstock.client.errors import TopicMissingError
@@ -98,8 +97,8 @@ def alter(
 def delete(bootstrap: str, topics: Sequence[str], *, is_confirmed: bool, as_json: bool) -> None:
     names = list(dict.fromkeys(topics))
     deleted: list[str] = []
-    if not is_confirmed and not typer.confirm(f"Delete {', '.join(names)} with everything in it?", err=True):
-        raise CommandError("nothing was deleted")
+    question = f"Delete {', '.join(names)} with everything in it?"
+    confirm(question, is_confirmed=is_confirmed, refused="nothing was deleted")
 
     async def work() -> list[str]:
         missing: list[str] = []

@@ -9,7 +9,7 @@ import msgspec
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.http_door import http_door
-from penstock.cli.moments import NotUnderstood, parse_moment_ms
+from penstock.cli.option_values import moment_ms_if_given
 from penstock.cli.output import print_json, print_table, say, write_text
 from penstock.client.http import trace as http_trace
 from penstock.domain.trace.events import Journey, Place
@@ -47,7 +47,9 @@ def trace_key(
 ) -> None:
     if asked.topic is None or asked.message_id is not None:
         raise CommandError("--key needs --topic, and no message id", exit_code=EXIT_USAGE)
-    since_ms, until_ms = _moment(since), _moment(until)
+    now_ms = SystemClock().now_ms()
+    since_ms = moment_ms_if_given(since, "--since", now_ms=now_ms)
+    until_ms = moment_ms_if_given(until, "--until", now_ms=now_ms)
     with http_door(http) as client:
         found = http_trace.trace_key(client, asked.topic, key, since_ms=since_ms, until_ms=until_ms)
     for note in found.notes:
@@ -84,15 +86,6 @@ def _show(journey: Journey, *, form: str, as_json: bool) -> None:
         print_json(journey)
     else:
         write_text(render(journey, form, _zone()))
-
-
-def _moment(text: str | None) -> int | None:
-    if text is None:
-        return None
-    found = parse_moment_ms(text, now_ms=SystemClock().now_ms())
-    if isinstance(found, NotUnderstood):
-        raise CommandError(found.reason, exit_code=EXIT_USAGE)
-    return found
 
 
 def _zone() -> tzinfo:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-import typer
 
 from penstock.base.clock import SystemClock
+from penstock.cli.confirmation import confirm
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.moments import NotUnderstood, parse_duration_ms
+from penstock.cli.option_values import duration_ms, partitions_by_topic
 from penstock.cli.output import print_json, print_table, run_async, say
 from penstock.client.errors import PartitionMissingError
 from penstock.client.kafka import transactions
@@ -46,9 +46,7 @@ def list_transactions(
     id_pattern: str | None,
     as_json: bool,
 ) -> None:
-    longer_than_ms = -1 if longer_than is None else parse_duration_ms(longer_than)
-    if isinstance(longer_than_ms, NotUnderstood):
-        raise CommandError(f"--longer-than: {longer_than_ms.reason}", exit_code=EXIT_USAGE)
+    longer_than_ms = -1 if longer_than is None else duration_ms(longer_than, "--longer-than")
 
     async def work() -> list[ListedTransaction]:
         async with ClusterClient(parse_addresses(bootstrap)) as client:
@@ -102,7 +100,7 @@ def describe(bootstrap: str, transactional_id: str, *, as_json: bool) -> None:
 
 
 def describe_producers(bootstrap: str, *, topics: Sequence[str], as_json: bool) -> None:
-    chosen = _parse_topics(topics)
+    chosen = partitions_by_topic(topics)
 
     async def work() -> dict[Place, list[ActiveProducer]]:
         async with ClusterClient(parse_addresses(bootstrap)) as client:
@@ -113,7 +111,7 @@ def describe_producers(bootstrap: str, *, topics: Sequence[str], as_json: bool) 
 
 
 def find_hanging(bootstrap: str, *, topics: Sequence[str], as_json: bool) -> None:
-    chosen = _parse_topics(topics)
+    chosen = partitions_by_topic(topics)
 
     async def work() -> list[ActiveProducer]:
         async with ClusterClient(parse_addresses(bootstrap)) as client:
@@ -146,18 +144,6 @@ def _print_producers(producers: Sequence[ActiveProducer], *, as_json: bool) -> N
     print_table(PRODUCER_COLUMNS, rows)
 
 
-def _parse_topics(texts: Sequence[str]) -> dict[str, list[int]]:
-    """`["orders", "audit:0,3"]`: no numbers stand for all partitions."""
-    chosen: dict[str, list[int]] = {}
-    for text in texts:
-        name, colon, numbers = text.partition(":")
-        parts = numbers.split(",") if colon else []
-        if not name or not all(part.isascii() and part.isdigit() for part in parts):
-            raise CommandError(f"--topic {text!r} is not of the form TOPIC or TOPIC:0,1,2", exit_code=EXIT_USAGE)
-        chosen[name] = [] if not parts else sorted({*chosen.get(name, ()), *map(int, parts)})
-    return chosen
-
-
 async def _partitions(client: ClusterClient, chosen: dict[str, list[int]]) -> dict[str, list[int]]:
     wanted: dict[str, list[int]] = {}
     for topic, numbers in chosen.items():
@@ -187,8 +173,7 @@ def abort(
     topic, partition = place
     what = f"the transaction of producer {found.producer_id} in partition {partition} of {topic!r}"
     question = f"Abort {what}, which begins at offset {found.start_offset}?"
-    if not is_confirmed and not typer.confirm(question, err=True):
-        raise CommandError("nothing was aborted")
+    confirm(question, is_confirmed=is_confirmed, refused="nothing was aborted")
     run_async(_abort(bootstrap, place, found))
     if as_json:
         print_json({"aborted": found})

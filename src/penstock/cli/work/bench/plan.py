@@ -19,22 +19,25 @@ from penstock.client.kafka.producer import Acks
 class BenchPlan(msgspec.Struct, frozen=True):
     bootstrap: str
     # None: a topic of our own.
-    topic: str | None
-    partitions: int
-    durability: str
-    # The end is whichever is reached first; one of them is given.
-    messages: int | None
-    seconds: float | None
-    size_bytes: int
-    compression: str
-    acks: Acks
-    is_kept: bool
-    is_json: bool
+    topic: str | None = None
+    partitions: int = 1
+    durability: str = "fsync"
+    # The end is whichever is reached first.
+    messages: int | None = None
+    seconds: float | None = None
+    size_bytes: int = 100
+    compression: str = "none"
+    acks: Acks = -1
+    is_kept: bool = False
+    is_json: bool = False
     batch_bytes: int = 256 * 1024
     in_flight_max: int = 8
     linger_ms: float = 2.0
     rate: float = 100_000.0
     probe_directory: Path | None = None
+
+    def __post_init__(self) -> None:
+        assert self.messages is not None or self.seconds is not None, "a bench without an end"
 
 
 @contextlib.asynccontextmanager

@@ -268,12 +268,9 @@ async def _fill(
         bootstrap=plan.bootstrap,
         topic=name,
         partitions=plan.partitions,
-        durability="fsync",
         messages=messages,
-        seconds=None,
         size_bytes=size_bytes,
         compression=compression,
-        acks=-1,
         is_kept=True,
         is_json=plan.is_json,
         # Room for exactly so many, as `messages_per_batch` counts.

@@ -11,16 +11,8 @@ import msgspec
 
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.moments import (
-    AtTime,
-    Earliest,
-    Latest,
-    NotUnderstood,
-    Start,
-    parse_duration_ms,
-    parse_moment_ms,
-    parse_start,
-)
+from penstock.cli.moments import AtTime, Earliest, Latest, Start, parse_start
+from penstock.cli.option_values import duration_ms, moment_ms, understood
 from penstock.cli.record_format import RowShape
 from penstock.cli.work.consume.snapshot import SnapshotPlan, snapshot
 from penstock.cli.work.consume.work import ConsumePlan, Window, consume
@@ -56,7 +48,7 @@ def plan_of(request: ConsumeRequest, *, now_ms: int, zone: tzinfo | None = None)
     if request.is_snapshot:
         return SnapshotPlan(
             topic=request.topic,
-            moment_ms=None if request.at is None else _moment(request.at, option="--at", now_ms=now_ms, zone=zone),
+            moment_ms=None if request.at is None else moment_ms(request.at, "--at", now_ms=now_ms, zone=zone),
             until_offset=request.until_offset,
             partitions=request.partitions,
             count=request.count,
@@ -109,30 +101,18 @@ def _start(request: ConsumeRequest, *, now_ms: int, zone: tzinfo | None) -> Star
     if request.is_tail:
         return Latest()
     if request.at is not None:
-        return AtTime(_moment(request.at, option="--at", now_ms=now_ms, zone=zone))
+        return AtTime(moment_ms(request.at, "--at", now_ms=now_ms, zone=zone))
     if request.start is None:
         return Earliest()
-    start = parse_start(request.start, now_ms=now_ms, zone=zone)
-    if isinstance(start, NotUnderstood):
-        raise CommandError(f"--from: {start.reason}", exit_code=EXIT_USAGE)
-    return start
+    return understood(parse_start(request.start, now_ms=now_ms, zone=zone), "--from")
 
 
 def _window(request: ConsumeRequest, *, now_ms: int, zone: tzinfo | None) -> Window | None:
     if request.between is None:
         return None
-    since_ms, before_ms = (_moment(text, option="--between", now_ms=now_ms, zone=zone) for text in request.between)
+    since_ms, before_ms = (moment_ms(text, "--between", now_ms=now_ms, zone=zone) for text in request.between)
     if before_ms <= since_ms:
         first, second = request.between
         raise CommandError(f"--between: {second!r} is not after {first!r}", exit_code=EXIT_USAGE)
-    late_ms_max = None if request.late_max is None else parse_duration_ms(request.late_max)
-    if isinstance(late_ms_max, NotUnderstood):
-        raise CommandError(f"--late-max: {late_ms_max.reason}", exit_code=EXIT_USAGE)
+    late_ms_max = None if request.late_max is None else duration_ms(request.late_max, "--late-max")
     return Window(since_ms=since_ms, before_ms=before_ms, late_ms_max=late_ms_max)
-
-
-def _moment(text: str, *, option: str, now_ms: int, zone: tzinfo | None) -> int:
-    moment = parse_moment_ms(text, now_ms=now_ms, zone=zone)
-    if isinstance(moment, NotUnderstood):
-        raise CommandError(f"{option}: {moment.reason}", exit_code=EXIT_USAGE)
-    return moment
