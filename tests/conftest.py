@@ -1,12 +1,31 @@
-"""What every test folder shares: a name for a topic nobody else uses, and who runs what beside whom."""
+"""What every test folder shares: a topic of its own, bytecode, who runs what beside whom, and what runs first."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import uuid
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+
+# Hundreds of nodes and commands are started here, and planted bugs import half of the package anew: compiled once, kept
+# out of the tree. Where an environment forbids bytecode, a start would take twice the processor time.
+BYTECODE: Final = Path(__file__).parents[1] / "build" / "bytecode"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
+
+
+# The rest follows. One worker has all of Spark and would else be the last to end, long after the others; what is small
+# fills the gaps at the end.
+FIRST: Final = ("tests/pipeline/", "tests/cluster/", "tests/conformance/", "tests/sim/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: [not item.nodeid.startswith(folder) for folder in FIRST])
 
 
 @pytest.fixture
@@ -18,9 +37,11 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """File by file as ever, but all of tests/pipeline for one worker: a Spark starts slowly, and one is enough."""
+    """File by file, in their order, but all of tests/pipeline for one worker: a Spark starts slowly, one is enough."""
     if config.getoption("dist") != "loadfile":
         return None
+    # By the number of tests the longest would come last: a hundred seconds of kill -9 are one test.
+    config.option.loadscopereorder = False
     from xdist.scheduler import LoadFileScheduling
 
     class OneSpark(LoadFileScheduling):

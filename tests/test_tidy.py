@@ -91,8 +91,13 @@ def python_files(*folders: str) -> list[Path]:
     return [path for path in tracked(".py") if place(path).startswith(folders)]
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -124,7 +129,7 @@ def test_every_module_says_what_it_is() -> None:
     silent = [
         f"{place(path)}: no docstring: open with what it is and its rules"
         for path in python_files("src", "tests/support", "bench", "examples")
-        if path.read_text().strip() and ast.get_docstring(ast.parse(path.read_text())) is None
+        if path.read_text().strip() and ast.get_docstring(tree_of(path)) is None
     ]
     assert not silent, "\n".join(silent)
 
@@ -144,7 +149,7 @@ def test_no_word_stands_where_a_better_one_would() -> None:
 def test_no_class_is_named_for_its_importance() -> None:
     found: list[str] = []
     for path in python_files("src"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef):
                 reasons = [why for ending, why in BANNED_CLASS_ENDINGS.items() if node.name.endswith(ending)]
                 reasons += [why for start, why in BANNED_CLASS_STARTS.items() if node.name.startswith(start)]
@@ -175,7 +180,7 @@ def test_any_error_is_caught_at_an_edge_only() -> None:
 
 def catch_alls(path: Path) -> Iterator[int]:
     """Lines of handlers that catch any error and do not raise it again."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ExceptHandler):
             kind = node.type.id if isinstance(node.type, ast.Name) else ""
             raises_again = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
@@ -279,7 +284,7 @@ def test_no_thread_can_meet_a_type_that_msgspec_has_half_learned() -> None:
         "read by base/typed_values, or by a Decoder that the module makes when it is loaded"
         for path in python_files("src")
         if place(path) != TYPES_LEARNED_IN
-        for line, what in first_uses(ast.parse(path.read_text()))
+        for line, what in first_uses(tree_of(path))
     ]
     assert not found, "\n".join(found)
 

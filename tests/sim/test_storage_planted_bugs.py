@@ -72,6 +72,7 @@ BUGS: Final = (
         "        if self._floor is not None and self._floor[0] > start:\n",
         "        if False:\n",
         (BYTES, "damage is found where it is", "damage is reported, not served"),
+        first_seed=605,
     ),
     PlantedBug(
         "a failed sync is taken for one that went well",
@@ -248,7 +249,7 @@ BUGS: Final = (
         "            if self._stable_offsets[place] >= end:\n",
         "            if self._last_offsets[place] >= end:\n",
         (COMMITTED,),
-        first_seed=78,
+        first_seed=335,
     ),
 )
 

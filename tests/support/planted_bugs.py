@@ -28,6 +28,12 @@ class Bug(msgspec.Struct, frozen=True):
     wrong: str
     # Which invariant of the simulation catches it.
     invariant: str
+    # Few stories bring some out: where the search for one begins.
+    first_seed: int = 0
+
+    def seeds(self, most: int) -> Iterator[int]:
+        """All of them once, round from the first."""
+        return ((self.first_seed + step) % most for step in range(most))
 
 
 class _PlantingLoader(importlib.abc.Loader):

@@ -20,8 +20,8 @@ class GroupBug(msgspec.Struct, frozen=True):
     kind: str
 
 
-def _bug(name: str, module: str, right: str, wrong: str, *, kind: str, caught_by: str) -> GroupBug:
-    return GroupBug(Bug(name, f"{_DOMAIN}.{module}", right, wrong, caught_by), kind)
+def _bug(name: str, module: str, right: str, wrong: str, *, kind: str, caught_by: str, first_seed: int = 0) -> GroupBug:
+    return GroupBug(Bug(name, f"{_DOMAIN}.{module}", right, wrong, caught_by, first_seed), kind)
 
 
 BUGS: Final = (
@@ -136,6 +136,7 @@ BUGS: Final = (
         "pass\n\n    def remember",
         kind="cooperative",
         caught_by="two owners",
+        first_seed=120,
     ),
     _bug(
         "who waits for its assignment is forgotten when the group rebalances again",
@@ -192,6 +193,7 @@ BUGS: Final = (
         "return False",
         kind="mixed",
         caught_by="no share",
+        first_seed=38,
     ),
     _bug(
         "the transaction that ends later wins, not the offset that was written later",
@@ -240,6 +242,7 @@ BUGS: Final = (
         "last_epoch = command.producer_epoch",
         kind="consumer",
         caught_by="commit lost",
+        first_seed=290,
     ),
     _bug(
         "an offset that may still change is read as stable",
