@@ -64,8 +64,8 @@ def test_every_api_has_a_handler_a_bound_and_a_proof(key: int) -> None:
     table = (SOURCE / "gateways" / "kafka" / "apis.py").read_text()
     assert re.search(rf"\b{request.__name__}\b(: |\])", table), f"{request.__name__}: no handler in gateways/kafka/apis"
     assert is_proven(request), (
-        f"{request.__name__}: neither a dialogue that Apache Kafka answers beside us (tests/conformance/differential) nor "
-        "bytes of a real client (tests/golden/wire)"
+        f"{request.__name__}: neither a dialogue that Apache Kafka answers beside us (tests/conformance/differential) "
+        "nor bytes of a real client (tests/golden/wire)"
     )
 
 
@@ -115,7 +115,7 @@ def test_every_metric_is_on_the_page_in_the_words_of_the_code() -> None:
     found = metrics_in_the_code()
     assert len(found) > 40, "metrics are made in another way now: this test does not see them"
     page = METRICS_PAGE.read_text()
-    lines = {name: words for name, words in re.findall(r"^\| `(penstock_\w+)` \|.*\| ([^|]+) \|$", page, re.MULTILINE)}
+    lines = dict(re.findall(r"^\| `(penstock_\w+)` \|.*\| ([^|]+) \|$", page, re.MULTILINE))
     told = {name.removesuffix("_total"): words for name, words in lines.items()}
     assert told == dict(found)
 

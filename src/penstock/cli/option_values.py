@@ -8,14 +8,33 @@ from typing import TypeVar
 
 from penstock.cli.cells import moment
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.moments import NotUnderstood, parse_duration_ms, parse_future_ms, parse_moment_ms
+from penstock.cli.moments import (
+    NotUnderstood,
+    Start,
+    parse_duration_ms,
+    parse_future_ms,
+    parse_moment_ms,
+    parse_start,
+)
 
 T = TypeVar("T")
 
 
 def understood(found: T | NotUnderstood, option: str) -> T:
     if isinstance(found, NotUnderstood):
-        raise CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
+        raise _not_understood(found, option)
+    return found
+
+
+def _not_understood(found: NotUnderstood, option: str) -> CommandError:
+    return CommandError(f"{option}: {found.reason}", exit_code=EXIT_USAGE)
+
+
+def start_of(text: str, option: str, *, now_ms: int, zone: tzinfo | None = None) -> Start:
+    # Named, because a type checker takes what the kinds of a start have in common for what they are.
+    found: Start | NotUnderstood = parse_start(text, now_ms=now_ms, zone=zone)
+    if isinstance(found, NotUnderstood):
+        raise _not_understood(found, option)
     return found
 
 

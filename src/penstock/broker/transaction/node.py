@@ -18,8 +18,8 @@ from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalLostError
-from penstock.broker.site import Site
 from penstock.broker.partition.commitment import Commitment
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.shell import UNAVAILABLE, TransactionShell

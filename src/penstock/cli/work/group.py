@@ -10,8 +10,8 @@ import msgspec
 from penstock.base.clock import SystemClock
 from penstock.cli.confirmation import confirm
 from penstock.cli.failure import CommandError
-from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, Start, parse_start
-from penstock.cli.option_values import partitions_by_topic, understood
+from penstock.cli.moments import AtOffset, AtTime, Earliest, Latest, Start
+from penstock.cli.option_values import partitions_by_topic, start_of
 from penstock.cli.output import print_json, print_table, run_async, say
 from penstock.cli.work.group_lag import records_behind
 from penstock.client.errors import PartitionMissingError, TopicMissingError
@@ -190,7 +190,7 @@ def _member_lag(member: GroupMember, partitions: Sequence[PartitionLag]) -> Memb
 
 
 def reset(bootstrap: str, group: str, *, to: str, topics: Sequence[str], is_dry_run: bool, as_json: bool) -> None:
-    start = understood(parse_start(to, now_ms=SystemClock().now_ms()), "--to")
+    start = start_of(to, "--to", now_ms=SystemClock().now_ms())
     chosen = partitions_by_topic(topics)
     moves = run_async(_reset(bootstrap, group, start, chosen, is_dry_run=is_dry_run))
     if as_json:

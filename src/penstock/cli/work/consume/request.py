@@ -11,8 +11,8 @@ import msgspec
 
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
-from penstock.cli.moments import AtTime, Earliest, Latest, Start, parse_start
-from penstock.cli.option_values import duration_ms, moment_ms, understood
+from penstock.cli.moments import AtTime, Earliest, Latest, Start
+from penstock.cli.option_values import duration_ms, moment_ms, start_of
 from penstock.cli.record_format import RowShape
 from penstock.cli.work.consume.snapshot import SnapshotPlan, snapshot
 from penstock.cli.work.consume.work import ConsumePlan, Window, consume
@@ -104,7 +104,7 @@ def _start(request: ConsumeRequest, *, now_ms: int, zone: tzinfo | None) -> Star
         return AtTime(moment_ms(request.at, "--at", now_ms=now_ms, zone=zone))
     if request.start is None:
         return Earliest()
-    return understood(parse_start(request.start, now_ms=now_ms, zone=zone), "--from")
+    return start_of(request.start, "--from", now_ms=now_ms, zone=zone)
 
 
 def _window(request: ConsumeRequest, *, now_ms: int, zone: tzinfo | None) -> Window | None:
