@@ -19,6 +19,12 @@ from bench.load import Achieved, Load
 READY_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 LOAD_SECONDS_MAX: Final = 300.0
+# As where a package is installed, modules are compiled once and not at every start; outside of the checkouts, which may
+# be closed to us.
+BYTECODE: Final = {
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONPYCACHEPREFIX": str(Path(__file__).parents[1] / "build" / "pycache"),
+}
 
 
 class Target:
@@ -34,7 +40,7 @@ class Target:
         self.ready_seconds = 0.0
         self._command = command
         self._log_path = log_path
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, **BYTECODE, **(environment or {})}
 
     def __enter__(self) -> Self:
         began = time.monotonic()
