@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from penstock.base.config_error import ConfigError
 from penstock.base.log_events import LogFormat, LogLevel
 from penstock.base.typed_values import convert, read_json
 from penstock.broker.config import BrokerConfig
@@ -29,7 +30,6 @@ from penstock.domain.transaction.rules import TransactionSettings
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.gateways.metrics_page import MetricsConfig
-from penstock.gateways.node_address import is_wildcard
 from penstock.storage.config import StorageConfig
 
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
@@ -44,10 +44,6 @@ _TYPE_WORDS: Final[dict[Any, str]] = {
     tuple: "a list of texts",
     dict: "a table of texts",
 }
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the message is one sentence for the person who wrote it."""
 
 
 # As Kafka's node.id: what fits the protocol's 32 bits and is not below 0, where the protocol means "no node".
@@ -221,24 +217,3 @@ def _refuse_unknown(source: Source) -> None:
 def _suggest(name: str, known: Any) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f", did you mean {close[0]!r}?" if close else f"; there are {', '.join(sorted(known))}"
-
-
-def split_address(address: str, what: str) -> tuple[str, int]:
-    """`HOST:PORT`, where port 0 picks a free one."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65_535:
-        raise ConfigError(f"{what}: {address!r} is not HOST:PORT")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def advertised_address(address: str) -> tuple[str, int] | None:
-    """None where nothing is said: then it depends on what is listened on."""
-    if not address:
-        return None
-    host, port = split_address(address, "kafka advertised")
-    if is_wildcard(host) or address.startswith(":") or not port:
-        raise ConfigError(
-            f"kafka advertised: {address!r} is not an address that a client could connect to; give the name or address "
-            "by which clients reach this machine, and the port"
-        )
-    return host, port

@@ -67,7 +67,8 @@ def serve(
     # again would cost more than making them.
     gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 100)
     from penstock.base import log_events
-    from penstock.config import ConfigError, Settings, load_config
+    from penstock.base.config_error import ConfigError
+    from penstock.config import Settings, load_config
 
     flags: Settings = {"node": {}, "kafka": {}, "http": {}, "metrics": {}}
     for section, key, value in (

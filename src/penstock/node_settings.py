@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Final
 
+from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
-from penstock.config import Config, ConfigError, advertised_address, split_address
+from penstock.config import Config
 from penstock.domain.config.change import ConfigEntry, node_entry
 from penstock.domain.config.definition import ConfigType
 from penstock.domain.config.topic import validate
 from penstock.domain.security.sasl import OAUTHBEARER, PLAIN
+from penstock.gateways.door import is_off
 from penstock.gateways.kafka.server_config import KafkaServerConfig
-from penstock.gateways.node_address import NodeAddress, join_address
+from penstock.gateways.node_address import NodeAddress, advertised_address, join_address, split_address
 
 _log = get_logger("node")
-
-# In place of an address: that door stays closed.
-OFF: Final = "off"
 
 
 def check_settings(config: Config) -> None:
@@ -49,7 +47,7 @@ def warn_of_open_doors(config: Config) -> None:
             _log.warning("passwords travel in clear: there is no TLS yet", listen=kafka.listen)
     if OAUTHBEARER in kafka.sasl_mechanisms:
         _log.warning("tokens are believed without a signature", setting="kafka.unsecured_tokens")
-    if _is_beyond_loopback(http.listen, "http") or (kafka.sasl_mechanisms and http.listen not in ("", OFF)):
+    if _is_beyond_loopback(http.listen, "http") or (kafka.sasl_mechanisms and not is_off(http.listen)):
         _log.warning("the HTTP door asks nobody for a login: whoever reaches it is anonymous", listen=http.listen)
 
 
@@ -111,7 +109,7 @@ def _advertised(kafka: KafkaServerConfig, address: NodeAddress) -> str:
 
 def _is_beyond_loopback(listen: str, what: str) -> bool:
     """Whether others than this machine's can reach the door."""
-    return listen not in ("", OFF) and not _is_loopback(split_address(listen, what)[0])
+    return not is_off(listen) and not _is_loopback(split_address(listen, what)[0])
 
 
 def _is_loopback(host: str) -> bool:

@@ -5,7 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.config import Config, ConfigError, describe_allowed, load_config, split_address
+from penstock.base.config_error import ConfigError
+from penstock.config import Config, describe_allowed, load_config
+from penstock.gateways.node_address import split_address
 
 
 def test_later_sources_win(tmp_path: Path) -> None:

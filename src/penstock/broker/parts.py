@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from penstock.base.clock import Clock
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.group.node import GroupCoordinator
 from penstock.broker.publisher import Publisher
 from penstock.broker.queue.delivery import QueueDelivery
@@ -15,6 +12,7 @@ from penstock.broker.queue.redrive import Redrives
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.share.node import ShareGroups
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.trace.node import NodeTrace
 from penstock.broker.transaction.markers import MarkerWriter
@@ -27,9 +25,7 @@ from penstock.domain.security.access import Authorizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    clock: Clock
-    tasks: TaskSupervisor
-    readers: Executor
+    site: Site
     broker: Broker
     topics: TopicCatalog
     producer_ids: ProducerIds

@@ -41,7 +41,7 @@ def make_http_app(parts: Parts, config: HttpServerConfig, names: Iterable[str] =
     routes: list[BaseRoute] = [
         *_sqs_routes(door, parts),
         *QueueRoutes(door, parts.queues, parts.delivery).routes(),
-        *SettlementRoutes(door, parts.queues, parts.readers).routes(),
+        *SettlementRoutes(door, parts.queues, parts.site.readers).routes(),
         *TopicRoutes(door, parts.publisher).routes(),
         *DeadLetterRoutes(door, parts.redrives).routes(),
         *ScheduleRoutes(door, parts.schedules).routes(),
@@ -52,14 +52,14 @@ def make_http_app(parts: Parts, config: HttpServerConfig, names: Iterable[str] =
         Route("/health", _make_health(parts.broker), methods=["GET"]),
     ]
     application = Starlette(routes=routes, exception_handlers={HTTPException: _on_http_error})
-    return HttpGuard(application, (*config.host_names, *names), parts.clock)
+    return HttpGuard(application, (*config.host_names, *names), parts.site.clock)
 
 
 def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:
     sqs_access = SqsAccess(door)
     sqs_queues = SqsQueues(parts.queues, parts.delivery, parts.topics, sqs_access)
-    fifo = FifoGate(parts.queues, parts.schedules, parts.publisher, parts.clock)
-    sqs_messages = SqsMessages(parts.broker, sqs_queues, parts.delivery, parts.publisher, fifo, parts.clock)
+    fifo = FifoGate(parts.queues, parts.schedules, parts.publisher, parts.site.clock)
+    sqs_messages = SqsMessages(parts.broker, sqs_queues, parts.delivery, parts.publisher, fifo, parts.site.clock)
     sqs_tasks = SqsTasks(parts.queues, parts.redrives, sqs_access)
     return SqsDoor(door, sqs_access, sqs_queues, sqs_messages, sqs_tasks).routes()
 

@@ -13,6 +13,8 @@ from typing import Final
 import msgspec
 
 from penstock.base.metrics import CONTENT_TYPE, CollectorRegistry, page
+from penstock.gateways.door import listen_on
+from penstock.gateways.node_address import join_address
 
 REQUEST_BYTES_MAX: Final = 8 * 1024
 REQUEST_SECONDS_MAX: Final = 10
@@ -24,24 +26,36 @@ class MetricsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsPage:
+    name: Final = "metrics"
+
     def __init__(
-        self, registry: CollectorRegistry, is_healthy: Callable[[], bool], damages: Callable[[], list[str]]
+        self,
+        config: MetricsConfig,
+        registry: CollectorRegistry,
+        is_healthy: Callable[[], bool],
+        damages: Callable[[], list[str]],
     ) -> None:
         """`damages` are what somebody should look at, but not by a restart."""
+        self._config = config
         self._registry = registry
         self._is_healthy = is_healthy
         self._damages = damages
         self._server: asyncio.Server | None = None
-        self.host = ""
-        self.port = 0
+        self.address = ""
 
-    async def start(self, host: str, port: int) -> None:
+    async def open(self) -> None:
+        await listen_on(self._start, self._config.listen, self.name)
+
+    async def _start(self, host: str, port: int) -> None:
         self._server = await asyncio.start_server(self._answer, host, port, limit=REQUEST_BYTES_MAX)
-        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+        self.address = join_address(*self._server.sockets[0].getsockname()[:2])
 
-    async def stop(self) -> None:
+    async def stop_listening(self) -> None:
         if self._server is not None:
             self._server.close()
+
+    async def drain(self) -> None:
+        """An answer is written as soon as its request is read, so nobody waits for one."""
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Which address a client is told to connect to.
+"""Where doors listen, and which address a client is told to connect to.
 
     advertised is set            that one
     listens on one address       that one
@@ -12,6 +12,8 @@ from __future__ import annotations
 import ipaddress
 
 import msgspec
+
+from penstock.base.config_error import ConfigError
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
@@ -57,3 +59,24 @@ def reachable_host(host: str) -> str:
 def join_address(host: str, port: int) -> str:
     """`HOST:PORT`, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_address(address: str, what: str) -> tuple[str, int]:
+    """`HOST:PORT`, where port 0 picks a free one."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f"{what}: {address!r} is not HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def advertised_address(address: str) -> tuple[str, int] | None:
+    """None where nothing is said: then it depends on what is listened on."""
+    if not address:
+        return None
+    host, port = split_address(address, "kafka advertised")
+    if is_wildcard(host) or address.startswith(":") or not port:
+        raise ConfigError(
+            f"kafka advertised: {address!r} is not an address that a client could connect to; give the name or address "
+            "by which clients reach this machine, and the port"
+        )
+    return host, port

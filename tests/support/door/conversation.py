@@ -15,15 +15,14 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
-from typing import Any, Final, TypeVar
-from unittest.mock import patch
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Final, TypeVar
 
-import penstock.node
+from penstock.assembly import Assembly
 from penstock.base.clock import Clock
 from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.parts import Parts
 from penstock.broker.share.node import ShareGroups
 from penstock.broker.topic.broker import Broker
 from penstock.broker.transaction.markers import MarkerWriter
@@ -34,6 +33,7 @@ from penstock.config import Config, NodeConfig
 from penstock.domain.security.access import Authorizer
 from penstock.domain.security.acl import AccessSettings
 from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.kafka.server import KafkaServer
 from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.node import Node
@@ -131,28 +131,32 @@ class Conversation:
 class TalkingNode(Node):
     """A node whose inner parts a test may look at."""
 
-    broker: Broker
-    catalog: TopicCatalog
-    transactions: TransactionCoordinators
-    markers: MarkerWriter
-    shares: ShareGroups
-    server: KafkaServer
-    parts: Parts
+    @property
+    def broker(self) -> Broker:
+        return self.parts.broker
 
-    async def _open_kafka_door(self, parts: Parts) -> None:
-        self.parts = parts
-        self.broker = parts.broker
-        self.catalog = parts.topics
-        self.transactions = parts.transactions
-        self.markers = parts.markers
-        self.shares = parts.shares
+    @property
+    def catalog(self) -> TopicCatalog:
+        return self.parts.topics
 
-        def remember(*arguments: Any) -> KafkaServer:
-            self.server = KafkaServer(*arguments)
-            return self.server
+    @property
+    def transactions(self) -> TransactionCoordinators:
+        return self.parts.transactions
 
-        with patch.object(penstock.node, "KafkaServer", remember):
-            await super()._open_kafka_door(parts)
+    @property
+    def markers(self) -> MarkerWriter:
+        return self.parts.markers
+
+    @property
+    def shares(self) -> ShareGroups:
+        return self.parts.shares
+
+    @property
+    def server(self) -> KafkaServer:
+        door = self.doors[KafkaDoor.name]
+        assert isinstance(door, KafkaDoor)
+        assert door.server is not None, "the door has not been opened"
+        return door.server
 
     async def connect(self, *, client_id: str | None = "dialogue") -> Conversation:
         host, _, port = self.addresses["kafka"].rpartition(":")
@@ -173,6 +177,21 @@ class TalkingNode(Node):
         shell = served.partition(partition)
         assert shell is not None, f"{topic} has no partition {partition}"
         return shell
+
+
+def assembly_with(
+    *,
+    files: Callable[[], Files] | None = None,
+    authorizer: Authorizer | None = None,
+    clock: Clock | None = None,
+) -> Assembly:
+    """What a node is made of, but for these."""
+    assembly = Assembly()
+    if files is not None:
+        assembly = replace(assembly, files=lambda _node: files())
+    if authorizer is not None:
+        assembly = replace(assembly, authorizer=lambda _config, _access: authorizer)
+    return assembly if clock is None else replace(assembly, clock=lambda: clock)
 
 
 @asynccontextmanager
@@ -197,14 +216,8 @@ async def running_node(
         storage=storage or StorageConfig(),
         access=access or AccessSettings(),
     )
-    node = TalkingNode(config, clock)
-    with ExitStack() as stand_ins:
-        if files is not None:
-            stand_ins.enter_context(patch.object(penstock.node, "MemoryFiles", lambda **_: files()))
-            stand_ins.enter_context(patch.object(penstock.node, "DirectoryFiles", files))
-        if authorizer is not None:
-            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda *_, **__: authorizer))
-        await node.start()
+    node = TalkingNode(config, assembly_with(files=files, authorizer=authorizer, clock=clock))
+    await node.start()
     try:
         yield node
     finally:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final
-from unittest.mock import patch
 
 import msgspec
 
-import penstock.node
 from penstock.codec.kafka import NO_UUID
 from penstock.codec.kafka.messages import consumer_group_heartbeat as cgh
 from penstock.codec.kafka.messages import leave_group as lg
@@ -26,7 +24,7 @@ from penstock.domain.group.values import GroupConfig
 from penstock.domain.security.access import Authorizer
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.kafka.server_config import KafkaServerConfig
-from support.door.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode
+from support.door.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode, assembly_with
 
 GROUP: Final = "billing"
 LONG_MS: Final = 300_000
@@ -44,12 +42,10 @@ async def node_with_groups(
             kafka=KafkaServerConfig(listen=ANY_PORT),
             http=HttpServerConfig(listen="off"),
             groups=groups,
-        )
+        ),
+        assembly_with(authorizer=authorizer),
     )
-    with ExitStack() as stand_ins:
-        if authorizer is not None:
-            stand_ins.enter_context(patch.object(penstock.node, "AclAuthorizer", lambda *_, **__: authorizer))
-        await node.start()
+    await node.start()
     try:
         yield node
     finally:

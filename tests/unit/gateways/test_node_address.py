@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.base.config_error import ConfigError
 from penstock.codec.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.config import ConfigError, advertised_address
 from penstock.gateways import node_address
-from penstock.gateways.node_address import NodeAddress, host_to_tell, is_wildcard, join_address, reachable_host
+from penstock.gateways.node_address import (
+    NodeAddress,
+    advertised_address,
+    host_to_tell,
+    is_wildcard,
+    join_address,
+    reachable_host,
+)
 from support.door.conversation import running_node
 
 

@@ -13,14 +13,14 @@ class OtelMissingError(Exception):
     """Spans are asked for, and the extra is not installed."""
 
 
-def with_spans(parts: Parts, config: OtelConfig, *, node_id: int) -> tuple[Parts, Callable[[], None]]:
+def with_spans(parts: Parts, config: OtelConfig) -> tuple[Parts, Callable[[], None]]:
     """The parts, and what is to be called in a thread at the end, so that nothing that waits is lost."""
     try:
         from penstock.broker.otel.doors import TracedDelivery, TracedPublisher
         from penstock.broker.otel.spans import OtelSpans
     except ImportError as error:
         raise OtelMissingError("[otel] enabled needs the extra: pip install 'penstock[otel]'") from error
-    spans = OtelSpans(config, node_id=node_id, clock=parts.clock)
+    spans = OtelSpans(config, node_id=parts.site.node_id, clock=parts.site.clock)
     traced = replace(
         parts,
         publisher=TracedPublisher(parts.schedules, spans),

@@ -42,7 +42,9 @@ ORDER: Final = (
     (Kind.TOPICS, Part.SHARE_GROUPS),
     # A queue that goes with its topic finds the topic gone.
     (Kind.QUEUES, Part.QUEUES),
+    # Who may write where is asked anew, by the new rules.
     (Kind.ACCESS, Part.AUTHORIZER),
+    (Kind.ACCESS, Part.BROKER),
     (Kind.ACCESS, Part.LOGINS),
 )
 

@@ -130,11 +130,17 @@ class HttpServer:
                 assert not self._serving.done(), "the HTTP door could not start"
                 await asyncio.sleep(0.005)
 
-    async def stop(self) -> None:
-        """Takes no new connection and lets the requests at hand finish; they were woken before."""
-        if self._server is None or self._serving is None:
+    def stop_listening(self) -> None:
+        """Takes no new connection; uvicorn sees a moment later that it is to end."""
+        if self._server is not None:
+            self._server.should_exit = True
+            for listener in self._server.servers:
+                listener.close()
+
+    async def drain(self) -> None:
+        """Lets the requests at hand finish; they were woken before."""
+        if self._serving is None:
             return
-        self._server.should_exit = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2 * STOP_SECONDS_MAX):
                 await asyncio.wait([self._serving])

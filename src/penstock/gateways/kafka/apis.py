@@ -134,11 +134,11 @@ def make_handlers(
     configs = ConfigsHandler(
         broker, parts.topics, authorizer, node_id=node_id, node_entries=node_entries, node_settings=node_settings
     )
-    offsets = OffsetsHandler(broker, authorizer, parts.readers)
+    offsets = OffsetsHandler(broker, authorizer, parts.site.readers)
     metadata = MetadataHandler(broker, authorizer, address)
     table: HandlerTable = {
         ProduceRequest: ProduceHandler(broker, authorizer, transactions, parts.delays).produce,
-        FetchRequest: FetchHandler(broker, authorizer, parts.clock, sessions, parts.readers).fetch,
+        FetchRequest: FetchHandler(broker, authorizer, parts.site.clock, sessions, parts.site.readers).fetch,
         ListOffsetsRequest: offsets.list_offsets,
         OffsetForLeaderEpochRequest: offsets.offset_for_leader_epoch,
         MetadataRequest: metadata.metadata,
@@ -166,7 +166,7 @@ def make_handlers(
 
 
 def _cluster_handlers(parts: Parts, address: Callable[[], NodeAddress]) -> HandlerTable:
-    admin = ClusterAdminHandler(parts.broker, parts.topics, parts.authorizer, parts.clock, address)
+    admin = ClusterAdminHandler(parts.broker, parts.topics, parts.authorizer, parts.site.clock, address)
     resources = ConfigResourcesHandler(parts.topics, parts.authorizer, node_id=address().node_id)
     quotas = QuotasHandler(parts.authorizer)
     return {
@@ -187,7 +187,7 @@ def _cluster_handlers(parts: Parts, address: Callable[[], NodeAddress]) -> Handl
 
 def _share_handlers(parts: Parts) -> HandlerTable:
     members = ShareGroupsHandler(parts.broker, parts.shares, parts.authorizer)
-    messages = ShareFetchHandler(ShareDesk(parts.broker, parts.shares, parts.authorizer), parts.clock)
+    messages = ShareFetchHandler(ShareDesk(parts.broker, parts.shares, parts.authorizer), parts.site.clock)
     offsets = ShareOffsetsHandler(parts.broker, parts.shares, parts.authorizer)
     state = ShareStateHandler(parts.authorizer)
     return {

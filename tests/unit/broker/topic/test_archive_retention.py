@@ -41,7 +41,7 @@ async def archive(talk: Conversation, offset: int, group: str = GROUP) -> None:
 
 
 def held_bytes(node: TalkingNode) -> float | None:
-    return node._registry.get_sample_value("penstock_retention_held_bytes", {"topic": "orders"})
+    return node.parts.site.metrics.get_sample_value("penstock_retention_held_bytes", {"topic": "orders"})
 
 
 @pytest.mark.parametrize("setting", ["retention_ms", "retention_bytes"])

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 from structlog.testing import capture_logs
 
+from penstock.base.config_error import ConfigError
 from penstock.codec import kafka as wire
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.alter_user_scram_credentials import (
@@ -25,16 +26,17 @@ from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResp
 from penstock.codec.kafka.messages.produce import ProduceResponse
 from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from penstock.config import Config, ConfigError
+from penstock.config import Config
 from penstock.domain.security.access import Operation, ResourceType
 from penstock.domain.security.acl import AccessSettings
 from penstock.domain.security.login_queue import LoginQueue
 from penstock.domain.security.sasl import REFUSAL, derived_salt
 from penstock.domain.security.scram import Mechanism, salt_password
 from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.kafka.door import HASHER_THREADS
 from penstock.gateways.kafka.server import LOGIN_FRAME_BYTES_MAX
 from penstock.gateways.kafka.server_config import KafkaServerConfig
-from penstock.node import HASHER_THREADS, Node
+from penstock.node import Node
 from support.door.conversation import PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.door.kafka_phrases import batch, produce
 from support.door.sasl_phrases import (

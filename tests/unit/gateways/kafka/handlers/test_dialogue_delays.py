@@ -118,7 +118,7 @@ async def test_batch_that_is_in_the_schedule_in_part_is_completed(node: TalkingN
     """As after a crash that has kept some of the schedule's rows and lost the others."""
     schedule = await node.parts.schedules.shell_of(node.shell("orders"))
     assert isinstance(schedule, ScheduleShell)
-    far_ms = node.parts.clock.now_ms() + HOUR_MS
+    far_ms = node.parts.site.clock.now_ms() + HOUR_MS
     kept = [DelayedMessage(far_ms, None, value) for value in (b"a", b"b")]
     await schedule.schedule(kept, producer=ProducerBatch(7, 0, 0))
     sent = mixed_batch(Later(b"a"), b"x", Later(b"b"), Later(b"c"), at(b"d", far_ms), producer_id=7, sequence=0)

@@ -1,0 +1,104 @@
+"""The Kafka door, wired: logins, handlers, the server and its metrics, made of the parts behind it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from penstock.broker.parts import Parts
+from penstock.broker.topic.node_settings import follow_setting
+from penstock.domain.config.change import ConfigEntry
+from penstock.domain.config.node import CONNECTIONS_MAX
+from penstock.gateways.door import listen_on
+from penstock.gateways.kafka.apis import make_handlers
+from penstock.gateways.kafka.handlers.produce_route import learn_route
+from penstock.gateways.kafka.metrics import KafkaDoorCollector
+from penstock.gateways.kafka.sasl import SaslHandler, SaslSettings
+from penstock.gateways.kafka.sasl_users import SaslUsers
+from penstock.gateways.kafka.server import KafkaServer
+from penstock.gateways.kafka.server_config import KafkaServerConfig
+from penstock.gateways.node_address import NodeAddress, advertised_address, host_to_tell, join_address
+
+# Half of the machine at the most: strangers that try passwords must leave something for everybody else.
+HASHER_THREADS: Final = max(1, (os.cpu_count() or 1) // 2)
+LOGIN_SECRET_BYTES: Final = 32
+
+
+class KafkaDoor:
+    """`node_entries`: what DescribeConfigs tells of a node that clients are told to find at this address."""
+
+    name: Final = "kafka"
+
+    def __init__(
+        self,
+        parts: Parts,
+        config: KafkaServerConfig,
+        *,
+        cluster_id: str,
+        node_entries: Callable[[NodeAddress], Sequence[ConfigEntry]],
+    ) -> None:
+        self._parts = parts
+        self._config = config
+        self._node_entries = node_entries
+        self._hashers: ThreadPoolExecutor | None = None
+        self.server: KafkaServer | None = None
+        # Whole once the door listens, and nobody can ask before.
+        self.node_address = NodeAddress(parts.site.node_id, "", 0, cluster_id)
+
+    @property
+    def address(self) -> str:
+        return join_address(self.server.host, self.server.port) if self.server is not None and self.server.host else ""
+
+    async def open(self) -> None:
+        parts, config, site = self._parts, self._config, self._parts.site
+        await parts.shares.start()
+        sasl = await self._open_sasl()
+        handlers = make_handlers(
+            parts,
+            address=lambda: self.node_address,
+            node_entries=lambda: self._node_entries(self.node_address),
+            node_settings={CONNECTIONS_MAX: str(config.connections_max)},
+            sasl=sasl,
+        )
+        server = self.server = KafkaServer(config, handlers, site.tasks, partial(learn_route, parts.broker), sasl)
+        follow_setting(parts.topics, site.node_id, CONNECTIONS_MAX, server.limit_connections, config.connections_max)
+        site.metrics.register(KafkaDoorCollector(server))
+        await listen_on(server.start, config.listen, self.name)
+        host, port = advertised_address(config.advertised) or (None, server.port)
+        told = host_to_tell(server.host, host)
+        self.node_address = msgspec.structs.replace(self.node_address, host=told, port=port)
+
+    async def _open_sasl(self) -> SaslHandler:
+        config, clock = self._config, self._parts.site.clock
+        settings = SaslSettings(config.sasl_mechanisms, config.reauthentication_ms_max, config.failed_login_delay_ms)
+        if not config.sasl_mechanisms:
+            return SaslHandler(None, settings, clock)
+        access = self._parts.access
+        hashers = self._hashers = ThreadPoolExecutor(HASHER_THREADS, thread_name_prefix="hasher")
+        secret = await access.ensure_login_secret(partial(secrets.token_bytes, LOGIN_SECRET_BYTES))
+        users = SaslUsers(access, secret=secret, configured=config.users, hashers=hashers, hasher_count=HASHER_THREADS)
+        await users.start()
+        return SaslHandler(users, settings, clock)
+
+    async def stop_listening(self) -> None:
+        if self.server is not None:
+            await self.server.stop_listening()
+
+    async def drain(self) -> None:
+        # In reverse: wake the parked readers, send waiting members away, answer, close. Each whatever became of the
+        # one before: a journal that cannot be written must not leave connections open.
+        async with AsyncExitStack() as ending:
+            if self._hashers is not None:
+                ending.callback(self._hashers.shutdown, wait=False, cancel_futures=True)
+            if self.server is not None:
+                ending.push_async_callback(self.server.drain)
+                ending.push_async_callback(self._parts.groups.stop)
+                ending.push_async_callback(self._parts.transactions.stop)
+                ending.callback(self._parts.broker.wake_waiting)
