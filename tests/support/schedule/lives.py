@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 from typing import Any, Final, cast
 
-from penstock.broker.schedule import files as schedule_files
 from penstock.broker.schedule import mover as schedule_mover
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.values import DelayedMessage, Scheduled
@@ -28,23 +27,20 @@ DELAYS_MS: Final = (0, 7, 25, 60, 400_000, 40_000_000)
 LONG_MS: Final = 100_000_000
 
 
-# As they are for everybody else.
-_IN_THREAD: Final = schedule_files._in_thread
+# As it is for everybody else.
 _INTENT_MS_MAX: Final = schedule_mover.INTENT_MS_MAX
 
 
-class OnTheLoop(Executor):
-    """Reads at once, so that a death comes between two turns of the loop, and never in the midst of one."""
+class OnTheLoop(ThreadPoolExecutor):
+    """Works at once, so that a death comes between two turns of the loop, and never in the midst of one."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(work(*args, **kwargs))
+        try:
+            future.set_result(work(*args, **kwargs))
+        except OSError as error:
+            future.set_exception(error)
         return future
-
-
-async def _in_a_turn(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    await asyncio.sleep(0)
-    return work(*args, **kwargs)
 
 
 class MortalSchedules(ScheduleBroker):
@@ -60,7 +56,8 @@ class MortalSchedules(ScheduleBroker):
         return store
 
     async def start(self) -> None:
-        schedule_files._in_thread = _in_a_turn
+        # What a schedule does with its files.
+        asyncio.get_running_loop().set_default_executor(OnTheLoop())
         # The loop's clock is not ours.
         schedule_mover.INTENT_MS_MAX = 0  # type: ignore[misc]
         await super().start()
@@ -78,7 +75,6 @@ class MortalSchedules(ScheduleBroker):
         for log in self.store.logs:
             log.close()
         cast(FaultyFiles, cast(object, self.files)).crash(mode)
-        schedule_files._in_thread = _IN_THREAD
         schedule_mover.INTENT_MS_MAX = _INTENT_MS_MAX  # type: ignore[misc]
 
 

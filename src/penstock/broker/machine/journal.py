@@ -17,25 +17,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.base.threads import finish_in_thread
 from penstock.broker.machine.portions import (
     Batches,
     JournalLostError,
-    UnreadableRecordsError,
     check_reaches,
     check_whole,
     damaged,
     read_portions,
+    readable_rows_of,
+    rows_of,
 )
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.outcome import Appended, AppendRefused, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
-from penstock.codec.batch.header import BatchProblem
-from penstock.codec.batch.records import Record, StoredRecord, build_batch, read_records
-from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
+from penstock.codec.batch.records import Record, StoredRecord, build_batch
 from penstock.storage.log.journal_snapshot import (
     SNAPSHOT_FILE,
     Entry,
@@ -56,8 +56,6 @@ BATCH_BYTES_MAX: Final = 512 * 1024
 SNAPSHOT_RECORDS_MIN: Final = 20_000
 
 OnDurable = Callable[[bool], None]
-Arguments = ParamSpec("Arguments")
-Outcome = TypeVar("Outcome")
 
 
 class Journal:
@@ -191,7 +189,7 @@ class Journal:
             if offset is not None:
                 return damaged(shell, f"the record at offset {offset} cannot be read: {why}", dropped=offset)
         log.warning("snapshot cannot be read, the whole log is read", topic=shell.topic, partition=shell.index, why=why)
-        await _in_thread(remove_snapshot, shell.log.context.files, shell.log.home.directory)
+        await finish_in_thread(partial(remove_snapshot, shell.log.context.files, shell.log.home.directory))
         return JournalLostError(f"{shell.topic}-{shell.index}: {SNAPSHOT_FILE} holds a record that cannot be read")
 
     # The snapshot
@@ -218,16 +216,16 @@ class Journal:
         context = self._shell.log.context
         if context.is_full or not context.files.is_durable:
             return
-        before = await _in_thread(self._read_snapshot)
+        before = await finish_in_thread(self._read_snapshot)
         rows: dict[bytes, bytes] = {}
         if before is not None:
-            rows = await _in_thread(dict, zip(before.keys, before.values, strict=True))
+            rows = await finish_in_thread(partial(dict, zip(before.keys, before.values, strict=True)))
         start = self._shell.log_start if before is None else before.offset
         async for entries in read_portions(self._shell, start, end, _entries_of):
-            await _in_thread(merge, rows, entries)
+            await finish_in_thread(partial(merge, rows, entries))
         saved = JournalSnapshot(end, list(rows), list(rows.values()))
         try:
-            await _in_thread(write_snapshot, context.files, self._shell.log.home.directory, saved)
+            await finish_in_thread(partial(write_snapshot, context.files, self._shell.log.home.directory, saved))
         except OSError as error:
             log.warning("snapshot not written", topic=self._shell.topic, partition=self._shell.index, error=str(error))
             return
@@ -279,50 +277,15 @@ def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
         future.set_result(is_durable)
 
 
-async def _in_thread(
-    work: Callable[Arguments, Outcome], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-) -> Outcome:
-    """As `to_thread`; whoever cancels it has to wait for what cannot be stopped."""
-    running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()
-        raise
-
-
 def _entries_of(loaded: memoryview, batches: Batches) -> list[Entry]:
     """Blocking."""
-    if sum(header.record_count for _, header in batches) < VECTORED_ROWS_MIN:
-        return _read_one_by_one(loaded, batches)
-    frame = read_columns(loaded)
-    if isinstance(frame, BatchProblem):
-        raise UnreadableRecordsError(frame.reason)
-    return list(zip(frame["key"].to_list(), frame["value"].to_list(), strict=True))
-
-
-def _read_one_by_one(loaded: memoryview, batches: Batches) -> list[Entry]:
-    entries: list[Entry] = []
-    for position, header in batches:
-        if header.is_control:
-            continue
-        found = read_records(loaded, position)
-        if isinstance(found, BatchProblem):
-            raise UnreadableRecordsError(found.reason)
-        entries += [(record.key or b"", record.value) for record in found]
-    return entries
+    return [(key or b"", value) for _offset, key, value in rows_of(loaded, batches)]
 
 
 def _offset_of(wanted: Entry, loaded: memoryview, batches: Batches) -> int | None:
     """Blocking: where the entry stands among these."""
-    for position, header in batches:
-        found = () if header.is_control else read_records(loaded, position)
-        for record in () if isinstance(found, BatchProblem) else found:
-            if (record.key or b"", record.value) == wanted:
-                return record.offset
-    return None
+    rows = readable_rows_of(loaded, batches)
+    return next((offset for offset, key, value in rows if (key or b"", value) == wanted), None)
 
 
 def _batches(decisions: list[list[Record]]) -> list[list[Record]]:

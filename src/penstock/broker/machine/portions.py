@@ -1,8 +1,9 @@
-"""The log of a coordinator, of queues or of a schedule, read for a replay: whole, or not at all.
+"""A stretch of a log, read in portions and in threads: for a replay, whole or not at all; or to look for something.
 
-What such a log says is what was decided. A replay that ended at a bad place would come to an older state, and serve it:
-committed offsets would be gone, acknowledged messages come back, delayed ones never come. So everything that is not as
-it was written ends the replay by JournalDamagedError, which says what is wrong and what an operator can do:
+What the log of a coordinator, of queues or of a schedule says is what was decided. A replay that ended at a bad place
+would come to an older state, and serve it: committed offsets would be gone, acknowledged messages come back, delayed
+ones never come. So everything that is not as it was written ends the replay by JournalDamagedError, which says what is
+wrong and what an operator can do:
 
     damage that the store knows of       at or past the offset where the replay begins
     a bad batch                          every checksum is computed, also of bytes that were checked before
@@ -11,19 +12,25 @@ it was written ends the replay by JournalDamagedError, which says what is wrong 
     an end that came too early           files beside the log were made of more than there is: see `check_reaches`
 
 Other troubles pass (JournalLostError): whoever replays tries again.
+
+Whoever only looks for something, such as a trace, takes what can be read: `read_slices`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, TypeVar
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from penstock.base.log_events import get_logger
 from penstock.broker.partition.shell import PartitionShell
-from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch
+from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch, walk_headers
+from penstock.codec.batch.records import read_records
+from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
 from penstock.storage.errors import Damage, Damaged
 from penstock.storage.log.read_plan import ReadPlan
 
@@ -31,9 +38,13 @@ log = get_logger("journal")
 
 # One read of a replay: large enough for the disk, small enough to be decoded without holding the interpreter for long.
 PORTION_BYTES: Final = 2 * 1024 * 1024
+# One read of somebody who looks for something: smaller, as it may end with any of them.
+SLICE_BYTES: Final = 1024 * 1024
 
 # Of whole batches: where each begins in the bytes, and its header.
 Batches = Sequence[tuple[int, BatchHeader]]
+# Offset, key and value.
+LogRow = tuple[int, bytes | None, bytes | None]
 Decoded = TypeVar("Decoded")
 
 
@@ -183,3 +194,80 @@ def _undecodable(
             return damaged(shell, why, dropped=header.base_offset)
     first, last = batches[0][1].base_offset, batches[-1][1].last_offset
     return damaged(shell, f"records from offset {first} to {last} cannot be read")
+
+
+# What is not replayed but looked at: whoever looks for something takes what can be read, and others tell of damage.
+
+
+class Slice(msgspec.Struct, Generic[Decoded], frozen=True):
+    """Some whole batches that were looked at."""
+
+    seen: Decoded
+    next_offset: int
+    size_bytes: int
+
+
+async def read_slices(
+    shell: PartitionShell,
+    offset: int,
+    look: Callable[[memoryview, Batches], Decoded],
+    *,
+    readers: Executor,
+    bytes_max: int,
+    end: int | None = None,
+) -> AsyncIterator[Slice[Decoded]]:
+    """What `look` sees, in a thread, from the batch that holds `offset` on; until all before `end` was read, which may
+    lie inside a batch, or about so many bytes, or until the log cannot be read on."""
+    loop = asyncio.get_running_loop()
+    left_bytes = bytes_max
+    while left_bytes > 0 and (end is None or offset < end):
+        plan = shell.log.plan_read(offset, bytes_max=SLICE_BYTES)
+        if not isinstance(plan, ReadPlan):
+            return
+        found = await loop.run_in_executor(readers, _look_at, plan, look)
+        if found is None:
+            return
+        offset = found.next_offset
+        left_bytes -= found.size_bytes
+        yield found
+
+
+def _look_at(plan: ReadPlan, look: Callable[[memoryview, Batches], Decoded]) -> Slice[Decoded] | None:
+    """Blocking."""
+    loaded = plan.load()
+    batches = [] if isinstance(loaded, Damage) else list(walk_headers(loaded))
+    if isinstance(loaded, Damage) or not batches:
+        return None
+    return Slice(look(loaded, batches), batches[-1][1].next_offset, len(loaded))
+
+
+def rows_of(loaded: memoryview, batches: Batches) -> list[LogRow]:
+    """Blocking: offsets, keys and values; of control batches nothing. A few are read one by one: columns cost more than
+    that to begin with. UnreadableRecordsError if any of them cannot be read."""
+    if sum(header.record_count for _, header in batches) < VECTORED_ROWS_MIN:
+        return [row for position, header in batches for row in _rows_at(loaded, position, header)]
+    frame = read_columns(loaded)
+    if isinstance(frame, BatchProblem):
+        raise UnreadableRecordsError(frame.reason)
+    return list(zip(*(frame[name].to_list() for name in ("offset", "key", "value")), strict=True))
+
+
+def readable_rows_of(loaded: memoryview, batches: Batches) -> list[LogRow]:
+    """Blocking: the same without batches that cannot be read."""
+    try:
+        return rows_of(loaded, batches)
+    except UnreadableRecordsError:
+        found: list[LogRow] = []
+        for position, header in batches:
+            with suppress(UnreadableRecordsError):
+                found += _rows_at(loaded, position, header)
+        return found
+
+
+def _rows_at(loaded: memoryview, position: int, header: BatchHeader) -> list[LogRow]:
+    if header.is_control or not header.record_count:
+        return []
+    records = read_records(loaded, position)
+    if isinstance(records, BatchProblem):
+        raise UnreadableRecordsError(records.reason)
+    return [(record.offset, record.key, record.value) for record in records]

@@ -5,24 +5,21 @@ Only the newest part of a journal is read, in pieces, on a thread.
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from penstock.broker.machine.portions import Batches, read_slices
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
-from penstock.codec.batch.header import BatchProblem, walk_headers
+from penstock.codec.batch.header import BatchProblem
 from penstock.codec.batch.records import read_records
 from penstock.domain.queue.records import Died, Finished, read_record
 from penstock.domain.queue.settlements import Settled, SettlementPage
-from penstock.storage.errors import Damage
-from penstock.storage.log.read_plan import ReadPlan
 
-PAGE_BYTES: Final = 1024 * 1024
 # Of a partition's journal, about: some hundred thousand batches of acks.
 NEWEST_BYTES_MAX: Final = 64 * 1024 * 1024
 _NOTHING: Final = SettlementPage([], None)
@@ -34,7 +31,8 @@ async def read_settlements(
     """The page that begins at `after`; the first one without it."""
     if not broker.has_companion(partition, CompanionKind.QUEUES):
         return _NOTHING
-    log = (await broker.companion(partition, CompanionKind.QUEUES)).log
+    journal = await broker.companion(partition, CompanionKind.QUEUES)
+    log = journal.log
     start = log.log_start if after is None else max(after, log.log_start)
     if after is None:
         left_bytes = log.size_bytes
@@ -43,27 +41,23 @@ async def read_settlements(
                 break
             left_bytes -= segment.size
             start = segment.next_offset
-    plan = log.plan_read(start, bytes_max=PAGE_BYTES) if start < log.readable_end else None
-    if not isinstance(plan, ReadPlan):
-        return _NOTHING
-    return await asyncio.get_running_loop().run_in_executor(readers, partial(_read, plan, group.encode()))
+    look = partial(_settled, group.encode())
+    async for part in read_slices(journal, start, look, readers=readers, bytes_max=1):
+        return SettlementPage(*part.seen)
+    return _NOTHING
 
 
-def _read(plan: ReadPlan, group: bytes) -> SettlementPage:
-    loaded = plan.load()
-    if isinstance(loaded, Damage):
-        return _NOTHING
+def _settled(group: bytes, loaded: memoryview, batches: Batches) -> tuple[list[Settled], int | None]:
+    """What was finished, and where the next page begins; None: nothing behind it can be read."""
     settled: list[Settled] = []
-    next_offset: int | None = None
-    for position, header in walk_headers(loaded):
-        next_offset = header.next_offset
+    for position, _header in batches:
         records = read_records(loaded, position)
         if isinstance(records, BatchProblem):
-            return SettlementPage(settled, None)
+            return settled, None
         for record in records:
             if record.key == group and record.value is not None:
                 settled += _finished(record.value)
-    return SettlementPage(settled, next_offset)
+    return settled, batches[-1][1].next_offset
 
 
 def _finished(value: bytes) -> list[Settled]:

@@ -22,14 +22,11 @@ from penstock.base.log_events import get_logger
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
-from penstock.broker.machine.portions import Batches, UnreadableRecordsError, check_whole, read_portions
+from penstock.broker.machine.portions import Batches, UnreadableRecordsError, check_whole, read_portions, rows_of
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import WaitingRoom
 from penstock.broker.queue.reader import QueueReader
 from penstock.broker.queue.replay_start import Kept, read_start, removable_below, write_start
-from penstock.codec.batch.header import BatchProblem
-from penstock.codec.batch.records import read_records
-from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
 from penstock.domain.queue.commands import (
     AppendMove,
     DeadLettersWait,
@@ -327,7 +324,7 @@ class QueueShell:
 def _entries_of(loaded: memoryview, batches: Batches) -> list[JournalEntry]:
     """Blocking."""
     try:
-        rows = _needed(list(_rows(loaded, batches)))
+        rows = _needed([(offset, key or b"", value or b"") for offset, key, value in rows_of(loaded, batches)])
         return [(offset, key.decode(), read_record(value)) for offset, key, value in rows]
     except (TypeError, AttributeError) as error:
         raise UnreadableRecordsError(str(error)) from error
@@ -337,18 +334,3 @@ def _needed(rows: list[Row]) -> Iterator[Row]:
     """Without those that a later one of the same queue makes unnecessary: most of them, and reading costs the most."""
     whole = {key: place for place, (_, key, value) in enumerate(rows) if is_whole(value)}
     return (row for place, row in enumerate(rows) if place >= whole.get(row[1], 0))
-
-
-def _rows(loaded: memoryview, batches: Batches) -> Iterator[Row]:
-    """Offsets, keys and values. A few are read one by one: columns cost more than that to begin with."""
-    if sum(header.record_count for _, header in batches) < VECTORED_ROWS_MIN:
-        for position, _ in batches:
-            records = read_records(loaded, position)
-            if isinstance(records, BatchProblem):
-                raise UnreadableRecordsError(records.reason)
-            yield from ((record.offset, record.key or b"", record.value or b"") for record in records)
-        return
-    frame = read_columns(loaded)
-    if isinstance(frame, BatchProblem):
-        raise UnreadableRecordsError(frame.reason)
-    yield from zip(*(frame[name].to_list() for name in ("offset", "key", "value")), strict=True)

@@ -15,13 +15,14 @@ import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.base.threads import finish_in_thread
 from penstock.broker.machine.portions import check_reaches
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.journal import ScheduleJournal
@@ -33,8 +34,6 @@ from penstock.storage.files.buckets import BLOCK_BYTES, CHECKPOINT_FILE, BucketD
 
 log = get_logger("schedules")
 
-Arguments = ParamSpec("Arguments")
-Outcome = TypeVar("Outcome")
 
 # New entries in memory before they are written.
 SPILL_BYTES: Final = 1024 * 1024
@@ -71,7 +70,7 @@ class ScheduleFiles:
     async def open(self, companion: PartitionShell) -> Stored | None:
         """What the last checkpoint says, if it goes with the log; else there are no files any more. Raises OSError, and
         JournalDamagedError if the log ends before the checkpoint."""
-        stored = await _in_thread(_open_checkpoint, self._files, companion)
+        stored = await finish_in_thread(partial(_open_checkpoint, self._files, companion))
         self._saved_position = 0 if stored is None else stored.next_position
         self._saved_ms = self._clock.monotonic_ms()
         return stored
@@ -128,7 +127,7 @@ class ScheduleFiles:
         anew."""
         async with self._lock:
             try:
-                return await _in_thread(self._files.read, name, position=position, size=size)
+                return await finish_in_thread(partial(self._files.read, name, position=position, size=size))
             except BucketDamagedError as error:
                 if not self.is_closed:
                     await self._forget_all(error)
@@ -137,7 +136,7 @@ class ScheduleFiles:
     async def _forget_all(self, error: BucketDamagedError) -> None:
         """Else the next start would believe the same file."""
         try:
-            await _in_thread(self._files.clear)
+            await finish_in_thread(self._files.clear)
         except OSError as another:
             log.error("damaged bucket file not removed", error=str(another))
         self._fail("bucket file is damaged, the schedule is read from its whole log", error)
@@ -160,7 +159,7 @@ class ScheduleFiles:
         while left > bytes_min and not self.is_closed:
             writes = machine.take_spill(SPILL_BYTES_AT_ONCE)
             left -= SPILL_BYTES_AT_ONCE
-            await _in_thread(self._files.append, writes)
+            await finish_in_thread(partial(self._files.append, writes))
 
     def is_checkpoint_due(self, journal: ScheduleJournal) -> bool:
         row_count = journal.next_position - self._saved_position
@@ -184,11 +183,11 @@ class ScheduleFiles:
             return
         checkpoint = machine.checkpoint(journal.next_position)
         stored, written_bytes = checkpoint.stored, journal.written_bytes
-        await _in_thread(self._files.append, checkpoint.writes)
+        await finish_in_thread(partial(self._files.append, checkpoint.writes))
         # It tells of rows that a power cut could still take.
         if not await journal.until_durable():
             return
-        await _in_thread(self._save_now, stored)
+        await finish_in_thread(partial(self._save_now, stored))
         self._saved_position, self._saved_bytes = stored.next_position, written_bytes
         self._saved_ms = self._clock.monotonic_ms()
         log.debug("schedule saved", position=stored.next_position, pending=machine.pending_count)
@@ -245,17 +244,3 @@ def _decoded(payload: bytes) -> Stored | None:
     except msgspec.DecodeError:
         return None
     return record if isinstance(record, Stored) else None
-
-
-async def _in_thread(
-    work: Callable[Arguments, Outcome], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-) -> Outcome:
-    """Whoever cancels it waits for what cannot be stopped: nobody else may touch the files meanwhile."""
-    running = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()
-        raise

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from penstock.base.threads import finish_in_thread
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.trace.scan import Growing, ScanSizes, ZoneMaker, keep_rows, pick, read_side_file, save, take
 from penstock.codec.batch.records import StoredRecord
@@ -72,13 +73,8 @@ class TraceScans:
         self.growing_bytes = 0
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """Whoever cancels it has to wait for what cannot be stopped: nobody else may change the same things."""
-        running = asyncio.get_running_loop().run_in_executor(self._readers, work)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])
-            raise
+        """Finished also when it is cancelled: nobody else may change the same things meanwhile."""
+        return await finish_in_thread(work, self._readers)
 
     def recall(self, facts: SegmentFacts) -> ZoneEntries | None:
         entries = self._memory.get(facts)

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.broker.machine.portions import Batches, UnreadableRecordsError, read_slices, rows_of
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.check import check_records
 from penstock.codec.batch.control import read_marker
@@ -24,7 +25,6 @@ from penstock.storage.log.read_plan import ReadPlan
 _ONE_BATCH: Final = 1
 # How far behind the message a commit's marker is looked for: a second of a busy log. That of an abort is known.
 MARKER_BYTES_MAX: Final = 64 * 1024 * 1024
-_SLICE_BYTES: Final = 1024 * 1024
 # No producer puts more messages into one batch.
 HOLES_MAX: Final = 1_000_000
 
@@ -103,90 +103,58 @@ async def transaction_of(partition: PartitionShell, header: BatchHeader, readers
 
 async def _find_marker(partition: PartitionShell, wanted: BatchHeader, offset: int, readers: Executor) -> int | None:
     """When the next marker of the producer was written, from that offset on."""
-    loop = asyncio.get_running_loop()
-    read_bytes = 0
-    while read_bytes < MARKER_BYTES_MAX:
-        plan = partition.log.plan_read(offset, bytes_max=_SLICE_BYTES)
-        if not isinstance(plan, ReadPlan):
-            return None
-        at_ms, offset, size = await loop.run_in_executor(readers, partial(_marker_in, plan, wanted, offset))
-        if at_ms is not None or not size:
-            return at_ms
-        read_bytes += size
+    look = partial(_marker_in, wanted)
+    async for found in read_slices(partition, offset, look, readers=readers, bytes_max=MARKER_BYTES_MAX):
+        if found.seen is not None:
+            return found.seen
     return None
 
 
-def _marker_in(plan: ReadPlan, wanted: BatchHeader, offset: int) -> tuple[int | None, int, int]:
-    loaded = plan.load()
-    if isinstance(loaded, Damage):
-        return None, offset, 0
-    for position, header in walk_headers(loaded):
-        offset = header.next_offset
+def _marker_in(wanted: BatchHeader, loaded: memoryview, batches: Batches) -> int | None:
+    for position, header in batches:
         if header.is_control and header.producer_id == wanted.producer_id:
             marker = read_marker(loaded, position)
             if marker is not None and not isinstance(marker, BatchProblem):
-                return header.max_timestamp, offset, len(loaded)
-    return None, offset, len(loaded)
+                return header.max_timestamp
+    return None
 
 
 async def find_sequence(
     partition: PartitionShell, offset: int, producer_id: int, sequence: int, readers: Executor
 ) -> int | None:
     """Where a producer's record of that sequence number is, from an offset on and not far behind it."""
-    loop = asyncio.get_running_loop()
-    read_bytes = 0
-    while read_bytes < MARKER_BYTES_MAX:
-        plan = partition.log.plan_read(offset, bytes_max=_SLICE_BYTES)
-        if not isinstance(plan, ReadPlan):
-            return None
-        look = partial(_sequence_in, plan, producer_id, sequence, offset)
-        found, offset, size = await loop.run_in_executor(readers, look)
-        if found is not None or not size:
-            return found
-        read_bytes += size
+    look = partial(_sequence_in, producer_id, sequence)
+    async for found in read_slices(partition, offset, look, readers=readers, bytes_max=MARKER_BYTES_MAX):
+        if found.seen is not None:
+            return found.seen
     return None
 
 
-def _sequence_in(plan: ReadPlan, producer_id: int, sequence: int, offset: int) -> tuple[int | None, int, int]:
-    loaded = plan.load()
-    if isinstance(loaded, Damage):
-        return None, offset, 0
-    for _position, header in walk_headers(loaded):
-        offset = header.next_offset
+def _sequence_in(producer_id: int, sequence: int, _loaded: memoryview, batches: Batches) -> int | None:
+    for _position, header in batches:
         if header.producer_id == producer_id and not header.is_control:
             index = (sequence - header.base_sequence) % (1 << 31)
             if index <= header.last_offset_delta:
-                return header.base_offset + index, offset, len(loaded)
-    return None, offset, len(loaded)
+                return header.base_offset + index
+    return None
 
 
 async def count_holes(partition: PartitionShell, start: int, end: int, readers: Executor) -> int | None:
     """Offsets from `start` up to, without, `end` that hold no record: of one batch of a producer, not more. None: they
     cannot be read."""
-    loop = asyncio.get_running_loop()
-    offset, holes = start, end - start
-    while offset < end:
-        plan = partition.log.plan_read(offset, bytes_max=_SLICE_BYTES)
-        if not isinstance(plan, ReadPlan) or end - start > HOLES_MAX:
+    holes, upto = end - start, start
+    if holes > HOLES_MAX:
+        return None
+    look = partial(_records_between, start, end)
+    async for found in read_slices(partition, start, look, readers=readers, bytes_max=MARKER_BYTES_MAX, end=end):
+        if found.seen is None:
             return None
-        count, offset = await loop.run_in_executor(readers, partial(_records_between, plan, start, end, offset))
-        if count is None:
-            return None
-        holes -= count
-    return holes
+        holes, upto = holes - found.seen, found.next_offset
+    return holes if upto >= end else None
 
 
-def _records_between(plan: ReadPlan, start: int, end: int, offset: int) -> tuple[int | None, int]:
-    loaded = plan.load()
-    if isinstance(loaded, Damage):
-        return None, offset
-    count = 0
-    for position, header in walk_headers(loaded):
-        if header.base_offset >= end:
-            return count, end
-        records = read_records(loaded, position) if header.record_count else []
-        if isinstance(records, BatchProblem):
-            return None, offset
-        count += sum(start <= record.offset < end for record in records)
-        offset = header.next_offset
-    return count, offset
+def _records_between(start: int, end: int, loaded: memoryview, batches: Batches) -> int | None:
+    try:
+        return sum(start <= offset < end for offset, _key, _value in rows_of(loaded, batches))
+    except UnreadableRecordsError:
+        return None

@@ -10,11 +10,11 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from penstock.base.log_events import get_logger
+from penstock.broker.machine.portions import readable_rows_of
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.header import BatchHeader, BatchProblem, walk_headers
-from penstock.codec.batch.records import StoredRecord, parse_records, read_payload, read_records
+from penstock.codec.batch.records import StoredRecord, parse_records, read_payload
 from penstock.codec.batch.walk import parse_some, record_starts
-from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
 from penstock.domain.trace.zones import Row, ZoneEntry
 from penstock.storage.errors import Damage
 from penstock.storage.log.read_plan import ReadPlan
@@ -130,7 +130,7 @@ def take(plan: ReadPlan, growing: Growing) -> int:
     if isinstance(loaded, Damage) or not len(loaded):
         return 0
     headers = list(walk_headers(loaded))
-    rows = list(_rows(loaded, headers))
+    rows = readable_rows_of(loaded, headers)
     offsets = [row[0] for row in rows]
     begin = 0
     for first, last in _zones_of(headers, growing):
@@ -161,21 +161,6 @@ def _zones_of(headers: Sequence[tuple[int, BatchHeader]], growing: Growing) -> I
         if size_bytes >= zone_bytes or place == len(headers) - 1:
             yield first, place
             first, size_bytes = place + 1, 0
-
-
-def _rows(loaded: memoryview, headers: Sequence[tuple[int, BatchHeader]]) -> Iterator[Row]:
-    """Offsets, keys and values; what cannot be read is left out."""
-    if sum(header.record_count for _, header in headers) >= VECTORED_ROWS_MIN:
-        frame = read_columns(loaded)
-        if not isinstance(frame, BatchProblem):
-            yield from zip(*(frame[name].to_list() for name in ("offset", "key", "value")), strict=True)
-            return
-    for position, header in headers:
-        if header.is_control or not header.record_count:
-            continue
-        records = read_records(loaded, position)
-        if not isinstance(records, BatchProblem):
-            yield from ((record.offset, record.key, record.value) for record in records)
 
 
 def keep_rows(plan: ReadPlan, keep: Callable[[StoredRecord], Result | None], holding: bytes) -> list[Result]:

@@ -9,21 +9,19 @@ from typing import Final
 
 import msgspec
 
+from penstock.broker.machine.portions import Batches, read_slices
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.served_topic import ServedTopic
-from penstock.codec.batch.header import BatchProblem, walk_headers
+from penstock.codec.batch.header import BatchProblem
 from penstock.codec.batch.records import read_records
 from penstock.domain.partitioner import partition_for_key
 from penstock.domain.trace.events import Place
 from penstock.domain.trace.words import moment
-from penstock.storage.errors import Damage
-from penstock.storage.log.read_plan import ReadPlan
 from penstock.storage.log.time_lookup import TimestampOffset
 
 # A second or two of reading; whoever wants more says a shorter time.
 SEARCH_BYTES_MAX: Final = 256 * 1024 * 1024
 FOUND_MAX: Final = 10
-_SLICE_BYTES: Final = 1024 * 1024
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -57,7 +55,6 @@ class KeySearch:
         offset = await self._offset_at(partition, self._since_ms)
         end = await self._offset_at(partition, self._until_ms + 1)
         end = partition.readable_end if end is None else end
-        loop = asyncio.get_running_loop()
         while offset is not None and offset < end:
             if self._left_bytes <= 0:
                 self._notes.append(
@@ -71,18 +68,25 @@ class KeySearch:
                 self._notes.append(f"offsets {offset} to {damage_end - 1} of {name} are damaged, and were not searched")
                 offset = damage_end
                 continue
-            plan = partition.log.plan_read(offset, bytes_max=_SLICE_BYTES, up_to=end)
-            if not isinstance(plan, ReadPlan):
-                return True
-            offsets, offset, size = await loop.run_in_executor(self._readers, partial(self._look, plan, offset))
-            self._left_bytes -= size
-            for found in offsets:
-                if len(self._found) == FOUND_MAX:
-                    self._notes.append(f"the first {FOUND_MAX} are shown; there are more from {self._when()} on")
+            begun, look = offset, partial(self._look, offset)
+            async for part in read_slices(
+                partition, offset, look, readers=self._readers, bytes_max=self._left_bytes, end=end
+            ):
+                self._left_bytes -= part.size_bytes
+                offset = part.next_offset
+                if not self._take(partition, part.seen):
                     return False
-                self._found.append(Place(partition.topic, partition.index, found))
-            if not size:
+            if offset == begun:
                 return True
+        return True
+
+    def _take(self, partition: PartitionShell, offsets: list[int]) -> bool:
+        """False: enough."""
+        for found in offsets:
+            if len(self._found) == FOUND_MAX:
+                self._notes.append(f"the first {FOUND_MAX} are shown; there are more from {self._when()} on")
+                return False
+            self._found.append(Place(partition.topic, partition.index, found))
         return True
 
     def _when(self) -> str:
@@ -92,15 +96,11 @@ class KeySearch:
         found = await asyncio.to_thread(partition.offset_for_timestamp, at_ms)
         return found.offset if isinstance(found, TimestampOffset) else None
 
-    def _look(self, plan: ReadPlan, offset: int) -> tuple[list[int], int, int]:
-        """In a thread: offsets of messages of the key, the offset to go on from, and how many bytes were read."""
-        loaded = plan.load()
-        if isinstance(loaded, Damage) or not len(loaded):
-            return [], offset, 0
+    def _look(self, begin: int, loaded: memoryview, batches: Batches) -> list[int]:
+        """In a thread: offsets of messages of the key, from `begin` on."""
         found: list[int] = []
         plain = bytes(loaded)
-        for position, header in walk_headers(loaded):
-            begin, offset = offset, header.next_offset
+        for position, header in batches:
             is_plain = not header.codec and self._key not in plain[position : position + header.size_bytes]
             if header.is_control or is_plain or header.max_timestamp < self._since_ms:
                 continue
@@ -113,4 +113,4 @@ class KeySearch:
                     and record.offset >= begin
                     and self._since_ms <= record.timestamp_ms <= self._until_ms
                 ]
-        return found, offset, len(loaded)
+        return found
