@@ -6,7 +6,6 @@ Each check returns a whole sentence for the person who asked, or None.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 NAME_CHARACTERS_MAX: Final = 249
@@ -42,20 +41,6 @@ def check_name(name: str) -> str | None:
 def is_internal(name: str) -> bool:
     """Ours, not the users': hidden from listings that ask for it and never made by auto-creation."""
     return name.startswith("__")
-
-
-def collision_key(name: str) -> str:
-    """Two names with the same key collide in metric names, where '.' becomes '_'."""
-    return name.replace(".", "_")
-
-
-def collision_warning(name: str, existing: Iterable[str]) -> str | None:
-    """A warning, not a refusal: the topics work, only their metrics are hard to tell apart."""
-    key = collision_key(name)
-    for other in existing:
-        if other != name and collision_key(other) == key:
-            return f"topic {name!r} differs from topic {other!r} only in '.' and '_': their metrics may collide"
-    return None
 
 
 def check_partition_count(count: int) -> str | None:

@@ -35,12 +35,6 @@ def test_names_that_begin_with_two_underscores_are_ours() -> None:
     assert not rules.is_internal("orders")
 
 
-def test_names_that_differ_in_dot_and_underscore_raise_a_warning() -> None:
-    warning = rules.collision_warning("a.b", ["x", "a_b"])
-    assert warning == "topic 'a.b' differs from topic 'a_b' only in '.' and '_': their metrics may collide"
-    assert rules.collision_warning("a.b", ["a.b", "a-b"]) is None
-
-
 def test_a_topic_has_from_one_to_many_partitions() -> None:
     assert rules.check_partition_count(1) is rules.check_partition_count(10_000) is None
     assert rules.check_partition_count(0) == "a topic needs at least 1 partition, not 0"

@@ -195,11 +195,6 @@ class Journal:
     # The snapshot
 
     @property
-    def snapshot_offset(self) -> int:
-        """Where the replay of a start would begin."""
-        return self._snapshot_offset
-
-    @property
     def is_snapshot_due(self) -> bool:
         if self.is_lost:
             return False

@@ -251,15 +251,6 @@ class TopicCatalog:
 
         return await self._alter(name, change, validate_only=validate_only)
 
-    async def replace_node_config(self, node_id: int | None, overrides: Mapping[str, str]) -> None:
-        """The caller has checked names and values: they are settings of nodes, not of topics."""
-        key = self._keys.node_config(node_id)
-        if overrides:
-            result = await self._store.txn(puts={key: encode(dict(overrides))})
-        else:
-            result = await self._store.txn(deletes=[key])
-        await self._watch.wait_for(result.revision)
-
     async def alter_node(
         self, node_id: int | None, change: SettingsChange, *, validate_only: bool = False
     ) -> Settled | InvalidConfig:

@@ -21,7 +21,7 @@ from penstock.codec.kafka.api import (
 )
 from penstock.codec.kafka.bounds import BOUNDS, RequestBound
 from penstock.codec.kafka.error_codes import ErrorCode
-from penstock.codec.kafka.message_codec import decode, decode_in_steps, encode, encode_parts
+from penstock.codec.kafka.message_codec import decode, decode_in_steps, encode
 from penstock.codec.kafka.messages import *  # noqa: F403  every request and response, by its name
 from penstock.codec.kafka.primitives import Malformed, OverBound
 from penstock.codec.kafka.schema import NO_UUID, BytesLike, Message, Request, Response
@@ -45,7 +45,6 @@ __all__ = [
     "decode_request_header",
     "decode_response",
     "encode",
-    "encode_parts",
     "encode_request",
     "encode_response_in_steps",
     "encode_response_parts",

@@ -79,16 +79,6 @@ def encode(message: Body, version: int) -> bytes:
     return b"".join(parts) + b"".join(pieces)
 
 
-def encode_parts(message: Body, version: int) -> list[BytesLike]:
-    """Like `encode`, but records are parts of their own, uncopied."""
-    pieces: list[bytes] = []
-    parts: list[BytesLike] = []
-    encoder_for(type(message), version)(message, pieces, parts)
-    if pieces:
-        parts.append(b"".join(pieces))
-    return parts
-
-
 def encoder_for(message_class: type[Any], version: int) -> Encoder:
     encoder = _ENCODERS.get((message_class, version))
     if encoder is None:

@@ -76,7 +76,6 @@ Int8 = Annotated[int, Scalar("b", 1)]
 Int16 = Annotated[int, Scalar("h", 2)]
 Uint16 = Annotated[int, Scalar("H", 2)]
 Int32 = Annotated[int, Scalar("i", 4)]
-Uint32 = Annotated[int, Scalar("I", 4)]
 Int64 = Annotated[int, Scalar("q", 8)]
 Float64 = Annotated[float, Scalar("d", 8)]
 # Sixteen raw bytes: a topic id is compared, stored and used as a key far more often than read by a person.

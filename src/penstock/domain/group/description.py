@@ -73,10 +73,6 @@ def state_of(group: Group) -> str:
     return group.classic.state if group.consumer is None else group.consumer.state()
 
 
-def protocol_type_of(group: Group) -> str:
-    return group.classic.protocol_type if group.consumer is None else CONSUMER_PROTOCOL_TYPE
-
-
 def _classic(group: ClassicGroup) -> GroupDescription:
     members = tuple(
         MemberDescription(

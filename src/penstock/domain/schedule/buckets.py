@@ -186,10 +186,6 @@ class Buckets:
             starts.append(self._closed[0][0])
         return min(starts, default=None)
 
-    @property
-    def is_reading(self) -> bool:
-        return bool(self._reading)
-
     # ------------------------------------------------------------------ files
 
     @property

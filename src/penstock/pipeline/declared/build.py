@@ -16,7 +16,7 @@ import msgspec
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.net.errors import ClientError
 from penstock.pipeline.declared.decoding import SchemaError
-from penstock.pipeline.declared.document import Format, OnBadRow, Pipeline, PythonStep, SqlStep, Step, TopicSource
+from penstock.pipeline.declared.document import Format, Pipeline, PythonStep, SqlStep, Step, TopicSource
 from penstock.pipeline.declared.errors import read_complaint
 from penstock.pipeline.declared.function import call_function
 from penstock.pipeline.declared.problems import Path as Where
@@ -276,7 +276,3 @@ def _select(
     told = f"{named} is a command ({command} …), which would take effect at once: a query (SELECT …) is meant"
     problems.add(path, told, line=None if place is None else place.text_line)
     return None
-
-
-def reads_bad_rows(pipeline: Pipeline) -> bool:
-    return pipeline.on_bad_row is OnBadRow.DEAD_LETTER

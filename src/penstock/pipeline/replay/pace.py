@@ -33,10 +33,6 @@ class Pace(msgspec.Struct, frozen=True):
     # 2.0: an hour in half an hour.
     speed: float | None = None
 
-    @property
-    def is_unlimited(self) -> bool:
-        return self.rows_per_second is None and self.speed is None
-
 
 class BadPace(msgspec.Struct, frozen=True):
     reason: str

@@ -14,7 +14,6 @@ from penstock.client.kafka.offsets import list_offsets
 from penstock.domain.topic_rules import is_internal
 from penstock.net.address import parse_addresses
 from penstock.pipeline.source.options import (
-    EARLIEST,
     LATEST,
     Bound,
     OptionError,
@@ -111,14 +110,6 @@ async def raised_to_time(client: ClusterClient, start: Position, end: Position, 
             for index, offset in partitions.items()
         }
     return raised
-
-
-async def earliest_position(client: ClusterClient, position: Position) -> Position:
-    """The beginnings of the logs of these partitions, as they are now."""
-    return {
-        topic: await list_offsets(client, topic, dict.fromkeys(partitions, EARLIEST))
-        for topic, partitions in position.items()
-    }
 
 
 async def report_group(client: ClusterClient, group: str, position: Position) -> None:

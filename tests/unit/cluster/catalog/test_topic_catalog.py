@@ -288,14 +288,14 @@ async def test_a_change_by_another_node_in_between_is_not_lost(nodes: Nodes) -> 
 
 async def test_settings_of_nodes_are_stored(nodes: Nodes) -> None:
     catalog, told = await nodes.start()
-    await catalog.replace_node_config(None, {"a": "1"})
-    await catalog.replace_node_config(2, {"b": "2"})
+    await catalog.alter_node(None, lambda _: {"a": "1"})
+    await catalog.alter_node(2, lambda _: {"b": "2"})
     assert (catalog.node_config(None), catalog.node_config(2), catalog.node_config(3)) == (
         {"a": "1"},
         {"b": "2"},
         {},
     )
-    await catalog.replace_node_config(2, {})
+    await catalog.alter_node(2, lambda _: {})
     assert catalog.node_config(2) == {}
     assert told[-1] == NodeConfigChanged(2, {})
 

@@ -12,7 +12,7 @@ from penstock.domain.group.commands import (
     OffsetToCommit,
     Refused,
 )
-from penstock.domain.group.description import DEAD, describe, protocol_type_of, state_of
+from penstock.domain.group.description import DEAD, describe, state_of
 from penstock.domain.group.table import GroupTable
 from penstock.domain.group.values import GroupConfig, GroupError, GroupKind
 from support.group.world import SimTopics
@@ -164,5 +164,5 @@ def test_description_shows_members_and_what_they_have() -> None:
     assert description.protocol == "uniform"
     (member,) = description.members
     assert (member.member_id, member.topic_names, len(member.assigned)) == ("a", ("orders",), 2)
-    assert (state_of(group), protocol_type_of(group)) == ("Stable", "consumer")
+    assert state_of(group) == "Stable"
     assert describe(None).state == DEAD

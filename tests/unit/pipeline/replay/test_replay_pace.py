@@ -16,7 +16,7 @@ def test_a_rate_is_read_as_people_write_it(rate: str, rows_per_second: float) ->
 def test_a_speed_is_a_multiple() -> None:
     assert parse_pace(rate=None, speed="2x") == Pace(speed=2)
     assert parse_pace(rate=None, speed=" 0.5 X") == Pace(speed=0.5)
-    assert parse_pace(rate=None, speed=None).is_unlimited  # type: ignore[union-attr]
+    assert parse_pace(rate=None, speed=None) == Pace()
 
 
 @pytest.mark.parametrize(
