@@ -26,7 +26,7 @@ from penstock.pipeline.declared.prepare import (
     state_of,
 )
 from penstock.pipeline.declared.report import Reporter
-from penstock.pipeline.declared.runner import Runner, View
+from penstock.pipeline.declared.runner import Prepared, Runner, RunPlan, View
 from penstock.pipeline.declared.state import Kept, PipelineState, StateError
 from penstock.pipeline.declared.status import FAILED, Status
 from penstock.pipeline.session.spark import check_spark
@@ -97,15 +97,11 @@ def run_pipelines(
         tell_problems(loaded)
     clock = SystemClock()
     runner = Runner(
-        builts,
-        states,
-        loaded.site,
-        file=loaded.file,
-        master=spark.sparkContext.master or "",
+        [Prepared(built, states[built.name]) for built in builts],
+        RunPlan(loaded.file, loaded.site, spark.sparkContext.master or "", is_once),
         view=view,
         reporter=Reporter(loaded.site.bootstrap, clock),
         clock=clock,
-        is_once=is_once,
     )
     with _stopped_by_signals(runner):
         return runner.run()

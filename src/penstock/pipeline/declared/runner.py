@@ -16,7 +16,7 @@ import contextlib
 import os
 import queue
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -87,38 +87,49 @@ class _Running:
     restarts_in_a_row: int = 0
 
 
-class Runner:
-    poll_seconds = POLL_SECONDS
+class Prepared(msgspec.Struct, frozen=True):
+    """A pipeline that can start, and what is kept of it between starts."""
 
+    built: Built
+    state: PipelineState
+
+
+class RunPlan(msgspec.Struct, frozen=True):
+    """How the pipelines of one file are run."""
+
+    file: Path
+    site: Site
+    # Of Spark: where the queries run.
+    master: str
+    # Until everything that was there is done.
+    is_once: bool
+    # For events of queries, and between two looks at them.
+    poll_seconds: float = POLL_SECONDS
+
+
+class Runner:
     def __init__(
         self,
-        builts: list[Built],
-        states: Mapping[str, PipelineState],
-        site: Site,
+        pipelines: Sequence[Prepared],
+        plan: RunPlan,
         *,
-        file: Path,
-        master: str,
         view: View,
         reporter: Reports,
         clock: Clock,
-        is_once: bool,
         start: Callable[..., dict[str, Any]] = start_queries,
     ) -> None:
-        self._site = site
+        self._plan = plan
         self._view = view
         self._reporter = reporter
         self._clock = clock
-        self._is_once = is_once
         self._start_queries = start
         self._events: queue.SimpleQueue[QueryEvent] = queue.SimpleQueue()
         # Runs of queries that have said their last word.
         self._ended: set[str] = set()
         self._stop_count = 0
         self._all = {
-            built.name: _Running(
-                built, states[built.name], first_status(built, file=file, master=master, now_ms=clock.now_ms())
-            )
-            for built in builts
+            each.built.name: _Running(each.built, each.state, first_status(each.built, plan, now_ms=clock.now_ms()))
+            for each in pipelines
         }
 
     @property
@@ -148,7 +159,7 @@ class Runner:
 
     def _turn(self) -> None:
         with contextlib.suppress(queue.Empty):
-            self._apply(self._events.get(timeout=self.poll_seconds))
+            self._apply(self._events.get(timeout=self._plan.poll_seconds))
             self._drain()
         for running in self._all.values():
             if running.queries:
@@ -167,7 +178,7 @@ class Runner:
 
     def _must_stop(self) -> bool:
         has_failed = any(running.status.state == FAILED for running in self._all.values())
-        return self._stop_count > 0 or (has_failed and not self._is_once)
+        return self._stop_count > 0 or (has_failed and not self._plan.is_once)
 
     # -- a pipeline's life
 
@@ -179,7 +190,7 @@ class Runner:
         running.restart_at_ms = None
         try:
             running.queries = self._start_queries(
-                running.built, running.state, self._site, show=self._show_rows(name), is_once=self._is_once
+                running.built, running.state, self._plan.site, show=self._show_rows(name), is_once=self._plan.is_once
             )
         except (PySparkException, Py4JError) as error:
             self._fail(running, str(error))
@@ -199,7 +210,7 @@ class Runner:
                 and not self._stop_count
             ):
                 with contextlib.suppress(queue.Empty):
-                    self._apply(self._events.get(timeout=self.poll_seconds))
+                    self._apply(self._events.get(timeout=self._plan.poll_seconds))
 
     def _look(self, running: _Running) -> None:
         """Spark ends a query without asking us."""
@@ -297,7 +308,7 @@ class Runner:
                 and self._clock.monotonic_ms() < deadline_ms
             ):
                 with contextlib.suppress(queue.Empty):
-                    self._apply(self._events.get(timeout=self.poll_seconds))
+                    self._apply(self._events.get(timeout=self._plan.poll_seconds))
             query.stop()
         self._await_last_words(running)
         running.queries = {}
@@ -308,7 +319,7 @@ class Runner:
         runs = {str(query.runId) for query in running.queries.values()}
         while not runs <= self._ended and self._stop_count < 2 and self._clock.monotonic_ms() < deadline_ms:
             with contextlib.suppress(queue.Empty):
-                self._apply(self._events.get(timeout=self.poll_seconds))
+                self._apply(self._events.get(timeout=self._plan.poll_seconds))
         self._ended -= runs
 
     def _report(self, *, is_last: bool = False) -> None:
@@ -326,16 +337,16 @@ class Runner:
         return show
 
 
-def first_status(built: Built, *, file: Path, master: str, now_ms: int) -> Status:
+def first_status(built: Built, plan: RunPlan, *, now_ms: int) -> Status:
     return Status(
         name=built.name,
         state=STARTING,
         updated_ms=now_ms,
         started_ms=now_ms,
-        file=str(file.absolute()),
+        file=str(plan.file.absolute()),
         host=socket.gethostname(),
         pid=os.getpid(),
-        master=master,
+        master=plan.master,
         sources=[
             source.topic if isinstance(source, TopicSource) else source.path
             for source in built.pipeline.sources.values()

@@ -29,7 +29,7 @@ from penstock.client.kafka.transactional_producer import ProducerFencedError
 from penstock.client.patience import UNREACHED
 from penstock.net.address import parse_addresses
 from penstock.net.errors import ClientError
-from penstock.pipeline.mirror.copy import TopicMirror, TopicProgress
+from penstock.pipeline.mirror.copy import Route, TopicMirror, TopicProgress
 from penstock.pipeline.mirror.groups import mirror_groups
 from penstock.pipeline.mirror.journal import Books, ensure_journal, read_journal
 from penstock.pipeline.mirror.origins import id_of
@@ -216,9 +216,7 @@ class Mirror:
             lineage = Lineage(id_of(await source.topic(topic)), id_of(await target_client.topic(copy_name)))
             await self._take_up_books(target_client, pair, lineage)
             copy = TopicMirror(
-                plan.name,
-                topic,
-                copy_name,
+                Route(plan.name, topic, copy_name),
                 source=source,
                 target=target,
                 books=self._books,

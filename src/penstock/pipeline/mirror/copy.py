@@ -44,12 +44,19 @@ class TopicProgress(msgspec.Struct):
         return sum(self.lags.values())
 
 
+class Route(msgspec.Struct, frozen=True):
+    """What is mirrored, by whom and into what."""
+
+    # The name of the mirror: its journal goes by it.
+    mirror: str
+    source_topic: str
+    target_topic: str
+
+
 class TopicMirror:
     def __init__(
         self,
-        mirror: str,
-        source_topic: str,
-        target_topic: str,
+        route: Route,
         *,
         source: ClusterClient,
         target: MirrorTarget,
@@ -57,9 +64,7 @@ class TopicMirror:
         clock: Clock,
         progress: TopicProgress,
     ) -> None:
-        self._mirror = mirror
-        self._source_topic = source_topic
-        self._target_topic = target_topic
+        self._route = route
         self._source = source
         self._target = target
         self._books = books
@@ -73,7 +78,7 @@ class TopicMirror:
         options = ConsumerOptions(
             fetch_bytes_max=_FETCH_BYTES_MAX, partition_bytes_max=_PARTITION_BYTES_MAX, is_read_committed=True
         )
-        consumer = Consumer(self._source, self._source_topic, starts, ends=ends, options=options)
+        consumer = Consumer(self._source, self._route.source_topic, starts, ends=ends, options=options)
         self._expected = dict(starts)
         try:
             while not consumer.is_done and not stop.is_set():
@@ -113,7 +118,7 @@ class TopicMirror:
             if piece.position > expected:
                 log_events.warning(
                     "records were gone from the source before they were mirrored",
-                    topic=self._source_topic,
+                    topic=self._route.source_topic,
                     partition=piece.partition,
                     first_offset=expected,
                     offsets=piece.position - expected,
@@ -125,7 +130,8 @@ class TopicMirror:
         passed = {
             partition: position
             for partition, position in self._expected.items()
-            if (written := self._books[self._source_topic, partition].source_next) is not None and written < position
+            if (written := self._books[self._route.source_topic, partition].source_next) is not None
+            and written < position
         }
         if not passed:
             return
@@ -144,7 +150,8 @@ class TopicMirror:
         try:
             for request in _requests(batches):
                 wire = [
-                    PartitionBatch(self._target_topic, each.partition, each.data, each.record_count) for each in request
+                    PartitionBatch(self._route.target_topic, each.partition, each.data, each.record_count)
+                    for each in request
                 ]
                 sent += request
                 for acknowledged in await window.add(self._target.send(wire)):
@@ -161,15 +168,17 @@ class TopicMirror:
     async def _send_journal(self, nexts: Mapping[int, int], stretches: Mapping[int, list[Stretch]]) -> None:
         now_ms = self._clock.now_ms()
         runs = {
-            partition: self._books[self._source_topic, partition].make(stretches.get(partition, ()), source_next)
+            partition: self._books[self._route.source_topic, partition].make(stretches.get(partition, ()), source_next)
             for partition, source_next in nexts.items()
         }
-        records = [run_record(self._source_topic, partition, run, now_ms=now_ms) for partition, run in runs.items()]
-        batch = PartitionBatch(journal_topic(self._mirror), PARTITION, build_batch(records), len(records))
+        records = [
+            run_record(self._route.source_topic, partition, run, now_ms=now_ms) for partition, run in runs.items()
+        ]
+        batch = PartitionBatch(journal_topic(self._route.mirror), PARTITION, build_batch(records), len(records))
         await self._target.send([batch])
         # Should the transaction fail, everything is read anew.
         for partition, run in runs.items():
-            self._books[self._source_topic, partition].add(run)
+            self._books[self._route.source_topic, partition].add(run)
 
     def _count(self, pieces: Iterable[Fetched], batches: Iterable[Outgoing]) -> None:
         for piece in pieces:

@@ -16,7 +16,7 @@ from penstock.base.clock import ManualClock
 from penstock.pipeline.declared.build import Built, Site
 from penstock.pipeline.declared.document import Pipeline, Restart, TopicSource
 from penstock.pipeline.declared.progress import BatchDone, QueryEnded, QueryEvent
-from penstock.pipeline.declared.runner import RESTART_MS_MAX, Runner
+from penstock.pipeline.declared.runner import RESTART_MS_MAX, Prepared, Runner, RunPlan
 from penstock.pipeline.declared.sinks.console import ConsoleSink
 from penstock.pipeline.declared.state import PipelineState
 from penstock.pipeline.declared.status import FAILED, FINISHED, STOPPED, Status
@@ -96,10 +96,6 @@ class LateEvents(SimpleQueue[QueryEvent]):
         return self.get(block=False)
 
 
-class HurriedRunner(Runner):
-    poll_seconds = 0.0001
-
-
 class World:
     """Pipelines by name, each with the queries that its starts give."""
 
@@ -108,12 +104,10 @@ class World:
         self.lives = lives
         self.waits: list[int] = []
         builts = [Built(name, self.pipeline(name), FakeSpark(), {}, {}, None) for name in lives]
-        states = {name: PipelineState(directory, name, None) for name in lives}
+        pipelines = [Prepared(built, PipelineState(directory, built.name, None)) for built in builts]
         site = Site(directory, "127.0.0.1:1", directory)
-        self.runner = HurriedRunner(
-            builts, states, site, file=directory / "f.yaml", master="local", view=self.view, reporter=self.reports,
-            clock=self.clock, is_once=is_once, start=self.start,
-        )  # fmt: skip
+        plan = RunPlan(directory / "f.yaml", site, "local", is_once, poll_seconds=0.0001)
+        self.runner = Runner(pipelines, plan, view=self.view, reporter=self.reports, clock=self.clock, start=self.start)
 
     def pipeline(self, name: str) -> Pipeline:
         restart = Restart.ON_FAILURE if name.startswith("restarting") else Restart.NEVER

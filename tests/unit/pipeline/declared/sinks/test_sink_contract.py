@@ -13,14 +13,14 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
 
-from penstock.pipeline.declared.build import Built
+from penstock.pipeline.declared.build import Built, Site
 from penstock.pipeline.declared.checks import check_document
 from penstock.pipeline.declared.document import Document, Pipeline, TopicSource
 from penstock.pipeline.declared.explain import mermaid
 from penstock.pipeline.declared.problems import Path as Where
 from penstock.pipeline.declared.problems import Problems
 from penstock.pipeline.declared.result import types_of
-from penstock.pipeline.declared.runner import first_status
+from penstock.pipeline.declared.runner import RunPlan, first_status
 from penstock.pipeline.declared.sinks.console import ConsoleSink
 from penstock.pipeline.declared.sinks.contract import Claims, Description, Mode, Place, SinkContract, Target
 from penstock.pipeline.declared.sinks.kinds import Sink
@@ -82,7 +82,8 @@ def test_dead_letters_do_not_go_where_the_sink_writes() -> None:
 
 def test_status_and_graph_show_what_the_sink_says_of_itself(tmp_path: Path) -> None:
     built = Built("p", pipeline(), SimpleNamespace(), {}, {}, None)
-    assert first_status(built, file=tmp_path, master="local", now_ms=0).sink == "aunt/"
+    plan = RunPlan(tmp_path / "f.yaml", Site(tmp_path, "here:9092", tmp_path), "local", is_once=True)
+    assert first_status(built, plan, now_ms=0).sink == "aunt/"
     # A topic is drawn as one, so that the graph joins who writes and who reads it.
     assert '[("topic sent")]' in mermaid([built])
     console = msgspec.structs.replace(
