@@ -68,7 +68,7 @@ class Catalogs:
 
     async def settle(self) -> None:
         """Returns when everything that is stored has come by the watch."""
-        await self.topics.replace_node_config(1, {})
+        await self.topics.alter_node(1, lambda _settings: {})
 
     async def hear(self, count: int) -> list[str]:
         """The names of all that was told, when there are `count`."""
