@@ -245,6 +245,37 @@ def test_subject_has_the_same_word_in_rules_and_shells() -> None:
     assert not RULES_WITHOUT_SHELL.keys() & shells, "has a room of broker by now: take its reason out"
 
 
+# Who may ask the rules of access themselves.
+ASKS_THE_RULES: Final = {
+    "src/penstock/gateways/admission.py": "every door asks here",
+    "src/penstock/broker/group/topics.py": "what a member may see changes while its request is long over",
+    "src/penstock/broker/queue/node.py": "dead letters go where the queue's author may write",
+    "src/penstock/broker/queue/redrive.py": "messages go where the task's author may write",
+    "src/penstock/domain/security/access.py": "the question itself",
+}
+
+
+def test_doors_ask_admission_and_nobody_else() -> None:
+    """Logins, tenants and quotas hang there: a door that asks the rules itself goes past them."""
+    found = [
+        f"{place(path)}:{node.lineno}: asks the rules of access: ask gateways/admission with the request's caller"
+        for path in python_files("src")
+        if place(path) not in ASKS_THE_RULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "authorize"
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_doors_do_not_hold_the_rules_of_access() -> None:
+    found = [
+        f"{place(path)}: has an authorizer: take the Admission"
+        for path in python_files("src/penstock/gateways")
+        if place(path) not in ASKS_THE_RULES and "authorizer" in path.read_text().lower()
+    ]
+    assert not found, "\n".join(found)
+
+
 def prose_lines(text: str) -> list[str]:
     """The lines of a Markdown text outside its code fences."""
     lines: list[str] = []

@@ -57,6 +57,8 @@ from penstock.config import Config, NodeConfig
 from penstock.domain.config.node import BACKGROUND_THREADS
 from penstock.domain.security.access import Authorizer
 from penstock.domain.security.acl import AclAuthorizer
+from penstock.gateways.admission import Admission
+from penstock.gateways.admission_metrics import AdmissionCollector
 from penstock.gateways.door import Door, is_off
 from penstock.gateways.http_port import HttpPort
 from penstock.gateways.kafka.door import KafkaDoor
@@ -87,13 +89,15 @@ def acl_authorizer(config: Config, access: AccessCatalog) -> Authorizer:
 
 
 def client_doors(config: Config, parts: Parts, cluster_id: str) -> list[Door]:
+    admission = Admission(parts.authorizer)
+    parts.site.metrics.register(AdmissionCollector(admission))
     doors: list[Door] = []
     if not is_off(config.http.listen):
         advertised = advertised_address(config.kafka.advertised)
-        doors.append(HttpPort(parts, config.http, names=(advertised[0],) if advertised else ()))
+        doors.append(HttpPort(parts, admission, config.http, names=(advertised[0],) if advertised else ()))
     if not is_off(config.kafka.listen):
         entries = partial(node_entries, config, log_directory=log_directory(config.node))
-        doors.append(KafkaDoor(parts, config.kafka, cluster_id=cluster_id, node_entries=entries))
+        doors.append(KafkaDoor(parts, admission, config.kafka, cluster_id=cluster_id, node_entries=entries))
     return doors
 
 
@@ -136,6 +140,7 @@ class Assembly:
         access = AccessCatalog(logs.watch)
         authorizer = self.authorizer(config, access)
         access.on_change(partial(_forget_routes, logs.broker), Part.BROKER)
+        logs.groups.obey(authorizer)
         await access.start()
         undo.push_async_callback(access.stop)
         queues = await _open_queues(logs, authorizer, undo)

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from penstock.broker.parts import Parts
 from penstock.broker.topic.broker import Broker
+from penstock.gateways.admission import Admission
 from penstock.gateways.http.door import Endpoint, HttpDoor, json_response
 from penstock.gateways.http.guard import HttpGuard
 from penstock.gateways.http.problem import Problem, problem_response
@@ -34,9 +35,11 @@ from penstock.gateways.sqs.queues import SqsQueues
 from penstock.gateways.sqs.tasks import SqsTasks
 
 
-def make_http_app(parts: Parts, config: HttpServerConfig, names: Iterable[str] = ()) -> Application:
+def make_http_app(
+    parts: Parts, admission: Admission, config: HttpServerConfig, names: Iterable[str] = ()
+) -> Application:
     """`names`: what else the node is known as, beside those of the door's own settings."""
-    door = HttpDoor(parts.broker, parts.authorizer, config)
+    door = HttpDoor(parts.broker, admission, config)
     # They are tried one after the other: those first that are asked for most.
     routes: list[BaseRoute] = [
         *_sqs_routes(door, parts),
@@ -52,7 +55,7 @@ def make_http_app(parts: Parts, config: HttpServerConfig, names: Iterable[str] =
         Route("/health", _make_health(parts.broker), methods=["GET"]),
     ]
     application = Starlette(routes=routes, exception_handlers={HTTPException: _on_http_error})
-    return HttpGuard(application, (*config.host_names, *names), parts.site.clock)
+    return HttpGuard(application, (*config.host_names, *names), parts.site.clock, admission)
 
 
 def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.parts import Parts
+from penstock.gateways.admission import Admission
+from penstock.gateways.caller import HTTP
 from penstock.gateways.door import listen_on
 from penstock.gateways.http.server import HttpServer, HttpServerConfig
 from penstock.gateways.node_address import join_address, split_address
@@ -13,10 +15,13 @@ from penstock.gateways.node_address import join_address, split_address
 class HttpPort:
     """`names`: what the node is known as, beside what its settings say and where it listens."""
 
-    name: Final = "http"
+    name: Final = HTTP
 
-    def __init__(self, parts: Parts, config: HttpServerConfig, *, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, parts: Parts, admission: Admission, config: HttpServerConfig, *, names: tuple[str, ...] = ()
+    ) -> None:
         self._parts = parts
+        self._admission = admission
         self._config = config
         self._names = names
         self._server: HttpServer | None = None
@@ -31,7 +36,7 @@ class HttpPort:
         from penstock.gateways.http_app import make_http_app
 
         names = (split_address(self._config.listen, self.name)[0], *self._names)
-        application = make_http_app(self._parts, self._config, names)
+        application = make_http_app(self._parts, self._admission, self._config, names)
         self._server = HttpServer(self._config, application, self._parts.site.tasks)
         await listen_on(self._server.start, self._config.listen, self.name)
 

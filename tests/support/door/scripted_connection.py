@@ -8,7 +8,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
-from penstock.gateways.kafka.connection import KafkaConnection, ReplySlot
+from penstock.gateways.caller import Caller
+from penstock.gateways.kafka.connection import KafkaConnection
+from penstock.gateways.kafka.reply_slot import ReplySlot
 from penstock.gateways.request_memory import RequestMemory
 
 FRAME_BYTES_MAX: Final = 1_000_000
@@ -58,6 +60,7 @@ class FakeServer:
         self.config = SimpleNamespace(write_buffer_bytes_max=10_000_000)
         self.memory = RequestMemory(MEMORY_BYTES_MAX)
         self.bytes_in = self.bytes_out = self.refused_connections = 0
+        self.charged: list[tuple[int, int]] = []
         self.frames: list[bytes] = []
         self.faults: list[Exception] = []
         self.slots: list[ReplySlot] = []
@@ -66,6 +69,9 @@ class FakeServer:
     def on_connected(self, connection: KafkaConnection) -> None: ...
     def on_disconnected(self, connection: KafkaConnection) -> None: ...
     def on_memory_wanted(self) -> None: ...
+
+    def charge(self, caller: Caller, *, request_count: int, received_bytes: int) -> None:
+        self.charged.append((request_count, received_bytes))
 
     def on_fault(self, connection: KafkaConnection, error: Exception) -> None:
         self.faults.append(error)

@@ -9,6 +9,8 @@ import pytest
 
 from penstock.base.config_error import ConfigError
 from penstock.broker.parts import Parts
+from penstock.domain.security.access import AllowAll
+from penstock.gateways.admission import Admission
 from penstock.gateways.door import Door, is_off, listen_on
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.http_port import HttpPort
@@ -20,11 +22,13 @@ from support.door.conversation import running_node
 
 
 def kafka_door(parts: Parts, listen: str) -> Door:
-    return KafkaDoor(parts, KafkaServerConfig(listen=listen), cluster_id="c", node_entries=lambda _address: ())
+    return KafkaDoor(
+        parts, Admission(AllowAll()), KafkaServerConfig(listen=listen), cluster_id="c", node_entries=lambda _address: ()
+    )
 
 
 def http_port(parts: Parts, listen: str) -> Door:
-    return HttpPort(parts, HttpServerConfig(listen=listen))
+    return HttpPort(parts, Admission(AllowAll()), HttpServerConfig(listen=listen))
 
 
 def metrics_page(parts: Parts, listen: str) -> Door:

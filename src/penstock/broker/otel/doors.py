@@ -9,11 +9,11 @@ from typing import Final
 from penstock.broker.otel.spans import Attributes, OtelSpans, fail
 from penstock.broker.publisher import Delayed, NotPublished, Outgoing, Placed, Published, Publisher, PublishOutcome
 from penstock.broker.queue.delivery import (
-    Caller,
     NoSuchQueue,
     QueueDelivery,
     ReceiptSettlement,
     ReceivedMessages,
+    Receiver,
 )
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.shell import QueueUnavailable
@@ -86,7 +86,7 @@ class TracedDelivery(QueueDelivery):
         count_max: int,
         wait_ms: int = 0,
         lease_ms: int = 0,
-        caller: Caller | None = None,
+        caller: Receiver | None = None,
     ) -> ReceivedMessages | NoSuchQueue | QueueUnavailable:
         with self._spans.receive(name.topic, name.group, consumer) as told:
             received = await super().receive(

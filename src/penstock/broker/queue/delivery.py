@@ -16,11 +16,11 @@ from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.waiting import Waiter
 from penstock.broker.queue.hidden import Delays, marks_after, visible
 from penstock.broker.queue.messages import (
-    Caller,
     Message,
     PeekedMessage,
     QueueTotals,
     ReceivedMessages,
+    Receiver,
     Source,
 )
 from penstock.broker.queue.node import LOADING_MS_MAX, NodeQueues
@@ -48,7 +48,7 @@ from penstock.domain.queue.machine import QueueStats
 from penstock.domain.queue.values import Limit, Ordering
 
 __all__ = [
-    "Caller",
+    "Receiver",
     "Message",
     "NoSuchQueue",
     "PeekedMessage",
@@ -84,7 +84,7 @@ class QueueDelivery:
         count_max: int,
         wait_ms: int = 0,
         lease_ms: int = 0,
-        caller: Caller | None = None,
+        caller: Receiver | None = None,
     ) -> ReceivedMessages | NoSuchQueue | QueueUnavailable:
         definition = self._queues.get(name)
         if definition is None:
@@ -126,7 +126,7 @@ class QueueDelivery:
         shells: list[QueueShell],
         consumer: str,
         deadline_ms: int,
-        caller: Caller | None,
+        caller: Receiver | None,
     ) -> None:
         """Until there may be something to take, or it is over. All who wait are woken by one message, and the first of
         them takes it: the others see that at a glance, or a thousand of them would hold the node for a second."""

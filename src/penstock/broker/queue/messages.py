@@ -42,7 +42,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         return self.source.until_ms
 
 
-class Caller:
+class Receiver:
     """Who asked for messages. Whoever is gone must not be given any: they would be with nobody until their lease
     ends."""
 

@@ -18,7 +18,7 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.base.typed_values import convert, read_json
 from penstock.broker.machine.portions import JournalDamagedError
 from penstock.broker.partition.outcome import Refusal
-from penstock.broker.queue.delivery import Caller
+from penstock.broker.queue.delivery import Receiver
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.catalog.topics import InvalidName
@@ -26,10 +26,13 @@ from penstock.cluster.store.protocol import StoreUnavailableError
 from penstock.codec.http.fields import ANSWERED_AS
 from penstock.codec.http.long_json import NotJsonError, TooManyError, check_count
 from penstock.domain.security import access
-from penstock.domain.security.access import ANONYMOUS, CLUSTER, Authorizer, Operation, Resource
+from penstock.domain.security.access import CLUSTER, Operation, Resource
 from penstock.domain.topic_rules import is_internal
+from penstock.gateways.admission import Admission
+from penstock.gateways.caller import Caller
 from penstock.gateways.http.problem import ProblemError, bad_request, damaged, not_found, problem_response, unavailable
 from penstock.gateways.http.server import (
+    CALLER,
     BodyCutOffError,
     BodyMemory,
     BodyTooLargeError,
@@ -59,9 +62,9 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class HttpDoor:
-    def __init__(self, broker: Broker, authorizer: Authorizer, config: HttpServerConfig) -> None:
+    def __init__(self, broker: Broker, admission: Admission, config: HttpServerConfig) -> None:
         self.broker = broker
-        self._authorizer = authorizer
+        self._admission = admission
         self._request_bytes_max = config.request_bytes_max
         self._memory = BodyMemory(config.request_bytes_total_max)
         self._tasks = TaskSupervisor(log)
@@ -111,33 +114,33 @@ class HttpDoor:
             yield data
 
     @contextmanager
-    def attend(self, request: Request) -> Iterator[Caller]:
+    def attend(self, request: Request) -> Iterator[Receiver]:
         """Who asked, and whether he is still there: uvicorn lets a handler run on when its client has gone. The body
         must have been read before."""
-        caller = Caller()
+        caller = Receiver()
         watching = self._tasks.start("http caller", _watch(request, caller))
         try:
             yield caller
         finally:
             watching.cancel()
 
-    def is_allowed(self, operation: Operation, resource: Resource) -> bool:
-        is_allowed = self._authorizer.authorize(ANONYMOUS, operation, resource)
+    def is_allowed(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
+        is_allowed = self._admission.may(caller, operation, resource)
         self._has_denied = self._has_denied or not is_allowed
         return is_allowed
 
-    def allow(self, operation: Operation, resource: Resource) -> None:
-        if not self.is_allowed(operation, resource):
+    def allow(self, caller: Caller, operation: Operation, resource: Resource) -> None:
+        if not self.is_allowed(caller, operation, resource):
             kind = resource.type.name.lower().replace("_", " ")
-            detail = f"{ANONYMOUS} may not {operation.name} {kind} {resource.name!r}"
+            detail = f"{caller} may not {operation.name} {kind} {resource.name!r}"
             raise ProblemError(HTTPStatus.FORBIDDEN, "Forbidden", detail)
 
-    def listing(self, value: object) -> Response:
+    def listing(self, caller: Caller, value: object) -> Response:
         """What the caller may see of something. Where rules are on a header tells as whom it was asked, so that a short
         list is no riddle; not whether anything was left out of this one, which would tell of it."""
         response = json_response(value)
         if self._has_denied:
-            response.headers[ANSWERED_AS] = str(ANONYMOUS)
+            response.headers[ANSWERED_AS] = str(caller)
         return response
 
     def topic(self, name: str) -> ServedTopic:
@@ -146,12 +149,12 @@ class HttpDoor:
             raise not_found(f"there is no topic {name!r}")
         return topic
 
-    async def topic_to_publish(self, name: str) -> ServedTopic:
+    async def topic_to_publish(self, caller: Caller, name: str) -> ServedTopic:
         """Made, if it is not there and the node makes topics by itself."""
         topic = self.broker.topic(name)
         if topic is None and self.broker.config.auto_create_topics:
-            if not self.is_allowed(Operation.CREATE, CLUSTER):
-                self.allow(Operation.CREATE, access.topic(name))
+            if not self.is_allowed(caller, Operation.CREATE, CLUSTER):
+                self.allow(caller, Operation.CREATE, access.topic(name))
             outcome = await self.broker.create_topic_by_default(name)
             if isinstance(outcome, InvalidName):
                 raise bad_request(outcome.reason)
@@ -159,6 +162,12 @@ class HttpDoor:
         if topic is None or is_internal(name):
             raise not_found(f"there is no topic {name!r} to publish to")
         return topic
+
+
+def caller_of(request: Request) -> Caller:
+    """As the guard has written it down."""
+    caller: Caller = request.scope[CALLER]
+    return caller
 
 
 def not_taken(refusal: Refusal, reason: str) -> ProblemError:
@@ -196,7 +205,7 @@ def number_of(text: str, name: str, *, lowest: int = 0, highest: int) -> int:
     return int(text)
 
 
-async def _watch(request: Request, caller: Caller) -> None:
+async def _watch(request: Request, caller: Receiver) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     caller.leave()

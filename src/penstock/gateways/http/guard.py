@@ -23,8 +23,11 @@ from starlette.responses import Response
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.domain.security.access import ANONYMOUS
+from penstock.gateways.admission import Admission
+from penstock.gateways.caller import HTTP, SQS, UNKNOWN, Caller
 from penstock.gateways.http.problem import PROBLEM_TYPE
-from penstock.gateways.http.server import Application, Receive, Scope, Send
+from penstock.gateways.http.server import CALLER, Application, Receive, Scope, Send
 
 log = get_logger("http")
 
@@ -50,6 +53,8 @@ _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
 _DEFAULT_PORTS: Final = {b"http": b"80", b"https": b"443"}
 _HOSTS_REMEMBERED: Final = 256
 _SHOWN_BYTES: Final = 100
+# Of a length that is worth reading: more bytes than any disk holds.
+_DIGITS_MAX: Final = 18
 # One sentence a minute: a page that tries, or a name that is missing from the settings, does so all the time.
 REPORT_MS: Final = 60_000
 
@@ -93,7 +98,11 @@ def _is_address(name: str) -> bool:
 def refusal_of(
     method: str, path: str, headers: Iterable[tuple[bytes, bytes]], is_ours: Callable[[bytes], bool]
 ) -> Refusal | None:
-    asked = read_headers(headers)
+    return refusal_for(method, path, read_headers(headers), is_ours)
+
+
+def refusal_for(method: str, path: str, asked: Headers | bytes, is_ours: Callable[[bytes], bool]) -> Refusal | None:
+    """`asked`: as `read_headers` has found it."""
     if isinstance(asked, bytes):
         return Refusal(HTTPStatus.BAD_REQUEST, "Bad request", f"there is more than one header {asked.decode()}")
     host, is_safe = asked.get(b"host"), method in _SAFE_METHODS
@@ -160,18 +169,35 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers | bytes:
     return found
 
 
-class HttpGuard:
-    """Stands before the application and answers what it refuses itself."""
+def caller_at(path: str, client: tuple[str, int] | None) -> Caller:
+    """Nobody has to log in at the doors of this port, so everybody is anonymous."""
+    # SQS has the root, and its queues stand below an account's number.
+    door = SQS if path == "/" or path[1:2].isdigit() else HTTP
+    return Caller(ANONYMOUS, UNKNOWN if client is None else f"{client[0]}:{client[1]}", door)
 
-    def __init__(self, application: Application, names: Iterable[str], clock: Clock) -> None:
+
+def _body_bytes(asked: Headers | bytes) -> int:
+    """As its length says; 0 where it does not."""
+    text = b"" if isinstance(asked, bytes) else asked.get(b"content-length", b"")
+    return int(text) if text.isdigit() and len(text) <= _DIGITS_MAX else 0
+
+
+class HttpGuard:
+    """Stands before the application, writes down who asks, and answers what it refuses itself."""
+
+    def __init__(self, application: Application, names: Iterable[str], clock: Clock, admission: Admission) -> None:
         self._application = application
+        self._charge = admission.charge
         self._is_ours = host_rule(tuple(names))
         self._clock = clock
         self._reported_ms: dict[str, int] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "there are no WebSockets and no lifespan here"
-        refusal = refusal_of(scope["method"], scope["path"], scope["headers"], self._is_ours)
+        asked = read_headers(scope["headers"])
+        caller = scope[CALLER] = caller_at(scope["path"], scope.get("client"))
+        self._charge(caller, request_count=1, received_bytes=_body_bytes(asked))
+        refusal = refusal_for(scope["method"], scope["path"], asked, self._is_ours)
         if refusal is None:
             await self._application(scope, receive, send)
             return

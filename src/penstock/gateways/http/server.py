@@ -27,6 +27,9 @@ BACKLOG: Final = 2048
 START_SECONDS_MAX: Final = 10
 STOP_SECONDS_MAX: Final = 5
 
+# Where the guard writes down in a request's scope who asks.
+CALLER: Final = "penstock.caller"
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

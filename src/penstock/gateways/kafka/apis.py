@@ -85,6 +85,7 @@ from penstock.codec.kafka.messages.write_share_group_state import WriteShareGrou
 from penstock.codec.kafka.messages.write_txn_markers import WriteTxnMarkersRequest
 from penstock.domain.config.change import ConfigEntry
 from penstock.domain.log.fetch_session import FetchSessions
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import Handler
 from penstock.gateways.kafka.handlers.acls import AclsHandler
 from penstock.gateways.kafka.handlers.cluster_admin import ClusterAdminHandler
@@ -121,24 +122,25 @@ HandlerTable = dict[type[Request], Callable[[Any, Any], Any]]
 
 def make_handlers(
     parts: Parts,
+    admission: Admission,
     *,
     address: Callable[[], NodeAddress],
     node_entries: Callable[[], Sequence[ConfigEntry]],
     node_settings: Mapping[str, str],
     sasl: SaslHandler,
 ) -> dict[int, Handler]:
-    broker, authorizer, transactions = parts.broker, parts.authorizer, parts.transactions
+    broker, transactions = parts.broker, parts.transactions
     node_id = address().node_id
     sessions = FetchSessions(lambda: secrets.randbits(31))
-    topics = TopicsHandler(broker, parts.topics, authorizer, node_id=node_id)
+    topics = TopicsHandler(broker, parts.topics, admission, node_id=node_id)
     configs = ConfigsHandler(
-        broker, parts.topics, authorizer, node_id=node_id, node_entries=node_entries, node_settings=node_settings
+        broker, parts.topics, admission, node_id=node_id, node_entries=node_entries, node_settings=node_settings
     )
-    offsets = OffsetsHandler(broker, authorizer, parts.site.readers)
-    metadata = MetadataHandler(broker, authorizer, address)
+    offsets = OffsetsHandler(broker, admission, parts.site.readers)
+    metadata = MetadataHandler(broker, admission, address)
     table: HandlerTable = {
-        ProduceRequest: ProduceHandler(broker, authorizer, transactions, parts.delays).produce,
-        FetchRequest: FetchHandler(broker, authorizer, parts.site.clock, sessions, parts.site.readers).fetch,
+        ProduceRequest: ProduceHandler(broker, admission, transactions, parts.delays).produce,
+        FetchRequest: FetchHandler(broker, admission, parts.site.clock, sessions, parts.site.readers).fetch,
         ListOffsetsRequest: offsets.list_offsets,
         OffsetForLeaderEpochRequest: offsets.offset_for_leader_epoch,
         MetadataRequest: metadata.metadata,
@@ -152,23 +154,23 @@ def make_handlers(
         AlterConfigsRequest: configs.alter_configs,
         IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         DescribeLogDirsRequest: configs.describe_log_dirs,
-        InitProducerIdRequest: ProducersHandler(parts.producer_ids, transactions, authorizer).init_producer_id,
-        FindCoordinatorRequest: CoordinatorsHandler(parts.groups, transactions, authorizer, address).find_coordinator,
-        **_cluster_handlers(parts, address),
-        **_group_handlers(parts),
-        **_share_handlers(parts),
-        **_transaction_handlers(parts),
-        **_access_handlers(parts, sasl),
+        InitProducerIdRequest: ProducersHandler(parts.producer_ids, transactions, admission).init_producer_id,
+        FindCoordinatorRequest: CoordinatorsHandler(parts.groups, transactions, admission, address).find_coordinator,
+        **_cluster_handlers(parts, admission, address),
+        **_group_handlers(parts, admission),
+        **_share_handlers(parts, admission),
+        **_transaction_handlers(parts, admission),
+        **_access_handlers(parts, admission, sasl),
     }
     versions = ApiVersionsHandler([*(request.api_key for request in table), ApiVersionsRequest.api_key])
     table[ApiVersionsRequest] = versions.api_versions
     return {request.api_key: cast(Handler, handler) for request, handler in table.items()}
 
 
-def _cluster_handlers(parts: Parts, address: Callable[[], NodeAddress]) -> HandlerTable:
-    admin = ClusterAdminHandler(parts.broker, parts.topics, parts.authorizer, parts.site.clock, address)
-    resources = ConfigResourcesHandler(parts.topics, parts.authorizer, node_id=address().node_id)
-    quotas = QuotasHandler(parts.authorizer)
+def _cluster_handlers(parts: Parts, admission: Admission, address: Callable[[], NodeAddress]) -> HandlerTable:
+    admin = ClusterAdminHandler(parts.broker, parts.topics, admission, parts.site.clock, address)
+    resources = ConfigResourcesHandler(parts.topics, admission, node_id=address().node_id)
+    quotas = QuotasHandler(admission)
     return {
         ElectLeadersRequest: admin.elect_leaders,
         ListPartitionReassignmentsRequest: admin.list_partition_reassignments,
@@ -185,11 +187,11 @@ def _cluster_handlers(parts: Parts, address: Callable[[], NodeAddress]) -> Handl
     }
 
 
-def _share_handlers(parts: Parts) -> HandlerTable:
-    members = ShareGroupsHandler(parts.broker, parts.shares, parts.authorizer)
-    messages = ShareFetchHandler(ShareDesk(parts.broker, parts.shares, parts.authorizer), parts.site.clock)
-    offsets = ShareOffsetsHandler(parts.broker, parts.shares, parts.authorizer)
-    state = ShareStateHandler(parts.authorizer)
+def _share_handlers(parts: Parts, admission: Admission) -> HandlerTable:
+    members = ShareGroupsHandler(parts.broker, parts.shares, admission)
+    messages = ShareFetchHandler(ShareDesk(parts.broker, parts.shares, admission), parts.site.clock)
+    offsets = ShareOffsetsHandler(parts.broker, parts.shares, admission)
+    state = ShareStateHandler(admission)
     return {
         ShareGroupHeartbeatRequest: members.share_group_heartbeat,
         ShareGroupDescribeRequest: members.share_group_describe,
@@ -206,10 +208,10 @@ def _share_handlers(parts: Parts) -> HandlerTable:
     }
 
 
-def _group_handlers(parts: Parts) -> HandlerTable:
-    members = GroupsHandler(parts.groups, parts.authorizer)
-    offsets = GroupOffsetsHandler(parts.broker, parts.groups, parts.authorizer)
-    admin = GroupAdminHandler(parts.broker, parts.groups, parts.shares, parts.authorizer)
+def _group_handlers(parts: Parts, admission: Admission) -> HandlerTable:
+    members = GroupsHandler(parts.groups, admission)
+    offsets = GroupOffsetsHandler(parts.broker, parts.groups, admission)
+    admin = GroupAdminHandler(parts.broker, parts.groups, parts.shares, admission)
     streams = StreamsGroupsHandler()
     return {
         JoinGroupRequest: members.join_group,
@@ -229,10 +231,10 @@ def _group_handlers(parts: Parts) -> HandlerTable:
     }
 
 
-def _transaction_handlers(parts: Parts) -> HandlerTable:
-    producers = TransactionsHandler(parts.broker, parts.transactions, parts.groups, parts.authorizer)
-    offsets = TransactionOffsetsHandler(parts.broker, parts.transactions, parts.groups, parts.authorizer)
-    admin = TransactionsAdminHandler(parts.broker, parts.transactions, parts.markers, parts.authorizer)
+def _transaction_handlers(parts: Parts, admission: Admission) -> HandlerTable:
+    producers = TransactionsHandler(parts.broker, parts.transactions, parts.groups, admission)
+    offsets = TransactionOffsetsHandler(parts.broker, parts.transactions, parts.groups, admission)
+    admin = TransactionsAdminHandler(parts.broker, parts.transactions, parts.markers, admission)
     return {
         AddPartitionsToTxnRequest: producers.add_partitions_to_txn,
         AddOffsetsToTxnRequest: producers.add_offsets_to_txn,
@@ -245,10 +247,10 @@ def _transaction_handlers(parts: Parts) -> HandlerTable:
     }
 
 
-def _access_handlers(parts: Parts, sasl: SaslHandler) -> HandlerTable:
-    acls = AclsHandler(parts.access, parts.authorizer)
-    users = UsersHandler(parts.access, parts.authorizer, sasl.is_configured)
-    tokens = DelegationTokensHandler(parts.authorizer)
+def _access_handlers(parts: Parts, admission: Admission, sasl: SaslHandler) -> HandlerTable:
+    acls = AclsHandler(parts.access, admission)
+    users = UsersHandler(parts.access, admission, sasl.is_configured)
+    tokens = DelegationTokensHandler(admission)
     return {
         SaslHandshakeRequest: sasl.sasl_handshake,
         SaslAuthenticateRequest: sasl.sasl_authenticate,

@@ -31,7 +31,9 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from penstock.base.log_events import get_logger
 from penstock.codec.kafka import BOUNDS
 from penstock.domain.security.access import ANONYMOUS, Principal
+from penstock.gateways.caller import KAFKA, UNKNOWN, Caller
 from penstock.gateways.kafka.login import Login
+from penstock.gateways.kafka.reply_slot import ReplyParts, ReplySlot
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.server import KafkaServer
@@ -55,27 +57,12 @@ SLOW_SWEEPS_MAX: Final = 2
 # Below this, joining parts and copying them once is cheaper than handing each to the transport.
 JOIN_BYTES_MAX: Final = 64 * 1024
 
-ReplyParts = list[bytes | bytearray | memoryview]
 # Where a Produce for one partition goes: topic name, topic id, partition.
 Destination = tuple[str, bytes, int]
 
 
 class Route(Protocol):
     def take(self, connection: KafkaConnection, buffer: bytearray, view: memoryview, start: int, end: int) -> bool: ...
-
-
-class ReplySlot:
-    """A place in the order of replies, kept until its reply is known."""
-
-    __slots__ = ("_connection", "parts")
-
-    def __init__(self, connection: KafkaConnection) -> None:
-        self._connection = connection
-        self.parts: ReplyParts | None = None
-
-    def fill(self, parts: ReplyParts) -> None:
-        self.parts = parts
-        self._connection.on_filled(parts)
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -113,11 +100,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # How much of a request had come at the last sweep, and how often it was too little.
         self._swept_bytes = 0
         self._slow_sweeps = 0
-        self.principal: Principal = ANONYMOUS
+        self.caller = Caller(ANONYMOUS, UNKNOWN, KAFKA)
         # None where nobody has to log in.
         self.login: Login | None = None
         self._login_ending: asyncio.TimerHandle | None = None
-        self.peer = "?"
         self.local_address: tuple[str, int] | None = None
         # How the last simple Produce was handled; the next one is most likely the same.
         self.route: Route | None = None
@@ -135,7 +121,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # Login
 
     def admit(self, principal: Principal, *, lifetime_ms: int) -> None:
-        self.principal = principal
+        self.caller = Caller(principal, self.caller.address, KAFKA)
         self._frame_bytes_max = self._server.config.frame_bytes_max
         # What was learnt before was learnt for another login.
         self.route = self.last_destination = None
@@ -156,7 +142,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=self._out_bytes_max)
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self.caller = Caller(ANONYMOUS, f"{peer[0]}:{peer[1]}" if peer else UNKNOWN, KAFKA)
         local = transport.get_extra_info("sockname")
         self.local_address = (local[0], local[1]) if local else None
         self._server.on_connected(self)
@@ -206,6 +192,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._is_handling:  # a reply written from inside the loop may call resume_writing
             return
         self._is_handling = True
+        request_count = received_bytes = 0
         try:
             while self._may_handle() and self._end - self._start >= LENGTH_BYTES:
                 (size,) = _LENGTH.unpack_from(self._buffer, self._start)
@@ -217,6 +204,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     break
                 frame_start = self._start + LENGTH_BYTES
                 self._start = frame_end
+                request_count += 1
+                received_bytes += LENGTH_BYTES + size
                 route = self.route
                 if route is not None and route.take(self, self._buffer, self._view, frame_start, frame_end):
                     self._server.request_counts[PRODUCE_KEY] += 1
@@ -226,6 +215,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._server.on_fault(self, error)
         finally:
             self._is_handling = False
+            if request_count:
+                # Once for all that came together, not for each: the route of a producer has no time for more.
+                self._server.charge(self.caller, request_count=request_count, received_bytes=received_bytes)
         if self._out_bytes > self._out_bytes_max:
             # The transport says that it is full in the next turn of the loop at the earliest: ask again then.
             self.send_ready_soon()
@@ -448,7 +440,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def abort(self, reason: str) -> None:
         """Closes a connection whose client broke the protocol. What was ready before is still sent."""
-        log.warning("connection closed", peer=self.peer, reason=reason)
+        log.warning("connection closed", peer=self.caller.address, reason=reason)
         self._server.refused_connections += 1
         self.close()
 

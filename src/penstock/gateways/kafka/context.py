@@ -11,6 +11,7 @@ from penstock.base.long_work import LongWork, Pace, Steps
 from penstock.broker.partition.commitment import Commitment
 from penstock.codec.kafka import Request, Response
 from penstock.domain.security.access import Principal
+from penstock.gateways.caller import Caller
 from penstock.gateways.kafka.login import Login
 
 
@@ -43,10 +44,9 @@ class ClientConnection(Protocol):
 
 
 class RequestContext(msgspec.Struct, frozen=True):
-    principal: Principal
+    caller: Caller
     client_id: str | None
     api_version: int
-    peer: str
     # Where the request came from, for what lasts as long as its connection.
     connection: ClientConnection | None = None
     # Where long work stands in line with that of others.

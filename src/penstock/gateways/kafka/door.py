@@ -16,6 +16,8 @@ from penstock.broker.parts import Parts
 from penstock.broker.topic.node_settings import follow_setting
 from penstock.domain.config.change import ConfigEntry
 from penstock.domain.config.node import CONNECTIONS_MAX
+from penstock.gateways.admission import Admission
+from penstock.gateways.caller import KAFKA
 from penstock.gateways.door import listen_on
 from penstock.gateways.kafka.apis import make_handlers
 from penstock.gateways.kafka.handlers.produce_route import learn_route
@@ -34,17 +36,19 @@ LOGIN_SECRET_BYTES: Final = 32
 class KafkaDoor:
     """`node_entries`: what DescribeConfigs tells of a node that clients are told to find at this address."""
 
-    name: Final = "kafka"
+    name: Final = KAFKA
 
     def __init__(
         self,
         parts: Parts,
+        admission: Admission,
         config: KafkaServerConfig,
         *,
         cluster_id: str,
         node_entries: Callable[[NodeAddress], Sequence[ConfigEntry]],
     ) -> None:
         self._parts = parts
+        self._admission = admission
         self._config = config
         self._node_entries = node_entries
         self._hashers: ThreadPoolExecutor | None = None
@@ -62,12 +66,14 @@ class KafkaDoor:
         sasl = await self._open_sasl()
         handlers = make_handlers(
             parts,
+            self._admission,
             address=lambda: self.node_address,
             node_entries=lambda: self._node_entries(self.node_address),
             node_settings={CONNECTIONS_MAX: str(config.connections_max)},
             sasl=sasl,
         )
-        server = self.server = KafkaServer(config, handlers, site.tasks, partial(learn_route, parts.broker), sasl)
+        learn = partial(learn_route, parts.broker)
+        server = self.server = KafkaServer(config, handlers, site.tasks, learn, sasl, self._admission)
         follow_setting(parts.topics, site.node_id, CONNECTIONS_MAX, server.limit_connections, config.connections_max)
         site.metrics.register(KafkaDoorCollector(server))
         await listen_on(server.start, config.listen, self.name)

@@ -105,7 +105,9 @@ class SaslHandler:
                 login.fail()
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         if request.mechanism not in mechanisms:
-            log.warning("login refused", peer=context.peer, mechanism=request.mechanism[:40], reason="not offered")
+            log.warning(
+                "login refused", peer=context.caller.address, mechanism=request.mechanism[:40], reason="not offered"
+            )
             login.fail()
             return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
         exchange = self._exchange(request.mechanism)
@@ -136,7 +138,7 @@ class SaslHandler:
         if login is None or connection is None or login.stage is not Stage.TALKING:
             reason = "nobody has to log in here, or it is done already"
             return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=reason)
-        outcome = await self._step(connection, login, bytes(request.auth_bytes), context.peer)
+        outcome = await self._step(connection, login, bytes(request.auth_bytes), context.caller.address)
         if isinstance(outcome, NoRoom):
             # Clients try again when they are hung up on; told that the password is wrong, they give up.
             return HANG_UP

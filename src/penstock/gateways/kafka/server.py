@@ -44,14 +44,13 @@ from penstock.codec.kafka import (
     refusal_of,
 )
 from penstock.codec.kafka.messages.produce import ProduceRequest, ProduceResponse
+from penstock.gateways.admission import Admission
 from penstock.gateways.connection_room import connections_room
 from penstock.gateways.kafka.connection import (
     LENGTH_BYTES,
     RECEIVE_BYTES,
     Destination,
     KafkaConnection,
-    ReplyParts,
-    ReplySlot,
     Route,
 )
 from penstock.gateways.kafka.context import (
@@ -65,6 +64,7 @@ from penstock.gateways.kafka.context import (
     RequestContext,
 )
 from penstock.gateways.kafka.login import SASL_HANDSHAKE_KEY, Login
+from penstock.gateways.kafka.reply_slot import ReplyParts, ReplySlot
 from penstock.gateways.kafka.sasl import SaslHandler
 from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.gateways.kafka.versions import ApiVersionsHandler
@@ -107,9 +107,11 @@ class KafkaServer:
         tasks: TaskSupervisor,
         learn_route: LearnRoute,
         sasl: SaslHandler,
+        admission: Admission,
     ) -> None:
         self.config = config
         self.sasl = sasl
+        self.charge = admission.charge
         self._handlers = handlers
         self._unsupported_api_versions = ApiVersionsHandler(handlers).unsupported
         self._tasks = tasks
@@ -183,7 +185,7 @@ class KafkaServer:
             elif self.sasl.is_overdue(connection.login, self.config.login_ms_max):
                 connection.abort(f"not logged in after {self.config.login_ms_max} ms")
             elif connection.quiet_sweeps > quiet_sweeps_max and connection.is_idle:
-                log.info("idle connection closed", peer=connection.peer, idle_ms=self.config.idle_ms_max)
+                log.info("idle connection closed", peer=connection.caller.address, idle_ms=self.config.idle_ms_max)
                 connection.close()
 
     def on_memory_wanted(self) -> None:
@@ -208,7 +210,7 @@ class KafkaServer:
 
     def on_fault(self, connection: KafkaConnection, error: Exception) -> None:
         """Ours, not the client's: it costs this connection and no other."""
-        log.error("request failed", peer=connection.peer, error=repr(error), exc_info=error)
+        log.error("request failed", peer=connection.caller.address, error=repr(error), exc_info=error)
         connection.abort("a fault of ours while handling a request")
 
     def handle(self, connection: KafkaConnection, frame: memoryview) -> None:
@@ -234,9 +236,7 @@ class KafkaServer:
         if not api.version_min <= header.api_version <= api.version_max:
             self._refuse_version(connection, header)
             return
-        context = RequestContext(
-            connection.principal, header.client_id, header.api_version, connection.peer, connection, self.work
-        )
+        context = RequestContext(connection.caller, header.client_id, header.api_version, connection, self.work)
         if header.api_key == SASL_HANDSHAKE_KEY:
             # What a login has learnt is not taken while the next one is under way, and never if that fails.
             connection.route = connection.last_destination = None
@@ -322,7 +322,7 @@ class KafkaServer:
         if refusal is None:
             connection.abort(malformed.reason)
         else:
-            log.warning("request refused", peer=connection.peer, reason=malformed.reason)
+            log.warning("request refused", peer=connection.caller.address, reason=malformed.reason)
         return refusal
 
     def _deliver(self, connection: KafkaConnection, header: RequestHeader, result: HandlerResult) -> None:
@@ -421,7 +421,7 @@ class KafkaServer:
     async def _finish_raw(self, connection: KafkaConnection, slot: ReplySlot, login: Login, token: bytes) -> None:
         """A bare token, as clients send it after the first version of the handshake."""
         try:
-            answer = await self.sasl.take_raw(connection, login, token, connection.peer)
+            answer = await self.sasl.take_raw(connection, login, token, connection.caller.address)
             if answer is None:
                 connection.close()
             else:

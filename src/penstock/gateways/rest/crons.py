@@ -23,7 +23,7 @@ from penstock.domain.schedule.headers import DELAY_HEADER, DELIVER_AT_HEADER
 from penstock.domain.schedule.records import Missed
 from penstock.domain.security import access
 from penstock.domain.security.access import Operation
-from penstock.gateways.http.door import HttpDoor, endpoint, json_response, not_taken
+from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response, not_taken
 from penstock.gateways.http.problem import bad_request, not_found
 from penstock.gateways.rest.messages import key_of, value_of
 from penstock.gateways.rest.schedules import require_done
@@ -50,8 +50,11 @@ class CronRoutes:
     async def _list(self, request: Request) -> Response:
         wanted = request.query_params.get("topic")
         found = _known(await self._schedules.crons(None if wanted is None else self._door.topic(wanted)))
-        shown = [facts for facts in found if self._door.is_allowed(Operation.DESCRIBE, access.topic(facts.topic))]
-        return self._door.listing(CronList([self._reply(facts, None, 1) for facts in shown]))
+        caller = caller_of(request)
+        shown = [
+            facts for facts in found if self._door.is_allowed(caller, Operation.DESCRIBE, access.topic(facts.topic))
+        ]
+        return self._door.listing(caller, CronList([self._reply(facts, None, 1) for facts in shown]))
 
     async def _show(self, request: Request) -> Response:
         topic, name = self._named(request, Operation.READ)
@@ -66,7 +69,7 @@ class CronRoutes:
         message = CronMessage(
             key_of(body), value_of(body), tuple((header, text.encode()) for header, text in body.headers.items())
         )
-        topic = await self._door.topic_to_publish(topic_name)
+        topic = await self._door.topic_to_publish(caller_of(request), topic_name)
         is_new = await self._facts(topic, name) is None
         outcome = await self._schedules.define_cron(
             topic, name, message, expression=body.cron, zone=body.timezone, missed=Missed(body.missed)
@@ -85,7 +88,7 @@ class CronRoutes:
     def _named(self, request: Request, operation: Operation) -> tuple[str, str]:
         topic: str = request.path_params["topic"]
         name: str = request.path_params["name"]
-        self._door.allow(operation, access.topic(topic))
+        self._door.allow(caller_of(request), operation, access.topic(topic))
         if not _NAME.fullmatch(name):
             raise bad_request(
                 f"{name[:100]!r}: a schedule's name has 1 to 100 letters, digits, dots, hyphens, underscores"

@@ -21,9 +21,10 @@ from penstock.codec.http.fields import COUNT_MAX, MOMENT_MS_MAX
 from penstock.domain.queue.definition import QueueName, check_group
 from penstock.domain.queue.redrive import REDRIVE_GROUP, Choice, RedriveFilter, RedriveTask
 from penstock.domain.security import access
-from penstock.domain.security.access import ANONYMOUS, Operation
+from penstock.domain.security.access import Operation
 from penstock.domain.topic_rules import is_internal
-from penstock.gateways.http.door import HttpDoor, endpoint, json_response, number_of
+from penstock.gateways.caller import Caller
+from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response, number_of
 from penstock.gateways.http.problem import ProblemError, bad_request, damaged, not_found, unavailable
 from penstock.gateways.rest.dead_letters_bodies import (
     REASON_CHARACTERS_MAX,
@@ -55,10 +56,11 @@ class DeadLetterRoutes:
 
     # Looking
 
-    async def _list(self, _request: Request) -> Response:
+    async def _list(self, request: Request) -> Response:
         found = await self._redrives.scan.topics()
-        shown = [each for each in found if self._door.is_allowed(Operation.DESCRIBE, access.topic(each.topic))]
-        return self._door.listing(DeadLetterList([topic_reply(each) for each in shown]))
+        caller = caller_of(request)
+        shown = [each for each in found if self._door.is_allowed(caller, Operation.DESCRIBE, access.topic(each.topic))]
+        return self._door.listing(caller, DeadLetterList([topic_reply(each) for each in shown]))
 
     async def _show(self, request: Request) -> Response:
         name = self._name(request, Operation.READ)
@@ -79,13 +81,14 @@ class DeadLetterRoutes:
         name = self._name(request, Operation.READ)
         body = await self._door.read(request, RedriveRequest)
         name = QueueName(name.topic, body.group)
-        self._door.allow(Operation.READ, access.group(name.group))
+        caller = caller_of(request)
+        self._door.allow(caller, Operation.READ, access.group(name.group))
         only = RedriveFilter(body.reason, body.key, body.since_ms, body.until_ms)
         if body.dry_run:
             return await self._count(name, only, body.offsets)
-        await self._allow_targets(name.topic, body.target)
+        await self._allow_targets(caller, name.topic, body.target)
         outcome = await self._redrives.begin(
-            name, author=ANONYMOUS, target=body.target, only=only, choices=body.offsets, rate=body.rate
+            name, author=caller.principal, target=body.target, only=only, choices=body.offsets, rate=body.rate
         )
         if isinstance(outcome, TaskRunning):
             detail = f"{name.topic!r} is being redriven already, by {outcome.task.id}"
@@ -103,15 +106,15 @@ class DeadLetterRoutes:
             raise _refusal(found)
         return json_response(DryRun(name.topic, found.pending_count, found.fitting_count))
 
-    async def _allow_targets(self, topic: str, target: str | None) -> None:
+    async def _allow_targets(self, caller: Caller, topic: str, target: str | None) -> None:
         if target is not None:
-            self._door.allow(Operation.WRITE, access.topic(target))
+            self._door.allow(caller, Operation.WRITE, access.topic(target))
             return
         found = await self._redrives.scan.describe(topic)
         sources = sorted({source.topic for source in found.sources}) if found is not None else []
         # Each message is asked for when it goes; here only so that whoever may do nothing is told at once.
-        if sources and not any(self._door.is_allowed(Operation.WRITE, access.topic(name)) for name in sources):
-            self._door.allow(Operation.WRITE, access.topic(sources[0]))
+        if sources and not any(self._door.is_allowed(caller, Operation.WRITE, access.topic(name)) for name in sources):
+            self._door.allow(caller, Operation.WRITE, access.topic(sources[0]))
 
     async def _purge(self, request: Request) -> Response:
         outcome = await self._redrives.purge(self._name(request, Operation.DELETE))
@@ -146,7 +149,7 @@ class DeadLetterRoutes:
 
     def _topic(self, request: Request, operation: Operation) -> str:
         topic: str = request.path_params["topic"]
-        self._door.allow(operation, access.topic(topic))
+        self._door.allow(caller_of(request), operation, access.topic(topic))
         if is_internal(topic):
             raise not_found(f"{topic!r} is the broker's own: there are no dead letters in it")
         self._door.topic(topic)
@@ -159,7 +162,7 @@ class DeadLetterRoutes:
             raise bad_request(problem)
         # The queue that redrives use is nobody's; any other is its group's.
         if name.group != REDRIVE_GROUP:
-            self._door.allow(operation, access.group(name.group))
+            self._door.allow(caller_of(request), operation, access.group(name.group))
         return name
 
 

@@ -35,7 +35,7 @@ from penstock.domain.schedule.headers import MESSAGE_ID_HEADER
 from penstock.domain.security import access
 from penstock.domain.security.access import Operation
 from penstock.domain.topic_rules import is_internal
-from penstock.gateways.http.door import HttpDoor, endpoint, json_response, number_of
+from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response, number_of
 from penstock.gateways.http.problem import bad_request, damaged, not_found, unavailable
 from penstock.gateways.rest.messages import (
     RECEIPT_TEXT,
@@ -171,14 +171,15 @@ class QueueRoutes:
 
     # Queues
 
-    async def _list(self, _request: Request) -> Response:
+    async def _list(self, request: Request) -> Response:
+        caller = caller_of(request)
         shown = [
             definition
             for definition in self._queues.all()
-            if self._door.is_allowed(Operation.DESCRIBE, access.topic(definition.name.topic))
-            and self._door.is_allowed(Operation.DESCRIBE, access.group(definition.name.group))
+            if self._door.is_allowed(caller, Operation.DESCRIBE, access.topic(definition.name.topic))
+            and self._door.is_allowed(caller, Operation.DESCRIBE, access.group(definition.name.group))
         ]
-        return self._door.listing({"queues": [_description(definition) for definition in shown]})
+        return self._door.listing(caller, {"queues": [_description(definition) for definition in shown]})
 
     async def _describe(self, request: Request) -> Response:
         name = self._name(request, Operation.DESCRIBE)
@@ -196,7 +197,7 @@ class QueueRoutes:
             raise bad_request(problem)
         if options.dead_letter_topic:
             # The broker writes there on behalf of whoever says so.
-            self._door.allow(Operation.WRITE, access.topic(options.dead_letter_topic))
+            self._door.allow(caller_of(request), Operation.WRITE, access.topic(options.dead_letter_topic))
         is_new = self._queues.get(name) is None
         if is_new:
             definition = await self._make(name, options)
@@ -238,8 +239,8 @@ class QueueRoutes:
 
     def _name(self, request: Request, operation: Operation) -> QueueName:
         name = QueueName(request.path_params["topic"], request.path_params["group"])
-        self._door.allow(operation, access.group(name.group))
-        self._door.allow(Operation.READ, access.topic(name.topic))
+        self._door.allow(caller_of(request), operation, access.group(name.group))
+        self._door.allow(caller_of(request), Operation.READ, access.topic(name.topic))
         problem = check_group(name.group)
         if problem is not None:
             raise bad_request(problem)

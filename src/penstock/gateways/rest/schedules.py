@@ -32,7 +32,7 @@ from penstock.domain.schedule.commands import Done, ScheduleProblem
 from penstock.domain.security import access
 from penstock.domain.security.access import Operation
 from penstock.domain.topic_rules import is_internal
-from penstock.gateways.http.door import HttpDoor, endpoint, json_response, not_taken, number_of
+from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response, not_taken, number_of
 from penstock.gateways.http.problem import ProblemError, bad_request, not_found
 
 PAGE_COUNT: Final = 100
@@ -67,17 +67,16 @@ class ScheduleRoutes:
         messages = [pending_reply(message) for message in shown]
         return json_response(PendingPage(messages, None if cursor is None else write_cursor(cursor)))
 
-    async def _count(self, _request: Request) -> Response:
-        topics = [
-            topic for topic in self._door.broker.topics() if self._door.is_allowed(Operation.DESCRIBE, topic.resource)
-        ]
+    async def _count(self, request: Request) -> Response:
+        caller, may = caller_of(request), self._door.is_allowed
+        topics = [topic for topic in self._door.broker.topics() if may(caller, Operation.DESCRIBE, topic.resource)]
         damage = next((found for topic in topics if (found := self._schedules.damage_of(topic))), None)
         if damage is not None:
             raise not_taken(Refusal.DAMAGED, damage)
         counts = [
             PendingCount(topic.name, count) for topic in topics if (count := self._schedules.pending_count(topic))
         ]
-        return self._door.listing(PendingCounts(sum(each.pending_count for each in counts), counts))
+        return self._door.listing(caller, PendingCounts(sum(each.pending_count for each in counts), counts))
 
     async def _show(self, request: Request) -> Response:
         return json_response(await self._found(self._message_id(request, Operation.READ)))
@@ -113,7 +112,7 @@ class ScheduleRoutes:
         name = request.query_params.get("topic")
         if not name:
             raise bad_request("which topic? It is said by the parameter `topic`")
-        self._door.allow(Operation.READ, access.topic(name))
+        self._door.allow(caller_of(request), Operation.READ, access.topic(name))
         if is_internal(name):
             raise not_found(f"{name!r} is the broker's own: nothing is delayed in it")
         return self._door.topic(name)
@@ -126,7 +125,7 @@ class ScheduleRoutes:
         topic = self._door.broker.topic_by_id(place.topic_id)
         if topic is None:
             raise not_found(f"message {text}: its topic is gone")
-        self._door.allow(operation, topic.resource)
+        self._door.allow(caller_of(request), operation, topic.resource)
         return text
 
 

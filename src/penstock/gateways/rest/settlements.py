@@ -14,7 +14,7 @@ from penstock.codec.http.fields import NUMBER_MAX
 from penstock.domain.queue.definition import QueueName
 from penstock.domain.security import access
 from penstock.domain.security.access import Operation
-from penstock.gateways.http.door import HttpDoor, endpoint, json_response, number_of
+from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response, number_of
 from penstock.gateways.http.problem import not_found
 
 
@@ -30,8 +30,8 @@ class SettlementRoutes:
 
     async def _settlements(self, request: Request) -> Response:
         name = QueueName(request.path_params["topic"], request.path_params["group"])
-        self._door.allow(Operation.READ, access.topic(name.topic))
-        self._door.allow(Operation.READ, access.group(name.group))
+        self._door.allow(caller_of(request), Operation.READ, access.topic(name.topic))
+        self._door.allow(caller_of(request), Operation.READ, access.group(name.group))
         if self._queues.get(name) is None:
             raise not_found(f"there is no queue {name.group!r} on topic {name.topic!r}")
         number = _number(request, "partition") or 0

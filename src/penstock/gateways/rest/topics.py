@@ -31,6 +31,7 @@ from penstock.gateways.http.door import (
     UNREADABLE,
     VALUES_MAX,
     HttpDoor,
+    caller_of,
     endpoint,
     json_response,
     not_taken,
@@ -62,13 +63,13 @@ class TopicRoutes:
 
     async def _publish(self, request: Request) -> Response:
         name = request.path_params["topic"]
-        self._door.allow(Operation.WRITE, access.topic(name))
+        self._door.allow(caller_of(request), Operation.WRITE, access.topic(name))
         # Until they are written: their values are as large as the body.
         async with self._door.body(request) as data:
             return await self._publish_all(name, request, await self._messages(request, data))
 
     async def _publish_all(self, name: str, request: Request, messages: list[NewMessage]) -> Response:
-        topic = await self._door.topic_to_publish(name)
+        topic = await self._door.topic_to_publish(caller_of(request), name)
         for message in messages:
             if message.partition is not None and topic.partition(message.partition) is None:
                 count = len(topic.partitions)

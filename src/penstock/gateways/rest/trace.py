@@ -18,7 +18,8 @@ from penstock.domain.security import access
 from penstock.domain.security.access import Operation
 from penstock.domain.trace.events import Journey, JourneyList, Place
 from penstock.domain.trace.picture import FORMATS, render
-from penstock.gateways.http.door import HttpDoor, endpoint, number_of
+from penstock.gateways.caller import Caller
+from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, number_of
 from penstock.gateways.http.problem import bad_request, not_found
 
 SINCE_MS_DEFAULT: Final = 3_600_000
@@ -46,27 +47,27 @@ class TraceRoutes:
         return await self._answer(request, _placed(request))
 
     async def _why_id(self, request: Request) -> Response:
-        return await self._explain(self._named(request))
+        return await self._explain(request, self._named(request))
 
     async def _why_place(self, request: Request) -> Response:
-        return await self._explain(_placed(request))
+        return await self._explain(request, _placed(request))
 
     async def _search(self, request: Request) -> Response:
         query = request.query_params
         topic, key = query.get("topic"), query.get("key")
         if topic is None or key is None:
             raise bad_request("topic and key are needed, and since_ms and until_ms say between which times")
-        self._door.allow(Operation.READ, access.topic(topic))
+        self._door.allow(caller_of(request), Operation.READ, access.topic(topic))
         now_ms = self._door.broker.clock.now_ms()
         since_ms = _number(query.get("since_ms", str(now_ms - SINCE_MS_DEFAULT)), "since_ms", MOMENT_MS_MAX)
         until_ms = _number(query.get("until_ms", str(now_ms)), "until_ms", MOMENT_MS_MAX)
         found = await self._trace.search(topic, key.encode(), since_ms=since_ms, until_ms=until_ms)
         if isinstance(found, NoSuchMessage):
             raise not_found(found.reason)
-        sight = self._sight()
+        sight = self._sight(caller_of(request))
         journeys = [await self._trace.trace(place, sight) for place in found.places]
         return self._door.listing(
-            JourneyList([each for each in journeys if isinstance(each, Journey)], list(found.notes))
+            caller_of(request), JourneyList([each for each in journeys if isinstance(each, Journey)], list(found.notes))
         )
 
     def _named(self, request: Request) -> Place:
@@ -76,28 +77,28 @@ class TraceRoutes:
         return place
 
     async def _answer(self, request: Request, place: Place) -> Response:
-        self._door.allow(Operation.READ, access.topic(place.topic))
+        self._door.allow(caller_of(request), Operation.READ, access.topic(place.topic))
         wanted = request.query_params.get("format", "json")
         if wanted != "json" and wanted not in FORMATS:
             raise bad_request(f"format is {wanted[:40]!r}; there are json, {', '.join(FORMATS)}")
-        journey = await self._trace.trace(place, self._sight())
+        journey = await self._trace.trace(place, self._sight(caller_of(request)))
         if isinstance(journey, NoSuchMessage):
             raise not_found(journey.reason)
         if wanted == "json":
-            return self._door.listing(journey)
+            return self._door.listing(caller_of(request), journey)
         return Response(render(journey, wanted), media_type=FORMATS[wanted])
 
-    async def _explain(self, place: Place) -> Response:
-        self._door.allow(Operation.READ, access.topic(place.topic))
-        answer = await self._trace.why(place, self._sight())
+    async def _explain(self, request: Request, place: Place) -> Response:
+        self._door.allow(caller_of(request), Operation.READ, access.topic(place.topic))
+        answer = await self._trace.why(place, self._sight(caller_of(request)))
         if isinstance(answer, NoSuchMessage):
             raise not_found(answer.reason)
-        return self._door.listing(answer)
+        return self._door.listing(caller_of(request), answer)
 
-    def _sight(self) -> Sight:
+    def _sight(self, caller: Caller) -> Sight:
         return Sight(
-            topic=lambda name: self._door.is_allowed(Operation.READ, access.topic(name)),
-            group=lambda name: self._door.is_allowed(Operation.DESCRIBE, access.group(name)),
+            topic=lambda name: self._door.is_allowed(caller, Operation.READ, access.topic(name)),
+            group=lambda name: self._door.is_allowed(caller, Operation.DESCRIBE, access.group(name)),
         )
 
 

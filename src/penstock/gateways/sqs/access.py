@@ -13,7 +13,8 @@ from typing import Final
 from penstock.codec.sqs import messages
 from penstock.codec.sqs.errors import SqsError
 from penstock.domain.security import access
-from penstock.domain.security.access import ANONYMOUS, CLUSTER, Operation, Resource
+from penstock.domain.security.access import CLUSTER, Operation, Resource
+from penstock.gateways.caller import Caller
 from penstock.gateways.http.door import HttpDoor
 from penstock.gateways.sqs.context import SqsRefusal, queue_of_url
 
@@ -75,38 +76,38 @@ def require_client(action: str, authorization: str) -> None:
 
 class SqsAccess:
     def __init__(self, door: HttpDoor) -> None:
-        self._is_allowed: Callable[[Operation, Resource], bool] = door.is_allowed
+        self._is_allowed: Callable[[Caller, Operation, Resource], bool] = door.is_allowed
 
-    def check(self, action: str, asked: messages.Message) -> None:
+    def check(self, caller: Caller, action: str, asked: messages.Message) -> None:
         of_topic, of_group = RIGHTS[action]
         if (of_topic, of_group) == _ITSELF:
             return
         queue = queue_of_url(asked.queue_url if isinstance(asked, messages.ToQueue) else _name_of(asked))
         if of_topic is not None:
-            self.require(of_topic, access.topic(queue))
+            self.require(caller, of_topic, access.topic(queue))
         if of_group is not None:
-            self.require(of_group, access.group(GROUP))
+            self.require(caller, of_group, access.group(GROUP))
 
-    def require(self, operation: Operation, resource: Resource) -> None:
-        if not self._is_allowed(operation, resource):
-            raise _denied(operation, resource)
+    def require(self, caller: Caller, operation: Operation, resource: Resource) -> None:
+        if not self._is_allowed(caller, operation, resource):
+            raise _denied(caller, operation, resource)
 
-    def require_to_take(self, queue: str) -> None:
-        self.require(Operation.READ, access.topic(queue))
-        self.require(Operation.READ, access.group(GROUP))
+    def require_to_take(self, caller: Caller, queue: str) -> None:
+        self.require(caller, Operation.READ, access.topic(queue))
+        self.require(caller, Operation.READ, access.group(GROUP))
 
-    def require_to_create(self, queue: str, *, has_topic: bool) -> None:
+    def require_to_create(self, caller: Caller, queue: str, *, has_topic: bool) -> None:
         resource = access.topic(queue)
-        if not has_topic and not self._is_allowed(Operation.CREATE, CLUSTER):
-            self.require(Operation.CREATE, resource)
-        self.require(Operation.READ, resource)
-        self.require(Operation.ALTER_CONFIGS, access.group(GROUP))
+        if not has_topic and not self._is_allowed(caller, Operation.CREATE, CLUSTER):
+            self.require(caller, Operation.CREATE, resource)
+        self.require(caller, Operation.READ, resource)
+        self.require(caller, Operation.ALTER_CONFIGS, access.group(GROUP))
 
-    def may_write(self, queue: str) -> bool:
-        return self._is_allowed(Operation.WRITE, access.topic(queue))
+    def may_write(self, caller: Caller, queue: str) -> bool:
+        return self._is_allowed(caller, Operation.WRITE, access.topic(queue))
 
-    def may_see(self, queue: str) -> bool:
-        return self._is_allowed(Operation.DESCRIBE, access.topic(queue))
+    def may_see(self, caller: Caller, queue: str) -> bool:
+        return self._is_allowed(caller, Operation.DESCRIBE, access.topic(queue))
 
 
 def _name_of(asked: messages.Message) -> str:
@@ -114,8 +115,8 @@ def _name_of(asked: messages.Message) -> str:
     return asked.queue_name
 
 
-def _denied(operation: Operation, resource: Resource) -> SqsRefusal:
+def _denied(caller: Caller, operation: Operation, resource: Resource) -> SqsRefusal:
     kind, what = resource.type.name.lower(), operation.name.lower()
     return SqsRefusal(
-        SqsError.ACCESS_DENIED, f"{ANONYMOUS} is not authorized to {what} the {kind} {resource.name[:100]!r}"
+        SqsError.ACCESS_DENIED, f"{caller} is not authorized to {what} the {kind} {resource.name[:100]!r}"
     )

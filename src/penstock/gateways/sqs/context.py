@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from penstock.broker.queue.delivery import Caller
+from penstock.broker.queue.delivery import Receiver
 from penstock.broker.queue.node import QueueUnavailable
 from penstock.codec.sqs.errors import SqsError
+from penstock.gateways.caller import Caller
 
 ACCOUNT_DEFAULT: Final = "000000000000"
 REGION_DEFAULT: Final = "us-east-1"
@@ -28,12 +29,13 @@ class SqsRefusal(Exception):  # noqa: N818  a refusal is an answer, not a fault
 
 
 class SqsContext(msgspec.Struct, frozen=True):
+    caller: Caller
     # As the client reaches us: queue URLs begin with it.
     base_url: str
     region: str = REGION_DEFAULT
     account: str = ACCOUNT_DEFAULT
     # For what takes long: whether whoever asked is still there.
-    attend: Callable[[], AbstractContextManager[Caller]] = lambda: nullcontext(Caller())
+    attend: Callable[[], AbstractContextManager[Receiver]] = lambda: nullcontext(Receiver())
 
     def queue_url(self, queue: str) -> str:
         return f"{self.base_url}/{self.account}/{queue}"

@@ -28,7 +28,8 @@ from penstock.codec.sqs.errors import SqsError
 from penstock.codec.sqs.messages import ACTIONS, Unreadable
 from penstock.codec.sqs.query import MalformedQueryError, fields_of
 from penstock.codec.sqs.xml_reply import encode_error, encode_reply
-from penstock.gateways.http.door import HttpDoor
+from penstock.gateways.caller import Caller
+from penstock.gateways.http.door import HttpDoor, caller_of
 from penstock.gateways.http.problem import ProblemError
 from penstock.gateways.sqs.access import RIGHTS, SqsAccess, require_client
 from penstock.gateways.sqs.context import SqsContext, SqsRefusal, region_of
@@ -125,8 +126,9 @@ class SqsDoor:
             if isinstance(asked, Unreadable):
                 error = SqsError.MISSING_PARAMETER if asked.is_missing else SqsError.INVALID_PARAMETER_VALUE
                 raise SqsRefusal(error, asked.reason)
-            self._access.check(action, asked)
-            reply = await self._actions[action](asked, _context_of(request, self._door))
+            caller = caller_of(request)
+            self._access.check(caller, action, asked)
+            reply = await self._actions[action](asked, _context_of(request, caller, self._door))
         except SqsRefusal as refusal:
             return _refused(refusal.error, str(refusal), request_id, is_json=is_json)
         except (ProblemError, StoreUnavailableError, JournalDamagedError, MalformedQueryError) as error:
@@ -157,10 +159,10 @@ def _read_form(
     return messages.convert(kind, fields)
 
 
-def _context_of(request: Request, door: HttpDoor) -> SqsContext:
+def _context_of(request: Request, caller: Caller, door: HttpDoor) -> SqsContext:
     base_url = f"{request.url.scheme}://{request.url.netloc}"
     region = region_of(request.headers.get("authorization", ""))
-    return SqsContext(base_url, region, attend=partial(door.attend, request))
+    return SqsContext(caller, base_url, region, attend=partial(door.attend, request))
 
 
 def _error_of(error: Exception) -> SqsError:

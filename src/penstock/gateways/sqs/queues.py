@@ -24,6 +24,7 @@ from penstock.domain.queue.definition import (
 )
 from penstock.domain.security import access
 from penstock.domain.security.access import Operation
+from penstock.gateways.caller import Caller
 from penstock.gateways.sqs import attributes as sqs_attributes
 from penstock.gateways.sqs.access import GROUP, SqsAccess
 from penstock.gateways.sqs.attributes import DEFAULTS, FIFO_SUFFIX, TAG_PREFIX, AttributeProblem, RedrivePolicy
@@ -67,11 +68,11 @@ class SqsQueues:
                 f"Queue name {name[:100]!r}: up to 80 letters, digits, hyphens and underscores, and {FIFO_SUFFIX} "
                 "at the end of FIFO queues and only of those."
             )
-        self._rights.require_to_create(name, has_topic=self._queues.broker.topic(name) is not None)
+        self._rights.require_to_create(context.caller, name, has_topic=self._queues.broker.topic(name) is not None)
         if topic_rules.is_internal(name):
             raise invalid(f"Queue name {name[:100]!r}: names of the broker's own topics are not for queues.")
         _raise(sqs_attributes.check(attributes, is_fifo=is_fifo))
-        self._check_allowed(name, attributes)
+        self._check_allowed(context.caller, name, attributes)
         _check_tags(request.tags)
         existing = self._queues.get(QueueName(name, GROUP))
         if existing is not None:
@@ -82,7 +83,7 @@ class SqsQueues:
         await self._queues.define(QueueName(name, GROUP), options)
         return messages.QueueUrlReply(queue_url=context.queue_url(name))
 
-    def _check_allowed(self, name: str, attributes: Mapping[str, str]) -> None:
+    def _check_allowed(self, caller: Caller, name: str, attributes: Mapping[str, str]) -> None:
         """A queue may refuse to take the dead letters of others. One that is not there yet has refused nothing."""
         policy = sqs_attributes.redrive_policy(attributes)
         if not isinstance(policy, RedrivePolicy):
@@ -92,7 +93,7 @@ class SqsQueues:
         if problem is not None:
             raise invalid(f"RedrivePolicy: {problem}.")
         # The broker writes there on behalf of whoever says so.
-        self._rights.require(Operation.WRITE, access.topic(dead_letters))
+        self._rights.require(caller, Operation.WRITE, access.topic(dead_letters))
         target = self._queues.get(QueueName(dead_letters, GROUP))
         allowed = sqs_attributes.redrive_allow_policy({} if target is None else target.options.attributes)
         if not isinstance(allowed, AttributeProblem) and not allowed.allows(name):
@@ -139,13 +140,13 @@ class SqsQueues:
         return messages.QueueUrlReply(queue_url=context.queue_url(definition.name.topic))
 
     async def list_queues(self, request: messages.ListQueues, context: SqsContext) -> messages.Message:
-        names = [name for name in self._names() if name.startswith(request.queue_name_prefix)]
+        names = [name for name in self._names(context.caller) if name.startswith(request.queue_name_prefix)]
         page, token = _page(names, request.next_token, request.max_results)
         return messages.ListQueuesReply(queue_urls=[context.queue_url(name) for name in page], next_token=token)
 
-    def _names(self) -> list[str]:
+    def _names(self, caller: Caller) -> list[str]:
         names = [each.name.topic for each in self._queues.all() if each.name.group == GROUP]
-        return [name for name in names if self._rights.may_see(name)]
+        return [name for name in names if self._rights.may_see(caller, name)]
 
     async def list_dead_letter_source_queues(
         self, request: messages.ListDeadLetterSourceQueues, context: SqsContext
@@ -156,7 +157,7 @@ class SqsQueues:
             for each in self._queues.all()
             if each.name.group == GROUP
             and each.options.dead_letter_topic == target
-            and self._rights.may_see(each.name.topic)
+            and self._rights.may_see(context.caller, each.name.topic)
         ]
         page, token = _page(sources, request.next_token, request.max_results)
         urls = [context.queue_url(name) for name in page]
@@ -180,9 +181,7 @@ class SqsQueues:
             attributes={name: value for name, value in known.items() if name in wanted}
         )
 
-    async def set_queue_attributes(
-        self, request: messages.SetQueueAttributes, _context: SqsContext
-    ) -> messages.Message:
+    async def set_queue_attributes(self, request: messages.SetQueueAttributes, context: SqsContext) -> messages.Message:
         definition = self.find(request.queue_url)
         is_fifo = definition.name.topic.endswith(FIFO_SUFFIX)
         for fixed in ("FifoQueue", "PenstockStart"):
@@ -190,9 +189,9 @@ class SqsQueues:
             if fixed in request.attributes and request.attributes[fixed] != known:
                 raise SqsRefusal(SqsError.INVALID_ATTRIBUTE_VALUE, f"{fixed} cannot be changed.")
         _raise(sqs_attributes.check(request.attributes, is_fifo=is_fifo))
-        self._check_allowed(definition.name.topic, request.attributes)
+        self._check_allowed(context.caller, definition.name.topic, request.attributes)
         if "MessageRetentionPeriod" in request.attributes:
-            self._rights.require(Operation.ALTER_CONFIGS, access.topic(definition.name.topic))
+            self._rights.require(context.caller, Operation.ALTER_CONFIGS, access.topic(definition.name.topic))
 
         def change(options: QueueOptions) -> QueueOptions:
             merged = {**sqs_attributes.attributes_of(options), **request.attributes}

@@ -16,7 +16,8 @@ from penstock.codec.sqs.errors import SqsError
 from penstock.domain.queue.definition import QueueName
 from penstock.domain.queue.redrive import RedriveState, RedriveTask
 from penstock.domain.security import access
-from penstock.domain.security.access import ANONYMOUS, Operation
+from penstock.domain.security.access import Operation
+from penstock.gateways.caller import Caller
 from penstock.gateways.sqs.access import GROUP, SqsAccess
 from penstock.gateways.sqs.attributes import FIFO_SUFFIX, queue_of_arn
 from penstock.gateways.sqs.context import SqsContext, SqsRefusal, invalid
@@ -41,11 +42,15 @@ class SqsTasks:
         self._rights = rights
 
     async def start_message_move_task(
-        self, request: messages.StartMessageMoveTask, _context: SqsContext
+        self, request: messages.StartMessageMoveTask, context: SqsContext
     ) -> messages.Message:
-        source = self._queue_of(request.source_arn, "SourceArn")
-        target = self._queue_of(request.destination_arn, "DestinationArn") if request.destination_arn else None
-        await self._require_targets(source.topic, None if target is None else target.topic)
+        source = self._queue_of(context.caller, request.source_arn, "SourceArn")
+        target = (
+            self._queue_of(context.caller, request.destination_arn, "DestinationArn")
+            if request.destination_arn
+            else None
+        )
+        await self._require_targets(context.caller, source.topic, None if target is None else target.topic)
         if not self._is_dead_letter_queue(source):
             raise invalid("Source queue must be configured as a Dead Letter Queue.")
         if target is not None and target.topic.endswith(FIFO_SUFFIX) != source.topic.endswith(FIFO_SUFFIX):
@@ -57,7 +62,7 @@ class SqsTasks:
                 f"Reason: You must enter a value that's between 1 and {RATE_MAX}."
             )
         outcome = await self._redrives.begin(
-            source, author=ANONYMOUS, target=target.topic if target else None, rate=rate or 0
+            source, author=context.caller.principal, target=target.topic if target else None, rate=rate or 0
         )
         if isinstance(outcome, TaskRunning):
             raise SqsRefusal(
@@ -70,13 +75,13 @@ class SqsTasks:
         return messages.StartMessageMoveTaskReply(task_handle=_write_handle(outcome.id, request.source_arn))
 
     async def cancel_message_move_task(
-        self, request: messages.CancelMessageMoveTask, _context: SqsContext
+        self, request: messages.CancelMessageMoveTask, context: SqsContext
     ) -> messages.Message:
         handle = _read_handle(request.task_handle)
         # By the task itself: what the handle says of its source anybody can write.
         task = self._redrives.get(handle.task_id)
         if task is not None:
-            self._rights.require_to_take(task.source.topic)
+            self._rights.require_to_take(context.caller, task.source.topic)
         outcome = await self._redrives.cancel(handle.task_id)
         if isinstance(outcome, NoSuchLetters):
             raise SqsRefusal(SqsError.RESOURCE_NOT_FOUND, "Task does not exist.")
@@ -87,7 +92,7 @@ class SqsTasks:
     async def list_message_move_tasks(
         self, request: messages.ListMessageMoveTasks, context: SqsContext
     ) -> messages.Message:
-        source = self._queue_of(request.source_arn, "SourceArn")
+        source = self._queue_of(context.caller, request.source_arn, "SourceArn")
         if not 1 <= request.max_results <= RESULTS_MAX:
             raise invalid(
                 f"Value {request.max_results} for parameter MaxResults is invalid. "
@@ -98,11 +103,11 @@ class SqsTasks:
             results=[_described(task, request.source_arn, context) for task in found]
         )
 
-    def _queue_of(self, arn: str, parameter: str) -> QueueName:
+    def _queue_of(self, caller: Caller, arn: str, parameter: str) -> QueueName:
         name = queue_of_arn(arn)
         if name is None:
             raise invalid(f"Value {arn[:200]} for parameter {parameter} is invalid. Reason: This is not a queue's ARN.")
-        self._rights.require_to_take(name)
+        self._rights.require_to_take(caller, name)
         queue = QueueName(name, GROUP)
         if self._queues.get(queue) is None:
             raise SqsRefusal(
@@ -111,14 +116,14 @@ class SqsTasks:
             )
         return queue
 
-    async def _require_targets(self, source: str, target: str | None) -> None:
+    async def _require_targets(self, caller: Caller, source: str, target: str | None) -> None:
         """Without a target messages go back to where they came from: each is asked for when it goes, and here only
         so that whoever may do nothing is told at once."""
         targets = [target] if target is not None else []
         if target is None and (found := await self._redrives.scan.describe(source)) is not None:
             targets = sorted({each.topic for each in found.sources})
-        if targets and not any(self._rights.may_write(name) for name in targets):
-            self._rights.require(Operation.WRITE, access.topic(targets[0]))
+        if targets and not any(self._rights.may_write(caller, name) for name in targets):
+            self._rights.require(caller, Operation.WRITE, access.topic(targets[0]))
 
     def _is_dead_letter_queue(self, name: QueueName) -> bool:
         """Of any queue, whichever door made it."""

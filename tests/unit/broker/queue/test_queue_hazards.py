@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from penstock.broker.partition.outcome import Appended
-from penstock.broker.queue.delivery import Caller, Message, ReceiptSettlement, ReceivedMessages
+from penstock.broker.queue.delivery import Message, ReceiptSettlement, ReceivedMessages, Receiver
 from penstock.broker.queue.reader import QueueReader
 from penstock.broker.queue.shell import QueueShell
 from penstock.codec.batch.header import read_header
@@ -74,7 +74,7 @@ async def test_who_waits_is_not_held_up_by_what_is_too_old(desk: QueueBroker) ->
 async def test_a_caller_that_is_gone_gets_nothing(desk: QueueBroker) -> None:
     await desk.topic("orders")
     name = await desk.queue("orders")
-    caller = Caller()
+    caller = Receiver()
     waiting = asyncio.ensure_future(
         desk.delivery.receive(name, consumer="gone", count_max=1, wait_ms=30_000, caller=caller)
     )
@@ -90,7 +90,7 @@ async def test_what_a_caller_left_behind_is_free_at_once(desk: QueueBroker) -> N
     await desk.topic("orders")
     name = await desk.queue("orders")
     await desk.send("orders", [b"a", b"b"])
-    caller = Caller()
+    caller = Receiver()
     taking = asyncio.ensure_future(desk.delivery.receive(name, consumer="gone", count_max=2, caller=caller))
     await until(lambda: shell_of(desk).queue("workers").in_flight_count == 2)  # type: ignore[union-attr]
     caller.leave()

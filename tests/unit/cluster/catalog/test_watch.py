@@ -68,7 +68,8 @@ class Catalogs:
 
     async def settle(self) -> None:
         """Returns when everything that is stored has come by the watch."""
-        await self.topics.alter_node(1, lambda _settings: {})
+        result = await self.store.txn(deletes=[KEYS.node_config(1)])
+        await self.topics._watch.wait_for(result.revision)
 
     async def hear(self, count: int) -> list[str]:
         """The names of all that was told, when there are `count`."""

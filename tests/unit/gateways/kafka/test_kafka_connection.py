@@ -25,6 +25,13 @@ async def test_frames_may_arrive_in_any_pieces(talk: ScriptedTalk) -> None:
     assert talk.transport.written == b"".join(bodies)
 
 
+async def test_what_came_together_is_charged_once(talk: ScriptedTalk) -> None:
+    talk.send(frame(b"one") + frame(b"three") + frame(b"half a frame")[:6])
+    assert talk.server.charged == [(2, 4 + 3 + 4 + 5)]
+    talk.send(frame(b"half a frame")[6:])
+    assert talk.server.charged[1:] == [(1, 4 + 12)]
+
+
 async def test_a_frame_larger_than_the_buffer_is_taken_and_its_memory_given_back(talk: ScriptedTalk) -> None:
     body = bytes(range(256)) * 3000
     talk.send(frame(b"a") + frame(body) + frame(b"b"))

@@ -12,7 +12,8 @@ from random import Random
 
 import pytest
 
-from penstock.gateways.kafka.connection import LENGTH_BYTES, RECEIVE_BYTES, KafkaConnection, ReplySlot
+from penstock.gateways.kafka.connection import LENGTH_BYTES, RECEIVE_BYTES, KafkaConnection
+from penstock.gateways.kafka.reply_slot import ReplySlot
 from support.door.scripted_connection import FakeServer, FakeTransport, frame
 
 FRAME_BYTES_MAX = 300_000

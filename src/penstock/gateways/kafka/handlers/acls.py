@@ -27,8 +27,9 @@ from penstock.codec.kafka.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation, ResourceType
+from penstock.domain.security.access import CLUSTER, Operation, ResourceType
 from penstock.domain.security.acl import AclBinding, AclFilter, PatternType, Permission, check_binding, check_filter
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.store import STORE_FAILED_CODE, StoreFailed, ask_store
 
@@ -36,13 +37,13 @@ E = TypeVar("E", bound=IntEnum)
 
 
 class AclsHandler:
-    def __init__(self, access: AccessCatalog, authorizer: Authorizer) -> None:
+    def __init__(self, access: AccessCatalog, admission: Admission) -> None:
         self._access = access
-        self._authorizer = authorizer
+        self._admission = admission
 
     async def create_acls(self, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
         """One result for each, in order; what makes no sense does not keep the others from being created."""
-        if not self._authorizer.authorize(context.principal, Operation.ALTER, CLUSTER):
+        if not self._admission.may(context.caller, Operation.ALTER, CLUSTER):
             refused = AclCreationResult(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _may_not(context, "change"))
             return CreateAclsResponse(results=[refused for _ in request.creations])
         bindings: list[AclBinding] = []
@@ -65,7 +66,7 @@ class AclsHandler:
         )
 
     def describe_acls(self, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER):
+        if not self._admission.may(context.caller, Operation.DESCRIBE, CLUSTER):
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return DescribeAclsResponse(error_code=code, error_message=_may_not(context, "see"))
         wanted = _filter(request)
@@ -75,7 +76,7 @@ class AclsHandler:
         return DescribeAclsResponse(resources=_by_resource(self._access.matching(wanted)))
 
     async def delete_acls(self, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-        if not self._authorizer.authorize(context.principal, Operation.ALTER, CLUSTER):
+        if not self._admission.may(context.caller, Operation.ALTER, CLUSTER):
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             refused = DeleteAclsFilterResult(error_code=code, error_message=_may_not(context, "change"))
             return DeleteAclsResponse(filter_results=[refused for _ in request.filters])
@@ -177,4 +178,4 @@ def _deleted(binding: AclBinding) -> DeleteAclsMatchingAcl:
 
 
 def _may_not(context: RequestContext, act: str) -> str:
-    return f"{context.principal} may not {act} rules about access"
+    return f"{context.caller} may not {act} rules about access"

@@ -46,7 +46,8 @@ from penstock.codec.kafka.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.versions import FEATURES
 from penstock.gateways.node_address import NodeAddress
@@ -76,19 +77,19 @@ class ClusterAdminHandler:
         self,
         broker: Broker,
         catalog: TopicCatalog,
-        authorizer: Authorizer,
+        admission: Admission,
         clock: Clock,
         address: Callable[[], NodeAddress],
     ) -> None:
         self._broker = broker
         self._catalog = catalog
-        self._authorizer = authorizer
+        self._admission = admission
         self._clock = clock
         self._address = address
 
     def _refusal(self, operation: Operation, context: RequestContext, partition_count: int = 0) -> _Refused | None:
-        if not self._authorizer.authorize(context.principal, operation, CLUSTER):
-            reason = f"{context.principal} may not {operation.name.lower()} the cluster"
+        if not self._admission.may(context.caller, operation, CLUSTER):
+            reason = f"{context.caller} may not {operation.name.lower()} the cluster"
             return _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, reason)
         if partition_count > PARTITIONS_MAX:
             reason = f"{partition_count} partitions in one request, at most {PARTITIONS_MAX} are taken"

@@ -12,7 +12,8 @@ from penstock.codec.kafka.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.configs import BROKER, GROUP, TOPIC
 
@@ -24,15 +25,15 @@ LISTED: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 
 
 class ConfigResourcesHandler:
-    def __init__(self, catalog: TopicCatalog, authorizer: Authorizer, *, node_id: int) -> None:
+    def __init__(self, catalog: TopicCatalog, admission: Admission, *, node_id: int) -> None:
         self._catalog = catalog
-        self._authorizer = authorizer
+        self._admission = admission
         self._node_id = node_id
 
     def list_config_resources(
         self, request: ListConfigResourcesRequest, context: RequestContext
     ) -> ListConfigResourcesResponse:
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, CLUSTER):
+        if not self._admission.may(context.caller, Operation.DESCRIBE_CONFIGS, CLUSTER):
             return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         # Before there were kinds it was about client metrics alone; later none means all.
         kinds = request.resource_types or LISTED if context.api_version >= KINDS_FROM else (CLIENT_METRICS,)

@@ -49,7 +49,8 @@ from penstock.domain.config.change import (
 from penstock.domain.config.topic import DEFINITIONS, in_force
 from penstock.domain.group import settings as group_settings
 from penstock.domain.security import access
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.store import STORE_FAILED_CODE, StoreFailed, ask_store
 
@@ -77,7 +78,7 @@ class ConfigsHandler:
         self,
         broker: Broker,
         catalog: TopicCatalog,
-        authorizer: Authorizer,
+        admission: Admission,
         *,
         node_id: int,
         node_entries: Callable[[], Sequence[ConfigEntry]],
@@ -85,7 +86,7 @@ class ConfigsHandler:
     ) -> None:
         self._broker = broker
         self._catalog = catalog
-        self._authorizer = authorizer
+        self._admission = admission
         self._node_id = node_id
         self._node_entries = node_entries
         # What the configuration says of settings that change while the node runs.
@@ -126,8 +127,8 @@ class ConfigsHandler:
     def _entries(self, resource: DescribeConfigsResource, context: RequestContext) -> Sequence[ConfigEntry] | _Refused:
         name = resource.resource_name
         if resource.resource_type == TOPIC:
-            if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, access.topic(name)):
-                return _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not describe {name!r}")
+            if not self._admission.may(context.caller, Operation.DESCRIBE_CONFIGS, access.topic(name)):
+                return _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.caller} may not describe {name!r}")
             topic = self._catalog.by_name(name)
             if topic is None and (reason := topic_rules.check_name(name)) is not None:
                 return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -135,8 +136,8 @@ class ConfigsHandler:
                 return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             return describe(DEFINITIONS, in_force(topic.overrides), self._broker.topic_defaults)
         if resource.resource_type == BROKER:
-            if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, CLUSTER):
-                return _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not describe nodes")
+            if not self._admission.may(context.caller, Operation.DESCRIBE_CONFIGS, CLUSTER):
+                return _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.caller} may not describe nodes")
             if name not in {ALL_NODES, str(self._node_id)}:
                 return self._another_node(name)
             if name == ALL_NODES:
@@ -144,8 +145,8 @@ class ConfigsHandler:
                 return [entry for entry in self._described_node() if entry.source is ConfigSource.NODE_DYNAMIC_DEFAULT]
             return [*self._node_entries(), *self._described_node()]
         if resource.resource_type == GROUP:
-            if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, access.group(name)):
-                return _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"{context.principal} may not describe {name!r}")
+            if not self._admission.may(context.caller, Operation.DESCRIBE_CONFIGS, access.group(name)):
+                return _Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"{context.caller} may not describe {name!r}")
             stored = self._catalog.group_config(name)
             return describe(group_settings.DEFINITIONS, stored, override_source=ConfigSource.GROUP)
         return _no_settings(resource.resource_type)
@@ -249,7 +250,7 @@ class ConfigsHandler:
             node_id = None if name == ALL_NODES else self._node_id
             settled = self._catalog.alter_node(node_id, change, validate_only=validate_only)
         else:
-            change = group_settings.noting_author(change, context.principal)
+            change = group_settings.noting_author(change, context.caller.principal)
             settled = self._catalog.alter_group(name, change, validate_only=validate_only)
         return _alter_refusal(await ask_store(settled))
 
@@ -261,9 +262,9 @@ class ConfigsHandler:
         known = self._catalog.group_config(resource.resource_name).get(group_settings.DEAD_LETTERS)
         if not target or target == known:
             return None
-        if self._authorizer.authorize(context.principal, Operation.WRITE, access.topic(target)):
+        if self._admission.may(context.caller, Operation.WRITE, access.topic(target)):
             return None
-        reason = f"{context.principal} may not write to {target[:80]!r}, where dead letters would go"
+        reason = f"{context.caller} may not write to {target[:80]!r}, where dead letters would go"
         return _Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason)
 
     def _refuse_alter(self, resource_type: int, name: str, context: RequestContext) -> _Refused | None:
@@ -275,8 +276,8 @@ class ConfigsHandler:
         if resource_type not in kinds:
             return _no_settings(resource_type)
         resource, code = kinds[resource_type]
-        if not self._authorizer.authorize(context.principal, Operation.ALTER_CONFIGS, resource):
-            return _Refused(code, f"{context.principal} may not alter {name!r}")
+        if not self._admission.may(context.caller, Operation.ALTER_CONFIGS, resource):
+            return _Refused(code, f"{context.caller} may not alter {name!r}")
         if resource_type == BROKER and name not in {ALL_NODES, str(self._node_id)}:
             return self._another_node(name)
         if resource_type in {GROUP, TOPIC} and not name:
@@ -290,7 +291,7 @@ class ConfigsHandler:
     def describe_log_dirs(
         self, request: DescribeLogDirsRequest, context: RequestContext
     ) -> Steps[DescribeLogDirsResponse]:
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER):
+        if not self._admission.may(context.caller, Operation.DESCRIBE, CLUSTER):
             return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted: dict[str, set[int] | None]
         if request.topics is None:

@@ -17,7 +17,8 @@ from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.domain.security import access
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation, Resource
+from penstock.domain.security.access import CLUSTER, Operation, Resource
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.node_address import NodeAddress
 
@@ -41,12 +42,12 @@ class CoordinatorsHandler:
         self,
         groups: GroupCoordinator,
         transactions: TransactionCoordinators,
-        authorizer: Authorizer,
+        admission: Admission,
         address: Callable[[], NodeAddress],
     ) -> None:
         self._groups = groups
         self._transactions = transactions
-        self._authorizer = authorizer
+        self._admission = admission
         # Asked for at every reply: with port 0 it is known only once the door listens.
         self._address = address
 
@@ -98,7 +99,7 @@ class CoordinatorsHandler:
                 return ErrorCode.INVALID_REQUEST
 
     def _may(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
-        return self._authorizer.authorize(context.principal, operation, resource)
+        return self._admission.may(context.caller, operation, resource)
 
 
 def _is_share_key(key: str) -> bool:

@@ -25,7 +25,8 @@ from penstock.codec.kafka.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
-from penstock.domain.security.access import Authorizer, Operation, Principal, Resource, ResourceType
+from penstock.domain.security.access import Operation, Principal, Resource, ResourceType
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 
 USER: Final = "User"
@@ -35,13 +36,13 @@ OFF_TIME_MS: Final = 0
 
 
 class DelegationTokensHandler:
-    def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
     def create_delegation_token(
         self, request: CreateDelegationTokenRequest, context: RequestContext
     ) -> CreateDelegationTokenResponse:
-        requester = context.principal
+        requester = context.caller.principal
         name = request.owner_principal_name
         owner = Principal(request.owner_principal_type or "", name) if name else requester
         code = self._creation_problem(request, owner, context)
@@ -62,9 +63,9 @@ class DelegationTokensHandler:
         problem = _problem(context)
         if problem is not ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
             return problem
-        if str(owner) != str(context.principal):
+        if str(owner) != str(context.caller):
             resource = Resource(ResourceType.USER, str(owner))
-            if not self._authorizer.authorize(context.principal, Operation.CREATE_TOKENS, resource):
+            if not self._admission.may(context.caller, Operation.CREATE_TOKENS, resource):
                 return ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
         if any(renewer.principal_type != USER for renewer in request.renewers):
             return ErrorCode.INVALID_PRINCIPAL_TYPE

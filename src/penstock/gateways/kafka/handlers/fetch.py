@@ -42,7 +42,8 @@ from penstock.domain.log.fetch_session import (
     PartitionKey,
 )
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation
+from penstock.domain.security.access import Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import READ_CODES
 
@@ -123,10 +124,10 @@ class _Pass:
 
 class FetchHandler:
     def __init__(
-        self, broker: Broker, authorizer: Authorizer, clock: Clock, sessions: FetchSessions, readers: Executor
+        self, broker: Broker, admission: Admission, clock: Clock, sessions: FetchSessions, readers: Executor
     ) -> None:
         self._broker = broker
-        self._authorizer = authorizer
+        self._admission = admission
         self._clock = clock
         self._sessions = sessions
         # Threads for bytes that are not in memory; bounded, so a scan of old data cannot take every thread.
@@ -231,7 +232,7 @@ class FetchHandler:
         else:
             topic = self._broker.topic(partition.topic)
             resource = access.topic(partition.topic) if topic is None else topic.resource
-        if not self._authorizer.authorize(context.principal, Operation.READ, resource):
+        if not self._admission.may(context.caller, Operation.READ, resource):
             return None, _FORBIDDEN
         shell = None if topic is None else topic.partition(partition.partition)
         return (None, _UNKNOWN) if shell is None else (shell, _NOTHING)

@@ -37,7 +37,8 @@ from penstock.codec.kafka.messages.metadata import (
 )
 from penstock.domain import topic_rules
 from penstock.domain.security import access
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation, authorized_operations
+from penstock.domain.security.access import CLUSTER, Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.store import StoreFailed, ask_store
 from penstock.gateways.node_address import NodeAddress
@@ -59,9 +60,9 @@ CREATING_MAX: Final = 500
 
 
 class MetadataHandler:
-    def __init__(self, broker: Broker, authorizer: Authorizer, address: Callable[[], NodeAddress]) -> None:
+    def __init__(self, broker: Broker, admission: Admission, address: Callable[[], NodeAddress]) -> None:
         self._broker = broker
-        self._authorizer = authorizer
+        self._admission = admission
         # Asked for at every reply: with port 0 it is known only once the door listens.
         self._address = address
         self._node_id = address().node_id
@@ -86,16 +87,16 @@ class MetadataHandler:
             if (
                 self._broker.topic(name) is None
                 and not topic_rules.is_internal(name)
-                and self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name))
+                and self._admission.may(context.caller, Operation.DESCRIBE, access.topic(name))
             ):
                 missing.append(name)
             yield
         return missing
 
     def _may_create(self, name: str, context: RequestContext) -> bool:
-        authorize = self._authorizer.authorize
-        return authorize(context.principal, Operation.CREATE, CLUSTER) or authorize(
-            context.principal, Operation.CREATE, access.topic(name)
+        may = self._admission.may
+        return may(context.caller, Operation.CREATE, CLUSTER) or may(
+            context.caller, Operation.CREATE, access.topic(name)
         )
 
     async def _create_some_and_answer(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -140,7 +141,7 @@ class MetadataHandler:
         topics: list[MetadataResponseTopic] = []
         if wants_all:
             for topic in self._broker.topics():
-                if self._authorizer.authorize(context.principal, Operation.DESCRIBE, topic.resource):
+                if self._admission.may(context.caller, Operation.DESCRIBE, topic.resource):
                     topics.append((yield from self._describe(topic, context, with_operations=with_operations)))
                 yield
         else:
@@ -150,7 +151,7 @@ class MetadataHandler:
                 yield
         cluster_operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
-            cluster_operations = authorized_operations(self._authorizer, context.principal, CLUSTER)
+            cluster_operations = self._admission.operations(context.caller, CLUSTER)
         address = self._address().told_to(context.local_address)
         return MetadataResponse(
             brokers=(MetadataResponseBroker(node_id=address.node_id, host=address.host, port=address.port),),
@@ -172,7 +173,7 @@ class MetadataHandler:
         name = wanted.name or ""
         topic = self._broker.topic_by_id(wanted.topic_id) if by_id else self._broker.topic(name)
         resource = access.topic(name) if topic is None else topic.resource
-        is_hidden = not self._authorizer.authorize(context.principal, Operation.DESCRIBE, resource)
+        is_hidden = not self._admission.may(context.caller, Operation.DESCRIBE, resource)
         if topic is not None and not is_hidden:
             return (yield from self._describe(topic, context, with_operations=with_operations))
         if by_id:
@@ -214,9 +215,7 @@ class MetadataHandler:
             is_internal=topic.description.is_internal,
             partitions=partitions,
             topic_authorized_operations=(
-                authorized_operations(self._authorizer, context.principal, topic.resource)
-                if with_operations
-                else NOT_ASKED
+                self._admission.operations(context.caller, topic.resource) if with_operations else NOT_ASKED
             ),
         )
 
@@ -230,7 +229,7 @@ class MetadataHandler:
         address = self._address().told_to(context.local_address)
         operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
-            operations = authorized_operations(self._authorizer, context.principal, CLUSTER)
+            operations = self._admission.operations(context.caller, CLUSTER)
         return DescribeClusterResponse(
             cluster_id=address.cluster_id,
             controller_id=address.node_id,
@@ -269,7 +268,7 @@ class MetadataHandler:
         names = sorted({topic.name for topic in request.topics}) or [
             topic.name
             for topic in self._broker.topics()
-            if self._authorizer.authorize(context.principal, Operation.DESCRIBE, topic.resource)
+            if self._admission.may(context.caller, Operation.DESCRIBE, topic.resource)
         ]
         if request.cursor is None:
             return names
@@ -280,12 +279,12 @@ class MetadataHandler:
         self, name: str, context: RequestContext, *, first: int, room: int
     ) -> tuple[DescribeTopicPartitionsResponseTopic, int]:
         """One topic's partitions from `first` on, at most `room` of them, and how many it has in all."""
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
+        if not self._admission.may(context.caller, Operation.DESCRIBE, access.topic(name)):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return DescribeTopicPartitionsResponseTopic(error_code=code, name=name), 0
         topic = self._broker.topic(name)
         if topic is None:
-            operations = authorized_operations(self._authorizer, context.principal, access.topic(name))
+            operations = self._admission.operations(context.caller, access.topic(name))
             unknown = DescribeTopicPartitionsResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_authorized_operations=operations
             )
@@ -308,7 +307,7 @@ class MetadataHandler:
             topic_id=topic.topic_id,
             is_internal=topic.description.is_internal,
             partitions=partitions,
-            topic_authorized_operations=authorized_operations(self._authorizer, context.principal, topic.resource),
+            topic_authorized_operations=self._admission.operations(context.caller, topic.resource),
         )
         return entry, len(topic.partitions)
 

@@ -27,7 +27,8 @@ from penstock.codec.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation
+from penstock.domain.security.access import Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import READ_CODES
 
@@ -48,9 +49,9 @@ SPECIAL_FROM: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EA
 
 
 class OffsetsHandler:
-    def __init__(self, broker: Broker, authorizer: Authorizer, readers: Executor) -> None:
+    def __init__(self, broker: Broker, admission: Admission, readers: Executor) -> None:
         self._broker = broker
-        self._authorizer = authorizer
+        self._admission = admission
         self._readers = readers
 
     async def list_offsets(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
@@ -76,7 +77,7 @@ class OffsetsHandler:
         return ListOffsetsResponse(topics=topics)
 
     def _find(self, name: str, index: int, context: RequestContext) -> PartitionShell | ErrorCode:
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
+        if not self._admission.may(context.caller, Operation.DESCRIBE, access.topic(name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         topic = self._broker.topic(name)
         shell = None if topic is None else topic.partition(index)

@@ -34,7 +34,8 @@ from penstock.codec.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation
+from penstock.domain.security.access import Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import HANG_UP, NO_REPLY, NoReply, PendingReply, RequestContext
 from penstock.gateways.kafka.errors import LOSS_CODES, refusal_code
 from penstock.gateways.kafka.handlers.produce_held import HeldBatch, append_held, hold_back, holds_transactional
@@ -89,10 +90,10 @@ class _Appends:
 
 class ProduceHandler:
     def __init__(
-        self, broker: Broker, authorizer: Authorizer, transactions: TransactionCoordinators, delays: DelayedBatches
+        self, broker: Broker, admission: Admission, transactions: TransactionCoordinators, delays: DelayedBatches
     ) -> None:
         self._broker = broker
-        self._authorizer = authorizer
+        self._admission = admission
         self._transactions = transactions
         self._delays = delays
 
@@ -147,8 +148,8 @@ class ProduceHandler:
 
     def _refuse_transaction(self, request: ProduceRequest, context: RequestContext) -> ErrorCode | None:
         transactional_id = request.transactional_id
-        if transactional_id is None or not self._authorizer.authorize(
-            context.principal, Operation.WRITE, access.transactional_id(transactional_id)
+        if transactional_id is None or not self._admission.may(
+            context.caller, Operation.WRITE, access.transactional_id(transactional_id)
         ):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return None if request.acks == ACKS_ALL else ErrorCode.INVALID_REQUIRED_ACKS
@@ -209,7 +210,7 @@ class ProduceHandler:
         else:
             topic = self._broker.topic(data.name)
             resource = access.topic(data.name) if topic is None else topic.resource
-        if not self._authorizer.authorize(context.principal, Operation.WRITE, resource):
+        if not self._admission.may(context.caller, Operation.WRITE, resource):
             return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is None:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

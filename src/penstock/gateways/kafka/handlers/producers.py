@@ -15,8 +15,9 @@ from penstock.cluster.producer_ids import ProducerIds
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.domain.security import access
-from penstock.domain.security.access import CLUSTER, SOME_TOPIC, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, SOME_TOPIC, Operation
 from penstock.domain.transaction.commands import InitProducer, ProducerReady, Refused
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.transaction.errors import refusal_code
 from penstock.gateways.kafka.handlers.transaction.patience import submit_patiently
@@ -25,12 +26,10 @@ FENCED_FROM: Final = 4
 
 
 class ProducersHandler:
-    def __init__(
-        self, producer_ids: ProducerIds, transactions: TransactionCoordinators, authorizer: Authorizer
-    ) -> None:
+    def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinators, admission: Admission) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
-        self._authorizer = authorizer
+        self._admission = admission
 
     def init_producer_id(
         self, request: InitProducerIdRequest, context: RequestContext
@@ -51,9 +50,9 @@ class ProducersHandler:
     def _may_be_idempotent(self, context: RequestContext) -> bool:
         """Who may write to any topic may do it safely: producers are idempotent nowadays without being told to. The
         topic need not exist: they ask before they have it created."""
-        authorize = self._authorizer.authorize
-        return authorize(context.principal, Operation.IDEMPOTENT_WRITE, CLUSTER) or authorize(
-            context.principal, Operation.WRITE, SOME_TOPIC
+        may = self._admission.may
+        return may(context.caller, Operation.IDEMPOTENT_WRITE, CLUSTER) or may(
+            context.caller, Operation.WRITE, SOME_TOPIC
         )
 
     async def _take(self) -> InitProducerIdResponse:
@@ -63,7 +62,7 @@ class ProducersHandler:
         self, transactional_id: str, request: InitProducerIdRequest, context: RequestContext
     ) -> InitProducerIdResponse:
         resource = access.transactional_id(transactional_id)
-        if not self._authorizer.authorize(context.principal, Operation.WRITE, resource):
+        if not self._admission.may(context.caller, Operation.WRITE, resource):
             return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         reply = await submit_patiently(
             self._transactions,

@@ -17,7 +17,8 @@ from penstock.codec.kafka.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 
 # What limits can be set for, and how a filter may choose among them.
@@ -34,14 +35,14 @@ Problem = tuple[ErrorCode, str]
 
 
 class QuotasHandler:
-    def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
     def describe_client_quotas(
         self, request: DescribeClientQuotasRequest, context: RequestContext
     ) -> DescribeClientQuotasResponse:
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, CLUSTER):
-            reason = f"{context.principal} may not see limits"
+        if not self._admission.may(context.caller, Operation.DESCRIBE_CONFIGS, CLUSTER):
+            reason = f"{context.caller} may not see limits"
             return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, reason)
         kinds: set[str] = set()
         # Each kind once, and there are three: more than that is refused before it is looked at.
@@ -59,8 +60,8 @@ class QuotasHandler:
         self, request: AlterClientQuotasRequest, context: RequestContext
     ) -> Steps[AlterClientQuotasResponse]:
         refused: Problem | None = None
-        if not self._authorizer.authorize(context.principal, Operation.ALTER_CONFIGS, CLUSTER):
-            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not change limits"
+        if not self._admission.may(context.caller, Operation.ALTER_CONFIGS, CLUSTER):
+            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.caller} may not change limits"
         results = []
         for entry in request.entries:
             code, reason = refused or _entity_problem(entry) or _limits_problem(entry) or (ErrorCode.NONE, None)

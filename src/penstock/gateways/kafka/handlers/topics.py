@@ -51,8 +51,9 @@ from penstock.domain import topic_rules
 from penstock.domain.config.change import describe
 from penstock.domain.config.topic import DEFINITIONS
 from penstock.domain.security import access
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.topic_rules import COORDINATOR_TOPICS
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import READ_CODES
 from penstock.gateways.kafka.store import STORE_FAILED_CODE, StoreFailed, ask_store
@@ -64,10 +65,10 @@ NEW_PARTITIONS_MAX: Final = 10_000
 
 
 class TopicsHandler:
-    def __init__(self, broker: Broker, catalog: TopicCatalog, authorizer: Authorizer, *, node_id: int) -> None:
+    def __init__(self, broker: Broker, catalog: TopicCatalog, admission: Admission, *, node_id: int) -> None:
         self._broker = broker
         self._catalog = catalog
-        self._authorizer = authorizer
+        self._admission = admission
         self._node_id = node_id
 
     # CreateTopics
@@ -119,12 +120,13 @@ class TopicsHandler:
         def refused(code: ErrorCode, reason: str) -> CreatableTopicResult:
             return CreatableTopicResult(name=topic.name, error_code=code, error_message=reason)
 
-        principal = context.principal
         if not (
-            self._authorizer.authorize(principal, Operation.CREATE, CLUSTER)
-            or self._authorizer.authorize(principal, Operation.CREATE, access.topic(topic.name))
+            self._admission.may(context.caller, Operation.CREATE, CLUSTER)
+            or self._admission.may(context.caller, Operation.CREATE, access.topic(topic.name))
         ):
-            return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{principal} may not create topic {topic.name!r}")
+            return refused(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.caller} may not create topic {topic.name!r}"
+            )
         if counts[topic.name] > 1:
             return refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
         if topic.assignments:
@@ -188,7 +190,7 @@ class TopicsHandler:
         return CreatableTopicResult(name=wanted.name, error_code=code, error_message=reason)
 
     def _creation_result(self, topic: Topic, context: RequestContext) -> CreatableTopicResult:
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE_CONFIGS, access.topic(topic.name)):
+        if not self._admission.may(context.caller, Operation.DESCRIBE_CONFIGS, access.topic(topic.name)):
             return CreatableTopicResult(
                 name=topic.name,
                 topic_id=topic.topic_id,
@@ -226,8 +228,8 @@ class TopicsHandler:
         by_id = state.topic_id != NO_UUID
         topic = self._catalog.by_id(state.topic_id) if by_id else self._catalog.by_name(state.name or "")
         name = state.name if topic is None else topic.name
-        is_hidden = topic is not None and not self._authorizer.authorize(
-            context.principal, Operation.DESCRIBE, access.topic(topic.name)
+        is_hidden = topic is not None and not self._admission.may(
+            context.caller, Operation.DESCRIBE, access.topic(topic.name)
         )
 
         def answered(code: int, reason: str | None = None) -> DeletableTopicResult:
@@ -239,8 +241,8 @@ class TopicsHandler:
                 error_message=reason,
             )
 
-        if name and not self._authorizer.authorize(context.principal, Operation.DELETE, access.topic(name)):
-            return answered(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not delete this topic")
+        if name and not self._admission.may(context.caller, Operation.DELETE, access.topic(name)):
+            return answered(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.caller} may not delete this topic")
         if topic is None:
             missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return answered(missing, f"there is no topic {name or state.topic_id.hex()!r}")
@@ -276,8 +278,8 @@ class TopicsHandler:
         def refused(code: ErrorCode, reason: str) -> CreatePartitionsTopicResult:
             return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=reason)
 
-        if not self._authorizer.authorize(context.principal, Operation.ALTER, access.topic(topic.name)):
-            return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.principal} may not alter {topic.name!r}")
+        if not self._admission.may(context.caller, Operation.ALTER, access.topic(topic.name)):
+            return refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{context.caller} may not alter {topic.name!r}")
         if topic.name in COORDINATOR_TOPICS:
             # Which partition a group or a transaction belongs to depends on how many there are.
             reason = f"the number of partitions of {topic.name!r} is fixed when it is made"
@@ -327,7 +329,7 @@ class TopicsHandler:
         def answered(code: int, low_watermark: int = -1) -> DeleteRecordsPartitionResult:
             return DeleteRecordsPartitionResult(index, low_watermark, code)
 
-        if not self._authorizer.authorize(context.principal, Operation.DELETE, access.topic(name)):
+        if not self._admission.may(context.caller, Operation.DELETE, access.topic(name)):
             return answered(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = self._broker.topic(name)
         shell = None if topic is None else topic.partition(index)

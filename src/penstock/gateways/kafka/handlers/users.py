@@ -24,8 +24,9 @@ from penstock.codec.kafka.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.security.scram import Mechanism, ScramCredential, make_credential
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.store import STORE_FAILED_CODE, StoreFailed, ask_store
 
@@ -42,19 +43,19 @@ class _Refused(msgspec.Struct, frozen=True):
 
 class UsersHandler:
     def __init__(
-        self, access: AccessCatalog, authorizer: Authorizer, is_configured: Callable[[str], bool] = lambda _: False
+        self, access: AccessCatalog, admission: Admission, is_configured: Callable[[str], bool] = lambda _: False
     ) -> None:
         self._access = access
         self._is_configured = is_configured
-        self._authorizer = authorizer
+        self._admission = admission
 
     # DescribeUserScramCredentials
 
     def describe_user_scram_credentials(
         self, request: DescribeUserScramCredentialsRequest, context: RequestContext
     ) -> Steps[DescribeUserScramCredentialsResponse]:
-        if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER):
-            code, reason = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not see users"
+        if not self._admission.may(context.caller, Operation.DESCRIBE, CLUSTER):
+            code, reason = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.caller} may not see users"
             return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason)
         # None and nobody named: all of them.
         counts = Counter(user.name for user in request.users or ())
@@ -84,8 +85,8 @@ class UsersHandler:
         named = [(each.name, each.mechanism) for each in request.deletions]
         named += [(each.name, each.mechanism) for each in request.upsertions]
         names = list(dict.fromkeys(name for name, _ in named))
-        if not self._authorizer.authorize(context.principal, Operation.ALTER, CLUSTER):
-            refused = _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not change users")
+        if not self._admission.may(context.caller, Operation.ALTER, CLUSTER):
+            refused = _Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.caller} may not change users")
             return AlterUserScramCredentialsResponse(results=[_result(name, refused) for name in names])
         deletions, upsertions = _by_name(request.deletions), _by_name(request.upsertions)
         twice = {name for (name, _), count in Counter(named).items() if count > 1}

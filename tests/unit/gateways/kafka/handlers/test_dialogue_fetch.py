@@ -18,6 +18,7 @@ from penstock.codec.kafka.messages.delete_topics import DeleteTopicsRequest, Del
 from penstock.codec.kafka.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock.codec.kafka.messages.produce import ProduceResponse
 from penstock.domain.security.access import ANONYMOUS
+from penstock.gateways.caller import KAFKA, Caller
 from penstock.gateways.kafka.context import RequestContext
 from support.door.conversation import Conversation, TalkingNode, running_node
 from support.door.kafka_phrases import (
@@ -134,7 +135,7 @@ async def test_batch_that_comes_before_the_wait_has_begun_is_not_missed(node: Ta
     """Another connection's batch may be handled between a fetch's first look and the first step of its task."""
     await node.catalog.replace_config("orders", {"durability": "interval"})
     handler = node.server._handlers[FetchRequest.api_key]
-    work = handler(fetch("orders", 6, wait_ms=FOR_EVER_MS), RequestContext(ANONYMOUS, None, 12, "test"))
+    work = handler(fetch("orders", 6, wait_ms=FOR_EVER_MS), RequestContext(Caller(ANONYMOUS, "test", KAFKA), None, 12))
     assert asyncio.iscoroutine(work)
     node.shell("orders").append(memoryview(bytearray(batch(b"g"))))
     reply = await asyncio.wait_for(work, 5)

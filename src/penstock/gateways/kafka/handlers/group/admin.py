@@ -36,8 +36,9 @@ from penstock.domain.group.commands import DeleteGroup, Refused
 from penstock.domain.group.description import DEAD, GroupDescription, MemberDescription
 from penstock.domain.group.values import Assignment, GroupKind
 from penstock.domain.security import access
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation, authorized_operations
+from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.share.machine import ShareRefused
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import GROUP_CODES
 from penstock.gateways.kafka.handlers.metadata import NOT_ASKED
@@ -52,11 +53,11 @@ SHARE: Final = "share"
 
 
 class GroupAdminHandler:
-    def __init__(self, broker: Broker, groups: GroupCoordinator, shares: ShareGroups, authorizer: Authorizer) -> None:
+    def __init__(self, broker: Broker, groups: GroupCoordinator, shares: ShareGroups, admission: Admission) -> None:
         self._broker = broker
         self._groups = groups
         self._shares = shares
-        self._authorizer = authorizer
+        self._admission = admission
 
     # Classic groups
 
@@ -192,8 +193,8 @@ class GroupAdminHandler:
         topic_ids = {topic_id for member in found.members for topic_id, _ in (*member.assigned, *member.target)}
         served = (self._broker.topic_by_id(topic_id) for topic_id in sorted(topic_ids))
         names |= {topic.name for topic in served if topic is not None}
-        authorize = self._authorizer.authorize
-        return all(authorize(context.principal, Operation.DESCRIBE, access.topic(name)) for name in sorted(names))
+        may = self._admission.may
+        return all(may(context.caller, Operation.DESCRIBE, access.topic(name)) for name in sorted(names))
 
     # All of them
 
@@ -206,7 +207,7 @@ class GroupAdminHandler:
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         # Who may see the cluster sees every group; others those that they may see.
-        sees_all = self._authorizer.authorize(context.principal, Operation.DESCRIBE, CLUSTER)
+        sees_all = self._admission.may(context.caller, Operation.DESCRIBE, CLUSTER)
         found = [ListedGroup(group_id, group.protocol_type, group.state, group.kind) for group_id, group in listed] + [
             ListedGroup(group_id, SHARE, group.state, SHARE) for group_id, group in self._shares.all()
         ]
@@ -245,12 +246,12 @@ class GroupAdminHandler:
         return ErrorCode.NONE if refused is None else GROUP_CODES[refused.error]
 
     def _may(self, operation: Operation, group_id: str, context: RequestContext) -> bool:
-        return self._authorizer.authorize(context.principal, operation, access.group(group_id))
+        return self._admission.may(context.caller, operation, access.group(group_id))
 
     def _operations(self, group_id: str, context: RequestContext, *, with_operations: bool) -> int:
         if not with_operations:
             return NOT_ASKED
-        return authorized_operations(self._authorizer, context.principal, access.group(group_id))
+        return self._admission.operations(context.caller, access.group(group_id))
 
 
 def _not_described(group_id: str, code: ErrorCode, message: str) -> consumer_wire.DescribedGroup:

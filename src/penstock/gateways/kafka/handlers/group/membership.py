@@ -40,7 +40,8 @@ from penstock.domain.group.commands import (
 )
 from penstock.domain.group.values import Assignment
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation
+from penstock.domain.security.access import Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import GROUP_CODES, group_code
 
@@ -58,10 +59,9 @@ OWN_MEMBER_ID_FROM: Final = 1
 
 
 class GroupsHandler:
-    def __init__(self, groups: GroupCoordinator, authorizer: Authorizer) -> None:
+    def __init__(self, groups: GroupCoordinator, admission: Admission) -> None:
         self._groups = groups
-        self._authorizer = authorizer
-        groups.obey(authorizer)
+        self._admission = admission
 
     async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
         version = context.api_version
@@ -145,7 +145,7 @@ class GroupsHandler:
         return LeaveGroupResponse(members=members)
 
     def _problem(self, group_id: str, context: RequestContext) -> ErrorCode | None:
-        if not self._authorizer.authorize(context.principal, Operation.READ, access.group(group_id)):
+        if not self._admission.may(context.caller, Operation.READ, access.group(group_id)):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         return None if group_id else ErrorCode.INVALID_GROUP_ID
 
@@ -174,7 +174,7 @@ class GroupsHandler:
                 owned=None if owned is None else _owned(owned),
                 client_id=context.client_id or "",
                 client_host=client_host(context),
-                principal=str(context.principal),
+                principal=str(context.caller),
             ),
         )
         if isinstance(reply, Refused):
@@ -191,13 +191,13 @@ class GroupsHandler:
     async def _heartbeat_problem(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext
     ) -> tuple[ErrorCode, str] | None:
-        authorize = self._authorizer.authorize
-        if not authorize(context.principal, Operation.READ, access.group(request.group_id)):
+        may = self._admission.may
+        if not may(context.caller, Operation.READ, access.group(request.group_id)):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed to read with this group"
         pace = context.pace()
         for name in request.subscribed_topic_names or ():
             await pace.rest_if_due()
-            if not authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
+            if not may(context.caller, Operation.DESCRIBE, access.topic(name)):
                 return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to see the topic {name}"
         if not request.group_id:
             return ErrorCode.INVALID_REQUEST, "the group id is empty"
@@ -208,7 +208,7 @@ class GroupsHandler:
 
 def client_host(context: RequestContext) -> str:
     """As Kafka shows it: tools that list members know the slash, and take it off."""
-    return "/" + context.peer.rpartition(":")[0]
+    return "/" + context.caller.address.rpartition(":")[0]
 
 
 def _new_member_id(instance_id: str | None, context: RequestContext) -> str:

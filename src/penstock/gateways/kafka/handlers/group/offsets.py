@@ -57,7 +57,8 @@ from penstock.domain.group.commands import (
 )
 from penstock.domain.group.values import NO_TOPIC_ID
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation
+from penstock.domain.security.access import Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import GROUP_CODES, group_code
 
@@ -73,10 +74,10 @@ AT_ONCE_MAX: Final = 500
 
 
 class GroupOffsetsHandler:
-    def __init__(self, broker: Broker, groups: GroupCoordinator, authorizer: Authorizer) -> None:
+    def __init__(self, broker: Broker, groups: GroupCoordinator, admission: Admission) -> None:
         self._broker = broker
         self._groups = groups
-        self._authorizer = authorizer
+        self._admission = admission
 
     # Commit
 
@@ -278,10 +279,10 @@ class GroupOffsetsHandler:
     # Looking up
 
     def _may_use_group(self, operation: Operation, group_id: str, context: RequestContext) -> bool:
-        return self._authorizer.authorize(context.principal, operation, access.group(group_id))
+        return self._admission.may(context.caller, operation, access.group(group_id))
 
     def _may_use_topic(self, operation: Operation, name: str, context: RequestContext) -> bool:
-        return self._authorizer.authorize(context.principal, operation, access.topic(name))
+        return self._admission.may(context.caller, operation, access.topic(name))
 
     def _find(
         self, name: str, topic_id: bytes, operation: Operation, context: RequestContext

@@ -21,7 +21,7 @@ from penstock.codec.kafka import ErrorCode
 from penstock.domain.queue.commands import Outcome
 from penstock.domain.queue.definition import QueueDefinition, QueueName
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation
+from penstock.domain.security.access import Operation
 from penstock.domain.share.session import (
     CLOSING_EPOCH,
     OPENING_EPOCH,
@@ -31,6 +31,7 @@ from penstock.domain.share.session import (
     ShareSessions,
     update,
 )
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.share.acknowledge import AcknowledgementBatch, read_acknowledgements
 
@@ -55,16 +56,16 @@ class SharePlace(msgspec.Struct, frozen=True):
 
 
 class ShareDesk:
-    def __init__(self, broker: Broker, shares: ShareGroups, authorizer: Authorizer) -> None:
+    def __init__(self, broker: Broker, shares: ShareGroups, admission: Admission) -> None:
         self.broker = broker
         self._shares = shares
-        self._authorizer = authorizer
+        self._admission = admission
         self._sessions = ShareSessions(SESSIONS_MAX)
 
     def problem(self, group: str | None, member_id: str | None, context: RequestContext) -> ShareProblem | None:
         if not group or not member_id:
             return ShareProblem(ErrorCode.INVALID_REQUEST, "a group id and a member id are needed")
-        if not self._authorizer.authorize(context.principal, Operation.READ, access.group(group)):
+        if not self._admission.may(context.caller, Operation.READ, access.group(group)):
             return ShareProblem(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed to read with this group")
         return None
 
@@ -139,7 +140,7 @@ class ShareDesk:
         topic = self.broker.topic_by_id(key[0])
         if topic is None:
             return ShareProblem(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
-        if not self._authorizer.authorize(context.principal, Operation.READ, topic.resource):
+        if not self._admission.may(context.caller, Operation.READ, topic.resource):
             return ShareProblem(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to read this topic")
         partition = topic.partition(key[1])
         if partition is None:

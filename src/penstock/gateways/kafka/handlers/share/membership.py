@@ -28,8 +28,9 @@ from penstock.codec.kafka.messages.share_group_heartbeat import (
 from penstock.domain.group.sizes import names_bytes
 from penstock.domain.group.values import Assignment, GroupConfig
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation, authorized_operations
+from penstock.domain.security.access import Operation
 from penstock.domain.share.machine import ShareGroup, ShareHeartbeat, ShareMemberStored, ShareRefused
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import GROUP_CODES
 from penstock.gateways.kafka.handlers.group.membership import client_host
@@ -44,10 +45,10 @@ NAMES_BYTES_MAX: Final = GroupConfig().member_bytes_max
 
 
 class ShareGroupsHandler:
-    def __init__(self, broker: Broker, shares: ShareGroups, authorizer: Authorizer) -> None:
+    def __init__(self, broker: Broker, shares: ShareGroups, admission: Admission) -> None:
         self._broker = broker
         self._shares = shares
-        self._authorizer = authorizer
+        self._admission = admission
 
     async def share_group_heartbeat(
         self, request: ShareGroupHeartbeatRequest, context: RequestContext
@@ -85,7 +86,7 @@ class ShareGroupsHandler:
         hidden = []
         pace = context.pace()
         for name in names:
-            if not self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name)):
+            if not self._admission.may(context.caller, Operation.DESCRIBE, access.topic(name)):
                 hidden.append(name)
             await pace.rest_if_due()
         if hidden:
@@ -117,7 +118,7 @@ class ShareGroupsHandler:
             return _not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
         operations = NOT_ASKED
         if with_operations:
-            operations = authorized_operations(self._authorizer, context.principal, access.group(group_id))
+            operations = self._admission.operations(context.caller, access.group(group_id))
         return DescribedGroup(
             group_id=group_id,
             group_state=found.state,
@@ -152,11 +153,11 @@ class ShareGroupsHandler:
 
     def _may_see_topics(self, found: ShareGroup, context: RequestContext) -> bool:
         names = {name for member in found.members.values() for name in member.topic_names}
-        authorize = self._authorizer.authorize
-        return all(authorize(context.principal, Operation.DESCRIBE, access.topic(name)) for name in sorted(names))
+        may = self._admission.may
+        return all(may(context.caller, Operation.DESCRIBE, access.topic(name)) for name in sorted(names))
 
     def _may(self, operation: Operation, group_id: str, context: RequestContext) -> bool:
-        return self._authorizer.authorize(context.principal, operation, access.group(group_id))
+        return self._admission.may(context.caller, operation, access.group(group_id))
 
 
 def _assigned(assignment: Assignment) -> beat.Assignment:

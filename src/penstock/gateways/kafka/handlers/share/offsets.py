@@ -33,8 +33,9 @@ from penstock.codec.kafka.messages.describe_share_group_offsets import (
 from penstock.codec.kafka.schema import NO_UUID
 from penstock.domain.queue.definition import QueueName
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation
+from penstock.domain.security.access import Operation
 from penstock.domain.share.machine import ShareRefused
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import GROUP_CODES
 from penstock.gateways.kafka.handlers.share.desk import ShareProblem
@@ -48,10 +49,10 @@ NOT_MOVED: Final = "the group's state cannot be changed now"
 
 
 class ShareOffsetsHandler:
-    def __init__(self, broker: Broker, shares: ShareGroups, authorizer: Authorizer) -> None:
+    def __init__(self, broker: Broker, shares: ShareGroups, admission: Admission) -> None:
         self._broker = broker
         self._shares = shares
-        self._authorizer = authorizer
+        self._admission = admission
 
     # Describe
 
@@ -177,7 +178,7 @@ class ShareOffsetsHandler:
     # All of them
 
     def _group_problem(self, operation: Operation, group_id: str, context: RequestContext) -> ShareProblem | None:
-        if not self._authorizer.authorize(context.principal, operation, access.group(group_id)):
+        if not self._admission.may(context.caller, operation, access.group(group_id)):
             return ShareProblem(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed with this group")
         return None if group_id else ShareProblem(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
 
@@ -188,7 +189,7 @@ class ShareOffsetsHandler:
         return ShareProblem(ErrorCode.NON_EMPTY_GROUP, "the group has members") if found.members else None
 
     def _may_topic(self, operation: Operation, name: str, context: RequestContext) -> bool:
-        return self._authorizer.authorize(context.principal, operation, access.topic(name))
+        return self._admission.may(context.caller, operation, access.topic(name))
 
 
 def _problem_of(refused: ShareRefused) -> ShareProblem:

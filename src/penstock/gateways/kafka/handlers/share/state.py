@@ -33,7 +33,8 @@ from penstock.codec.kafka.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
 )
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 
 KEPT_HERE: Final = "the state of share groups is kept beside the partition; other brokers cannot read or change it"
@@ -57,8 +58,8 @@ TopicT = TypeVar("TopicT")
 
 
 class ShareStateHandler:
-    def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
     def initialize(
         self, request: InitializeShareGroupStateRequest, context: RequestContext
@@ -106,6 +107,6 @@ class ShareStateHandler:
         return results
 
     def _refusal(self, context: RequestContext) -> tuple[ErrorCode, str]:
-        if self._authorizer.authorize(context.principal, Operation.CLUSTER_ACTION, CLUSTER):
+        if self._admission.may(context.caller, Operation.CLUSTER_ACTION, CLUSTER):
             return ErrorCode.INVALID_REQUEST, KEPT_HERE
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.principal} may not act as a broker of the cluster"
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{context.caller} may not act as a broker of the cluster"

@@ -43,9 +43,10 @@ from penstock.codec.kafka.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from penstock.domain.security import access
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.transaction.commands import Refused, TransactionProblem
 from penstock.domain.transaction.state import STATES_BY_LABEL, TopicPartition, TransactionMetadata
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import MARKER_CODES
 from penstock.gateways.kafka.handlers.transaction.errors import refusal_code
@@ -58,12 +59,12 @@ NO_OFFSET: Final = -1
 
 class TransactionsAdminHandler:
     def __init__(
-        self, broker: Broker, transactions: TransactionCoordinators, markers: MarkerWriter, authorizer: Authorizer
+        self, broker: Broker, transactions: TransactionCoordinators, markers: MarkerWriter, admission: Admission
     ) -> None:
         self._broker = broker
         self._transactions = transactions
         self._markers = markers
-        self._authorizer = authorizer
+        self._admission = admission
 
     # As the coordinator sees them
 
@@ -133,12 +134,12 @@ class TransactionsAdminHandler:
         return [
             TopicData(name, [place.partition for place in places])
             for name, places in groupby(found.partitions, key=_topic_of)
-            if self._authorizer.authorize(context.principal, Operation.DESCRIBE, access.topic(name))
+            if self._admission.may(context.caller, Operation.DESCRIBE, access.topic(name))
         ]
 
     def _may_see(self, transactional_id: str, context: RequestContext) -> bool:
         resource = access.transactional_id(transactional_id)
-        return self._authorizer.authorize(context.principal, Operation.DESCRIBE, resource)
+        return self._admission.may(context.caller, Operation.DESCRIBE, resource)
 
     # As a partition sees them
 
@@ -158,7 +159,7 @@ class TransactionsAdminHandler:
     def _producers_of_topic(
         self, name: str, indexes: Sequence[int], context: RequestContext
     ) -> Steps[list[PartitionResponse]]:
-        if not self._authorizer.authorize(context.principal, Operation.READ, access.topic(name)):
+        if not self._admission.may(context.caller, Operation.READ, access.topic(name)):
             code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to read this topic"
             return [PartitionResponse(index, code, message) for index in indexes]
         topic = self._broker.topic(name)
@@ -175,7 +176,7 @@ class TransactionsAdminHandler:
     ) -> WriteTxnMarkersResponse:
         # An operator alters the cluster, another node acts for it: either may.
         is_allowed = any(
-            self._authorizer.authorize(context.principal, operation, CLUSTER)
+            self._admission.may(context.caller, operation, CLUSTER)
             for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
         )
         pace = context.pace()

@@ -30,9 +30,10 @@ from penstock.domain.group.commands import (
 )
 from penstock.domain.group.commands import Refused as GroupRefused
 from penstock.domain.security import access
-from penstock.domain.security.access import Authorizer, Operation
+from penstock.domain.security.access import Operation
 from penstock.domain.transaction.commands import AddPartitions, PartitionsVerified, Refused, VerifyPartitions
 from penstock.domain.transaction.state import VERSION_TWO, TopicPartition
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import GROUP_CODES, group_code
 from penstock.gateways.kafka.handlers.group.offsets import AT_ONCE_MAX
@@ -45,12 +46,12 @@ ADDS_FROM: Final = 5
 
 class TransactionOffsetsHandler:
     def __init__(
-        self, broker: Broker, transactions: TransactionCoordinators, groups: GroupCoordinator, authorizer: Authorizer
+        self, broker: Broker, transactions: TransactionCoordinators, groups: GroupCoordinator, admission: Admission
     ) -> None:
         self._broker = broker
         self._transactions = transactions
         self._groups = groups
-        self._authorizer = authorizer
+        self._admission = admission
 
     async def txn_offset_commit(
         self, request: TxnOffsetCommitRequest, context: RequestContext
@@ -69,10 +70,10 @@ class TransactionOffsetsHandler:
         return await context.work.run(_answer(request, problems, iter(outcomes)))
 
     def _problem(self, request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode | None:
-        authorize = self._authorizer.authorize
-        if not authorize(context.principal, Operation.WRITE, access.transactional_id(request.transactional_id)):
+        may = self._admission.may
+        if not may(context.caller, Operation.WRITE, access.transactional_id(request.transactional_id)):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        if not authorize(context.principal, Operation.READ, access.group(request.group_id)):
+        if not may(context.caller, Operation.READ, access.group(request.group_id)):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         return None if request.group_id else ErrorCode.INVALID_GROUP_ID
 
@@ -88,7 +89,7 @@ class TransactionOffsetsHandler:
     def _sort_out_topic(
         self, topic: TxnOffsetCommitRequestTopic, offsets: list[OffsetToCommit], context: RequestContext
     ) -> Steps[list[ErrorCode | None]]:
-        if not self._authorizer.authorize(context.principal, Operation.READ, access.topic(topic.name)):
+        if not self._admission.may(context.caller, Operation.READ, access.topic(topic.name)):
             return [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(topic.partitions)
         served = self._broker.topic(topic.name)
         problems: list[ErrorCode | None] = []

@@ -28,7 +28,7 @@ from penstock.codec.kafka.messages.add_partitions_to_txn import (
 )
 from penstock.codec.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.domain.security import access
-from penstock.domain.security.access import CLUSTER, Authorizer, Operation
+from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.topic_rules import is_internal
 from penstock.domain.transaction.commands import (
     AddPartitions,
@@ -40,6 +40,7 @@ from penstock.domain.transaction.commands import (
     VerifyPartitions,
 )
 from penstock.domain.transaction.state import VERSION_ONE, VERSION_TWO, TopicPartition
+from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import GROUP_CODES
 from penstock.gateways.kafka.handlers.transaction.errors import refusal_code
@@ -57,12 +58,12 @@ Problems = dict[TopicPartition, ErrorCode]
 
 class TransactionsHandler:
     def __init__(
-        self, broker: Broker, transactions: TransactionCoordinators, groups: GroupCoordinator, authorizer: Authorizer
+        self, broker: Broker, transactions: TransactionCoordinators, groups: GroupCoordinator, admission: Admission
     ) -> None:
         self._broker = broker
         self._transactions = transactions
         self._groups = groups
-        self._authorizer = authorizer
+        self._admission = admission
 
     # Partitions enter
 
@@ -78,7 +79,7 @@ class TransactionsHandler:
             )
             result = await self._add_for_client(asked, context)
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result.topic_results)
-        if not self._authorizer.authorize(context.principal, Operation.CLUSTER_ACTION, CLUSTER):
+        if not self._admission.may(context.caller, Operation.CLUSTER_ACTION, CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         results = []
         pace = context.pace()
@@ -97,8 +98,8 @@ class TransactionsHandler:
         pace = context.pace()
         for topic in asked.topics:
             # What is the node's own is written on behalf of clients, never by them.
-            if is_internal(topic.name) or not self._authorizer.authorize(
-                context.principal, Operation.WRITE, access.topic(topic.name)
+            if is_internal(topic.name) or not self._admission.may(
+                context.caller, Operation.WRITE, access.topic(topic.name)
             ):
                 forbidden.add(topic.name)
             await pace.rest_if_due()
@@ -154,7 +155,7 @@ class TransactionsHandler:
     ) -> AddOffsetsToTxnResponse:
         if not self._may_write(request.transactional_id, context):
             return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if not self._authorizer.authorize(context.principal, Operation.READ, access.group(request.group_id)):
+        if not self._admission.may(context.caller, Operation.READ, access.group(request.group_id)):
             return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not await self._groups.ready():
             return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -198,7 +199,7 @@ class TransactionsHandler:
 
     def _may_write(self, transactional_id: str, context: RequestContext) -> bool:
         resource = access.transactional_id(transactional_id)
-        return self._authorizer.authorize(context.principal, Operation.WRITE, resource)
+        return self._admission.may(context.caller, Operation.WRITE, resource)
 
 
 def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Iterator[TopicPartition]:
