@@ -6,6 +6,7 @@ from penstock.base.clock import ManualClock
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.outcome import Appended
+from penstock.broker.partition.role import ALONE
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.config.topic import make_topic_config
@@ -25,7 +26,7 @@ class PartitionDesk:
 
     def open(self, index: int) -> PartitionShell:
         log = self.store.open_log("orders", TOPIC_ID, index, log_config(self._config))
-        return PartitionShell("orders", index, log, store=self.store, clock=self.clock, config=self._config)
+        return PartitionShell("orders", index, log, store=self.store, clock=self.clock, config=self._config, role=ALONE)
 
     def batch(self, value: bytes = b"a") -> memoryview:
         return memoryview(build_batch([Record(value=value, timestamp_ms=self.clock.now_ms())]))

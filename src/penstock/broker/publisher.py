@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.long_work import LongWork, Steps, all_at_once
-from penstock.broker.partition.commitment import Commitment
+from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.node import Delayed as Waiting
@@ -30,6 +30,8 @@ _RECORD_BYTES: Final = 32
 _HEADER_BYTES: Final = 8
 # A batch of so many bytes is built in a few milliseconds, whatever its records are made of.
 _STEP_BYTES: Final = 128 * 1024
+# What its sender is told of a batch that was written and is lost: the same as of one that was not.
+_REFUSALS: Final = {Loss.DISK: Refusal.OFFLINE, Loss.LEADERSHIP: Refusal.NOT_LEADER}
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -150,7 +152,7 @@ def _placed(shell: PartitionShell, outcome: object, number: int) -> Placed:
 
 def _lost(commitment: Commitment) -> NotPublished:
     assert commitment.loss is not None
-    return NotPublished(Refusal.OFFLINE, commitment.loss.value)
+    return NotPublished(_REFUSALS[commitment.loss], commitment.loss.value)
 
 
 def _delayed(message: Outgoing) -> DelayedMessage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.base.clock import ManualClock
 from penstock.broker.group.shell import GroupShell
 from penstock.broker.partition.log_config import log_config
+from penstock.broker.partition.role import ALONE
 from penstock.broker.partition.shell import PartitionShell
 from penstock.domain.config.topic import make_topic_config
 from penstock.domain.group.commands import (
@@ -57,7 +58,9 @@ class ShellWorld:
         self.store = LogStore.open(self.files, "/data", StorageConfig(free_bytes_min=0), self.clock)
         config = make_topic_config(self._topic_settings)
         log = self.store.open_log("__consumer_offsets", bytes(15) + b"1", 0, log_config(config))
-        self.partition = PartitionShell("__consumer_offsets", 0, log, store=self.store, clock=self.clock, config=config)
+        self.partition = PartitionShell(
+            "__consumer_offsets", 0, log, store=self.store, clock=self.clock, config=config, role=ALONE
+        )
         self.shell = self.new_shell()
 
     def new_shell(self) -> GroupShell:

@@ -16,6 +16,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.outcome import Appended, AppendOutcome, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.partition.role import ALONE
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.transaction.markers import MarkerWriter
@@ -141,7 +142,7 @@ class TransactionDesk:
     def _open(self, topic: str, number: int, index: int, durability: str) -> PartitionShell:
         config = make_topic_config({"durability": durability})
         log = self.store.open_log(topic, number.to_bytes(16, "big"), index, log_config(config))
-        return PartitionShell(topic, index, log, store=self.store, clock=self.clock, config=config)
+        return PartitionShell(topic, index, log, store=self.store, clock=self.clock, config=config, role=ALONE)
 
     def topic(self, name: str) -> DeskTopic | None:
         """As the broker does."""

@@ -20,6 +20,7 @@ class Loss(enum.Enum):
     """Why what was taken is not kept, as its sender is told."""
 
     DISK = "the disk did not take the batch"
+    LEADERSHIP = "this node no longer leads the partition"
 
 
 class Commitment:

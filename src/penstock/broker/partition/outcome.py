@@ -25,6 +25,7 @@ class Refusal(enum.Enum):
     PRODUCER_FENCED = "producer fenced"
     DISK_FULL = "disk full"
     OFFLINE = "offline"
+    NOT_LEADER = "not leader"
     # Of what the write rests on: it stays so until an operator has repaired it.
     DAMAGED = "damaged"
     # Transactions: what the partition says,

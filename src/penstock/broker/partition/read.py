@@ -26,6 +26,7 @@ class ReadProblem(enum.Enum):
     OUT_OF_RANGE = "out of range"
     FENCED_EPOCH = "fenced epoch"
     UNKNOWN_EPOCH = "unknown epoch"
+    NOT_LEADER = "not led here"
     DAMAGED = "damaged"
     OFFLINE = "offline"
     POLICY = "policy"

@@ -12,13 +12,12 @@ No lock anywhere: there is no `await` between checking a batch and having writte
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.partition.batch_look import BatchLook
 from penstock.broker.partition.commitment import Commitment, Loss
+from penstock.broker.partition.commits import PartitionCommits
 from penstock.broker.partition.delivery_search import DeliverySearch
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.outcome import (
@@ -38,6 +37,7 @@ from penstock.broker.partition.refusals import (
     refuse_unreadable,
     refuse_unsequenced,
 )
+from penstock.broker.partition.role import NO_EPOCH, Leading, Role
 from penstock.broker.partition.waiting import WaitingRoom
 from penstock.codec.batch.control import EndMarker, build_marker
 from penstock.codec.batch.header import (
@@ -57,7 +57,6 @@ from penstock.domain.topic_rules import is_internal
 from penstock.domain.transaction.partition import Admitted, MarkerStored, NotVerified, WriteMarker
 from penstock.domain.transaction.partition import VerificationNeeded as MustVerify
 from penstock.domain.transaction.verification import NO_GUARD
-from penstock.storage.commit.group_commit import Turn
 from penstock.storage.errors import Damage, DiskFullError, LogDamagedError, Offline, StorageError
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.recovery import RecoveredLog
@@ -67,47 +66,49 @@ from penstock.storage.store import LogStore
 
 log_events = get_logger("partition")
 
-# One node leads every partition until the cluster hands out epochs.
-LEADER_EPOCH: Final = 0
-
 
 class PartitionShell:
     __slots__ = (
         "_clock",
-        "_commitment",
+        "_commits",
         "_config",
         "_dates_records",
+        "_epoch_led",
         "_has_transactions",
         "_is_synced",
         "_reads",
-        "_store",
-        "_sync_alarm",
-        "_turn",
         "batch_look",
         "has_lost",
         "index",
         "is_closed",
-        "leader_epoch",
         "log",
         "readers",
+        "role",
         "topic",
     )
 
     def __init__(
-        self, topic: str, index: int, log: PartitionLog, *, store: LogStore, clock: Clock, config: TopicConfig
+        self,
+        topic: str,
+        index: int,
+        log: PartitionLog,
+        *,
+        store: LogStore,
+        clock: Clock,
+        config: TopicConfig,
+        role: Role,
     ) -> None:
         self.topic = topic
         self.index = index
         self.log = log
-        self.leader_epoch = LEADER_EPOCH
         self.readers = WaitingRoom()
+        # Replaced by `take_role` alone.
+        self.role = role
+        # Asked for every batch; NO_EPOCH: somebody else leads, or nobody.
+        self._epoch_led = role.epoch if isinstance(role, Leading) else NO_EPOCH
         self._reads = PartitionReads(log)
-        self._store = store
         self._clock = clock
-        # The last turn of the disk that was joined, and what stands for it.
-        self._turn: Turn | None = None
-        self._commitment: Commitment | None = None
-        self._sync_alarm: asyncio.TimerHandle | None = None
+        self._commits = PartitionCommits(log, store.group_commit, self.readers)
         # Recovery found less than was acknowledged: a person has to look at it.
         self.has_lost = False
         self.is_closed = False
@@ -141,6 +142,24 @@ class PartitionShell:
     def size_bytes(self) -> int:
         return self.log.size_bytes
 
+    # Leading
+
+    def take_role(self, role: Role) -> None:
+        """From now on. Whoever has lost the lead keeps no promise that he has not kept yet, and those who wait for more
+        to read are woken to learn who leads."""
+        self.role = role
+        self._epoch_led = role.epoch if isinstance(role, Leading) else NO_EPOCH
+        if self._epoch_led == NO_EPOCH:
+            self._commits.give_up(Loss.LEADERSHIP)
+        self.readers.wake_all()
+
+    @property
+    def is_leading(self) -> bool:
+        return self._epoch_led >= 0
+
+    def _not_leader(self) -> AppendRefused:
+        return AppendRefused(Refusal.NOT_LEADER, f"{self.topic}-{self.index} {self.role.why_not}")
+
     # Append
 
     def append(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome:
@@ -155,6 +174,8 @@ class PartitionShell:
         return self._take(records, guard, is_produced=True)
 
     def _take(self, records: memoryview | None, guard: int, *, is_produced: bool) -> AppendOutcome | DelayPossible:
+        if self._epoch_led < 0:
+            return self._not_leader()
         if records is None:
             return AppendRefused(Refusal.INVALID, "the request holds no batch")
         header = check_batch(records)
@@ -204,6 +225,8 @@ class PartitionShell:
     def append_checked(self, records: memoryview, *, guard: int = NO_GUARD) -> Appended | AppendRefused:
         """A batch of `produce` that had to wait, with or without holes. What else its producer has done meanwhile
         counts, and so does the end of its transaction."""
+        if self._epoch_led < 0:
+            return self._not_leader()
         header = header_of(records)
         if header.producer_id >= 0:
             answer = self.check_producer(header, guard=guard)
@@ -216,12 +239,14 @@ class PartitionShell:
     def append_released(self, batch: bytearray) -> Appended | AppendRefused:
         """Messages whose time has come. They were taken when they came: none of the rules for clients is asked again,
         or what was made stricter since would hold up all that are behind them. Their sequence is the mover's matter."""
+        if self._epoch_led < 0:
+            return self._not_leader()
         return self._write(memoryview(batch), header_of(batch))
 
     def _write(self, records: memoryview, header: BatchHeader) -> Appended | AppendRefused:
         log = self.log
         base_offset = log.log_end
-        header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self._epoch_led)
         append_time_ms = NO_TIMESTAMP
         if self._dates_records:
             append_time_ms = self._clock.now_ms()
@@ -254,6 +279,8 @@ class PartitionShell:
         self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, version: int
     ) -> AppendRefused | MarkerStored | None:
         """Why a marker is not to be written: it may not be, or is there already."""
+        if self._epoch_led < 0:
+            return self._not_leader()
         if self.log.failure is not None:
             return self._offline()
         verdict = self.log.transactions.check_marker(
@@ -284,7 +311,7 @@ class PartitionShell:
             producer_epoch=producer_epoch,
             timestamp_ms=self._clock.now_ms(),
             base_offset=base_offset,
-            leader_epoch=self.leader_epoch,
+            leader_epoch=self._epoch_led,
         )
         try:
             log.append(memoryview(batch), (header_of(batch),))
@@ -294,6 +321,8 @@ class PartitionShell:
 
     def refusal(self) -> AppendRefused | None:
         """What is known to be in the way of any write."""
+        if self._epoch_led < 0:
+            return self._not_leader()
         log = self.log
         if log.is_healthy and not log.context.is_full:
             return None
@@ -321,43 +350,16 @@ class PartitionShell:
 
     def commit(self) -> Commitment:
         """Has everything written so far kept, whatever the topic promises."""
-        turn = self._store.group_commit.join(self.log)
-        commitment = self._commitment
-        if commitment is None or turn is not self._turn:
-            self._turn = turn
-            self._commitment = commitment = Commitment()
-            turn.add_done_callback(partial(self._on_turn, commitment))
-        return commitment
+        return self._commits.commit()
 
     def _promise(self) -> Commitment | None:
         """What the acknowledgement of the batch just written waits for."""
-        if not self._is_synced:
-            self._sync_within_interval()
-            self.log.advance_readable(self.log.log_end)
-            self.readers.wake_all()
-            return None
-        return self.commit()
-
-    def _sync_within_interval(self) -> None:
-        # The first write after a sync sets the alarm: an idle partition costs nothing, a busy one is synced on time.
-        if self._sync_alarm is None:
-            delay_seconds = self._config.sync_interval_ms / 1000
-            self._sync_alarm = asyncio.get_running_loop().call_later(delay_seconds, self._sync_now)
-
-    def _sync_now(self) -> None:
-        self._sync_alarm = None
-        self._store.group_commit.join(self.log)
-
-    def _on_turn(self, commitment: Commitment, turn: Turn) -> None:
-        log = self.log
-        readable_end = log.readable_end
-        loss = Loss.DISK if log in turn.failed else None
-        # Of a log that the sync failed, nothing past the readable end was promised to anybody; its readers are woken
-        # to learn that it is offline.
-        log.advance_readable(log.durable_end)
-        if loss is not None or log.readable_end != readable_end:
-            self.readers.wake_all()
-        commitment.settle(loss)
+        if self._is_synced:
+            return self._commits.commit()
+        self._commits.commit_within(self._config.sync_interval_ms)
+        self.log.advance_readable(self.log.log_end)
+        self.readers.wake_all()
+        return None
 
     # Read
 
@@ -373,7 +375,7 @@ class PartitionShell:
         """Whole batches from `offset` on. `must_fit`: nothing at all rather than a first batch over `bytes_max`.
         `is_committed_only`: below the last stable offset, and with the aborted transactions that the reader leaves out.
         """
-        if leader_epoch >= 0:
+        if leader_epoch >= 0 or self._epoch_led < 0:
             problem = self.check_epoch(leader_epoch)
             if problem is not None:
                 return PartitionRead(problem=problem)
@@ -383,6 +385,8 @@ class PartitionShell:
 
     def read_from_disk(self, offset: int, *, bytes_max: int, is_committed_only: bool) -> PartitionRead:
         """The same for a reader to whom memory gave something that is no batch: a thread reads and checks it."""
+        if self._epoch_led < 0:
+            return PartitionRead(problem=ReadProblem.NOT_LEADER)
         return self._reads.read_from_disk(offset, bytes_max, is_committed_only)
 
     def damage_end(self, offset: int) -> int | None:
@@ -400,15 +404,15 @@ class PartitionShell:
         return self._reads.take_loaded(read, loaded, bytes_max)
 
     def check_epoch(self, leader_epoch: int) -> ReadProblem | None:
-        """What a client believes about the leader; -1: it does not say."""
-        if leader_epoch < 0 or leader_epoch == self.leader_epoch:
-            return None
-        if leader_epoch < self.leader_epoch:
-            return ReadProblem.FENCED_EPOCH
-        return ReadProblem.UNKNOWN_EPOCH
+        """What a client believes about the leader; -1: it does not say. Who knows better or worse than we do is told so
+        first, as Kafka does: it decides what the client does next."""
+        epoch = self.role.epoch
+        if leader_epoch >= 0 and leader_epoch != epoch:
+            return ReadProblem.FENCED_EPOCH if leader_epoch < epoch else ReadProblem.UNKNOWN_EPOCH
+        return None if self._epoch_led >= 0 else ReadProblem.NOT_LEADER
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        if epoch == self.leader_epoch:
+        if epoch == self._epoch_led:
             # Also before its first batch, when the log has no entry for it yet.
             return epoch, self.log.readable_end
         return self.log.epochs.end_offset_for(epoch, self.log.readable_end)
@@ -425,6 +429,8 @@ class PartitionShell:
 
     async def delete_before(self, offset: int) -> int | ReadProblem:
         """Moves the start of the log, -1: to its end. The start as it is then, durably."""
+        if self._epoch_led < 0:
+            return ReadProblem.NOT_LEADER
         log = self.log
         if log.failure is not None:
             return ReadProblem.OFFLINE
@@ -469,9 +475,7 @@ class PartitionShell:
     def close(self) -> None:
         """The topic is gone, or the node stops: whoever waits for it learns so at once."""
         self.is_closed = True
-        if self._sync_alarm is not None:
-            self._sync_alarm.cancel()
-            self._sync_alarm = None
+        self._commits.close()
         self.readers.wake_all()
 
 

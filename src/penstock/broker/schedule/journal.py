@@ -117,6 +117,8 @@ class ScheduleJournal:
             return
         groups, self._groups = self._groups, []
         waiting, self._waiting = self._waiting, []
+        if not self._companion.is_leading:
+            self.is_lost = True
         if not self.is_lost:
             self._write(groups)
         for callback in waiting:
@@ -148,7 +150,7 @@ class ScheduleJournal:
 
     def _batches(self, group: _Group, offset: int) -> list[tuple[bytearray, int]]:
         producer_id, producer_epoch = group.producer
-        leader_epoch = self._companion.leader_epoch
+        leader_epoch = self._companion.role.epoch
         if group.is_commit is not None:
             batch = build_marker(
                 # Whoever coordinates has been asked by the partition itself.

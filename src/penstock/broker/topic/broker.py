@@ -20,6 +20,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.long_work import Steps
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.partition.log_config import log_config
+from penstock.broker.partition.role import ALONE
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import WaitingRoom
 from penstock.broker.site import Site
@@ -300,7 +301,7 @@ class Broker:
         return self._store.open_log(topic.name, topic.topic_id, index, log_config(config))
 
     def _shell(self, topic: Topic, index: int, opened: PartitionLog, config: TopicConfig) -> PartitionShell:
-        return PartitionShell(topic.name, index, opened, store=self._store, clock=self.clock, config=config)
+        return PartitionShell(topic.name, index, opened, store=self._store, clock=self.clock, config=config, role=ALONE)
 
     def _config_of(self, topic: Topic) -> TopicConfig:
         return make_topic_config(topic.overrides, self.topic_defaults)

@@ -69,4 +69,4 @@ def open_companion(
     home = partition.log.home
     name = f"{partition.topic}.{kind}"
     log = store.open_log(name, companion_id(home.topic_id, kind), partition.index, log_config(config))
-    return PartitionShell(name, partition.index, log, store=store, clock=clock, config=config)
+    return PartitionShell(name, partition.index, log, store=store, clock=clock, config=config, role=partition.role)

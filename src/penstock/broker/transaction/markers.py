@@ -28,11 +28,17 @@ class MarkerOutcome(enum.Enum):
     COORDINATOR_FENCED = "coordinator fenced"
     # The disk is full or failed, or the groups are not loaded: again, later.
     UNAVAILABLE = "unavailable"
+    # Again, to whoever leads then.
+    NOT_LEADER = "not leader"
 
+
+# Those after which the marker is written again.
+PASSING: Final = frozenset({MarkerOutcome.UNAVAILABLE, MarkerOutcome.NOT_LEADER})
 
 _REFUSED: Final = {
     Refusal.PRODUCER_FENCED: MarkerOutcome.PRODUCER_FENCED,
     Refusal.COORDINATOR_FENCED: MarkerOutcome.COORDINATOR_FENCED,
+    Refusal.NOT_LEADER: MarkerOutcome.NOT_LEADER,
 }
 
 

@@ -33,7 +33,7 @@ from penstock.broker.machine.journal import Journal
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter, WaitingRoom
 from penstock.broker.transaction.encoding import decode, encode_epoch, encode_record
-from penstock.broker.transaction.markers import MarkerOutcome, MarkerWriter
+from penstock.broker.transaction.markers import PASSING, MarkerOutcome, MarkerWriter
 from penstock.domain.transaction.commands import (
     Decision,
     MarkersWritten,
@@ -276,9 +276,7 @@ class TransactionShell:
                 # there were a newer coordinator, the journal would take no record of this one.
                 log.warning("ended by somebody else's marker", transactional_id=effect.transactional_id)
             waiting = tuple(
-                partition
-                for partition, outcome in zip(waiting, outcomes, strict=True)
-                if outcome is MarkerOutcome.UNAVAILABLE
+                partition for partition, outcome in zip(waiting, outcomes, strict=True) if outcome in PASSING
             )
             if not waiting:
                 break

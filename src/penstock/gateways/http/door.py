@@ -55,7 +55,7 @@ COMMAND_BYTES_MAX: Final = 1024 * 1024
 # Values in one of them, and in one message: decoded in five milliseconds.
 VALUES_MAX: Final = 50_000
 # Nothing is wrong with the message: another time it may be taken.
-_PASSING: Final = frozenset({Refusal.DISK_FULL, Refusal.OFFLINE})
+_PASSING: Final = frozenset({Refusal.DISK_FULL, Refusal.OFFLINE, Refusal.NOT_LEADER})
 
 BodyT = TypeVar("BodyT")
 Endpoint = Callable[[Request], Awaitable[Response]]

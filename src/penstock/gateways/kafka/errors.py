@@ -7,6 +7,7 @@ from typing import Final
 from penstock.broker.partition.commitment import Loss
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.read import ReadProblem
+from penstock.broker.partition.role import Idle, Role
 from penstock.broker.transaction.markers import MarkerOutcome
 from penstock.codec.kafka import ErrorCode
 from penstock.domain.group.values import GroupError
@@ -35,6 +36,8 @@ REFUSAL_CODES: Final[dict[Refusal, ErrorCode]] = {
     # Retriable for every client: the batch is sent again until there is room or its delivery times out.
     Refusal.DISK_FULL: ErrorCode.KAFKA_STORAGE_ERROR,
     Refusal.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Clients ask for the metadata and send it again, to whoever leads then.
+    Refusal.NOT_LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     # Of a schedule or a coordinator's journal. Not retriable for any client: it stays so until somebody repairs it.
     Refusal.DAMAGED: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
@@ -54,7 +57,10 @@ def refusal_code(refusal: Refusal, version: int) -> ErrorCode:
 
 
 # Of a batch that was written: retriable, and a producer with an id is told of what is there after all.
-LOSS_CODES: Final[dict[Loss, ErrorCode]] = {Loss.DISK: ErrorCode.KAFKA_STORAGE_ERROR}
+LOSS_CODES: Final[dict[Loss, ErrorCode]] = {
+    Loss.DISK: ErrorCode.KAFKA_STORAGE_ERROR,
+    Loss.LEADERSHIP: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
 
 
 MARKER_CODES: Final[dict[MarkerOutcome, ErrorCode]] = {
@@ -63,6 +69,7 @@ MARKER_CODES: Final[dict[MarkerOutcome, ErrorCode]] = {
     MarkerOutcome.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     MarkerOutcome.COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     MarkerOutcome.UNAVAILABLE: ErrorCode.KAFKA_STORAGE_ERROR,
+    MarkerOutcome.NOT_LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 
 READ_CODES: Final[dict[ReadProblem, ErrorCode]] = {
@@ -72,12 +79,19 @@ READ_CODES: Final[dict[ReadProblem, ErrorCode]] = {
     ReadProblem.OUT_OF_RANGE: ErrorCode.OFFSET_OUT_OF_RANGE,
     ReadProblem.FENCED_EPOCH: ErrorCode.FENCED_LEADER_EPOCH,
     ReadProblem.UNKNOWN_EPOCH: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ReadProblem.NOT_LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     # The one code of storage that a consumer tells its user: for KAFKA_STORAGE_ERROR librdkafka, the Java client and
     # kafka-python ask again without a word, for ever.
     ReadProblem.DAMAGED: ErrorCode.CORRUPT_MESSAGE,
     ReadProblem.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
     ReadProblem.POLICY: ErrorCode.POLICY_VIOLATION,
 }
+
+
+def leader_code(role: Role) -> ErrorCode:
+    """Of a partition in the metadata: clients ask again until somebody leads it."""
+    return ErrorCode.LEADER_NOT_AVAILABLE if isinstance(role, Idle) else ErrorCode.NONE
+
 
 # A group's errors have Kafka's names; one without a number fails here, when the door is loaded.
 GROUP_CODES: Final[dict[GroupError, ErrorCode]] = {error: ErrorCode[error.name] for error in GroupError}

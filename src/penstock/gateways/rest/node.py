@@ -11,7 +11,7 @@ from starlette.routing import Route
 from penstock import __version__
 from penstock.codec.http.node import NodeFacts
 from penstock.domain.security.access import CLUSTER, Operation
-from penstock.gateways.http.door import HttpDoor, endpoint, json_response
+from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response
 
 
 class NodeRoutes:
@@ -21,6 +21,6 @@ class NodeRoutes:
     def routes(self) -> list[Route]:
         return [Route("/v1/node", endpoint(self._describe), methods=["GET"])]
 
-    async def _describe(self, _request: Request) -> Response:
-        self._door.allow(Operation.DESCRIBE, CLUSTER)
+    async def _describe(self, request: Request) -> Response:
+        self._door.allow(caller_of(request), Operation.DESCRIBE, CLUSTER)
         return json_response(NodeFacts(__version__, process_time()))

@@ -43,6 +43,8 @@ from penstock.gateways.sqs.records import DEDUPLICATION_HEADER, header_text
 # Of what is pending, at a rebuild.
 PAGE_COUNT: Final = 1_000
 _DIGITS_MAX: Final = 18
+# Refusals after which something may be there all the same.
+_UNSURE: Final = frozenset({Refusal.OFFLINE, Refusal.NOT_LEADER})
 
 
 @dataclass(slots=True)
@@ -151,8 +153,8 @@ class FifoGate:
     async def _schedule(self, topic: ServedTopic, lanes: Sequence[_Lane], later: Sequence[_Later]) -> list[Placed]:
         now_ms = self._clock.now_ms()
         outcomes = await self._publisher.schedule(topic, [each.message for each in later])
-        if any(isinstance(outcome, NotPublished) and outcome.refusal is Refusal.OFFLINE for outcome in outcomes):
-            # Whether the disk has it is known when it is well again.
+        if any(isinstance(outcome, NotPublished) and outcome.refusal in _UNSURE for outcome in outcomes):
+            # Whether it is kept is known when the disk is well again, or to whoever leads.
             self._lanes.pop(topic.topic_id, None)
         for each, outcome in zip(later, outcomes, strict=True):
             if isinstance(outcome, Delayed):

@@ -329,7 +329,7 @@ def _judge_change(outcome: Outcome | QueueUnavailable) -> SqsRefusal | None:
 def _not_published(outcome: NotPublished) -> SqsRefusal:
     if outcome.refusal is Refusal.DAMAGED:
         return SqsRefusal(SqsError.DAMAGED, outcome.reason)
-    if outcome.refusal in (Refusal.DISK_FULL, Refusal.OFFLINE):
+    if outcome.refusal in (Refusal.DISK_FULL, Refusal.OFFLINE, Refusal.NOT_LEADER):
         return SqsRefusal(SqsError.SERVICE_UNAVAILABLE, outcome.reason)
     return invalid(outcome.reason)
 

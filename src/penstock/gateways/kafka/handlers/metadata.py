@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from penstock.base.long_work import Steps, all_at_once
+from penstock.broker.partition.role import leader_of
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.catalog.topics import InvalidName
@@ -40,6 +41,7 @@ from penstock.domain.security import access
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import leader_code
 from penstock.gateways.kafka.store import StoreFailed, ask_store
 from penstock.gateways.node_address import NodeAddress
 
@@ -202,8 +204,9 @@ class MetadataHandler:
             partitions += [
                 MetadataResponsePartition(
                     partition_index=shell.index,
-                    leader_id=node_id,
-                    leader_epoch=shell.leader_epoch,
+                    error_code=leader_code(shell.role),
+                    leader_id=leader_of(shell.role, node_id),
+                    leader_epoch=shell.role.epoch,
                     replica_nodes=node,
                     isr_nodes=node,
                 )
@@ -293,8 +296,9 @@ class MetadataHandler:
         partitions = [
             DescribeTopicPartitionsResponsePartition(
                 partition_index=shell.index,
-                leader_id=self._node_id,
-                leader_epoch=shell.leader_epoch,
+                error_code=leader_code(shell.role),
+                leader_id=leader_of(shell.role, self._node_id),
+                leader_epoch=shell.role.epoch,
                 replica_nodes=node,
                 isr_nodes=node,
                 eligible_leader_replicas=(),

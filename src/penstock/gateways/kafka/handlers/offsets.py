@@ -90,7 +90,7 @@ class OffsetsHandler:
         problem = shell.check_epoch(wanted.current_leader_epoch)
         if problem is not None:
             return _failed(wanted, READ_CODES[problem])
-        epoch = shell.leader_epoch
+        epoch = shell.role.epoch
         match wanted.timestamp:
             case _ if wanted.timestamp == LATEST:
                 return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, end, epoch)

@@ -49,7 +49,12 @@ ACKS_LEGAL: Final = frozenset({-1, 0, 1})
 AT_ONCE_MAX: Final = 64
 # With the others a producer may compare it with what it has written, to see whether its state has been lost.
 LOG_START_UNTOLD: Final = frozenset(
-    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.broker.config import BrokerConfig
+from penstock.broker.partition.role import Leading
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -112,7 +113,7 @@ async def test_leader_epoch_of_the_client_is_compared(talk: Conversation, epoch:
 
 
 async def test_client_of_an_older_leader_is_fenced(node: TalkingNode, talk: Conversation, topic_id: bytes) -> None:
-    node.shell("orders").leader_epoch = 3
+    node.shell("orders").take_role(Leading(3))
     reply = await talk.ask(fetch("orders", leader_epoch=2), FetchResponse, 12)
     assert only_partition(reply).error_code == ErrorCode.FENCED_LEADER_EPOCH
 

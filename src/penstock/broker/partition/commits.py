@@ -1,0 +1,72 @@
+"""The commitments of one partition: made by the turns of the node's disk, and broken where nobody can keep them."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from penstock.broker.partition.commitment import Commitment, Loss
+from penstock.broker.partition.waiting import WaitingRoom
+from penstock.storage.commit.group_commit import GroupCommit, Turn
+from penstock.storage.log.partition_log import PartitionLog
+
+
+class PartitionCommits:
+    __slots__ = ("_alarm", "_commitment", "_group_commit", "_log", "_open", "_readers", "_turn")
+
+    def __init__(self, log: PartitionLog, group_commit: GroupCommit, readers: WaitingRoom) -> None:
+        self._log = log
+        self._group_commit = group_commit
+        self._readers = readers
+        # The last turn of the disk that was joined, and what stands for it.
+        self._turn: Turn | None = None
+        self._commitment: Commitment | None = None
+        # Not known yet: of the turn that runs and of the next, no more.
+        self._open: list[Commitment] = []
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def commit(self) -> Commitment:
+        """Has everything written so far kept."""
+        turn = self._group_commit.join(self._log)
+        commitment = self._commitment
+        if commitment is None or turn is not self._turn:
+            self._turn = turn
+            self._commitment = commitment = Commitment()
+            self._open.append(commitment)
+            turn.add_done_callback(partial(self._on_turn, commitment))
+        return commitment
+
+    def commit_within(self, interval_ms: int) -> None:
+        # The first write after a sync sets the alarm: an idle partition costs nothing, a busy one is synced on time.
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(interval_ms / 1000, self._commit_now)
+
+    def give_up(self, loss: Loss) -> None:
+        """Whoever waits is told at once, and what is written later has a commitment of its own."""
+        broken, self._open = self._open, []
+        self._turn = self._commitment = None
+        for commitment in broken:
+            commitment.settle(loss)
+
+    def close(self) -> None:
+        """No alarm after this; who waits for a turn is told when it ends."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _commit_now(self) -> None:
+        self._alarm = None
+        self._group_commit.join(self._log)
+
+    def _on_turn(self, commitment: Commitment, turn: Turn) -> None:
+        log = self._log
+        readable_end = log.readable_end
+        loss = Loss.DISK if log in turn.failed else None
+        # Of a log that the sync failed, nothing past the readable end was promised to anybody; its readers are woken
+        # to learn that it is offline.
+        log.advance_readable(log.durable_end)
+        if loss is not None or log.readable_end != readable_end:
+            self._readers.wake_all()
+        if not commitment.is_known:
+            self._open.remove(commitment)
+            commitment.settle(loss)

@@ -1,0 +1,58 @@
+"""What this node is to one partition: it leads it, follows another node that does, or neither.
+
+Only who leads takes batches and answers readers. A role is a value and is replaced whole, at one moment: whoever has
+waited compares it with the one that was there before.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+NO_LEADER: Final = -1
+NO_EPOCH: Final = -1
+# Of a partition that has never been led by anybody else.
+FIRST_EPOCH: Final = 0
+
+
+class Leading(msgspec.Struct, frozen=True, gc=False):
+    epoch: int
+
+    @property
+    def why_not(self) -> None:
+        return None
+
+
+class Following(msgspec.Struct, frozen=True, gc=False):
+    epoch: int
+    # The node that leads.
+    leader: int
+
+    @property
+    def why_not(self) -> str:
+        return f"is led by node {self.leader}, in epoch {self.epoch}"
+
+
+class Idle(msgspec.Struct, frozen=True, gc=False):
+    """Nobody leads, as far as this node knows."""
+
+    reason: str
+    epoch: int = NO_EPOCH
+
+    @property
+    def why_not(self) -> str:
+        return f"has no leader: {self.reason}"
+
+
+Role = Leading | Following | Idle
+
+# One node has all there is to lead.
+ALONE: Final = Leading(FIRST_EPOCH)
+
+
+def leader_of(role: Role, node_id: int) -> int:
+    """The node that leads, as `node_id` knows whose role it is."""
+    if isinstance(role, Leading):
+        return node_id
+    return role.leader if isinstance(role, Following) else NO_LEADER
