@@ -22,7 +22,6 @@ from penstock.broker.schedule.values import DelayedMessage, NotScheduled
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.partitioner import partition_for_key
-from penstock.domain.queue.receipt import read_scheduled_id
 
 # What a batch and a record of it need beside keys, values and headers, generously.
 _BATCH_BYTES: Final = 100
@@ -164,10 +163,8 @@ def _delayed(message: Outgoing) -> DelayedMessage:
 def _outcome(outcome: Waiting | NotScheduled, message: Outgoing) -> PublishOutcome:
     if isinstance(outcome, NotScheduled):
         return NotPublished(outcome.refusal, outcome.reason)
-    place = read_scheduled_id(outcome.message_id)
-    assert place is not None
     assert message.due_ms is not None
-    return Delayed(outcome.partition, place.offset, outcome.message_id, message.due_ms)
+    return Delayed(outcome.partition, outcome.origin, outcome.message_id, message.due_ms)
 
 
 def _batches(records: Sequence[Record], places: Sequence[int], bytes_max: int) -> Iterator[list[int]]:

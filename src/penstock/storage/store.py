@@ -164,11 +164,6 @@ class LogStore:
         # A copy, made in one step: threads open companions' logs while the loop goes through all of them.
         return list(self._logs.values())
 
-    def topics_on_disk(self) -> list[bytes]:
-        """Blocking: ids of all topics that have files here, those that nobody opened among them."""
-        names = self.context.files.list_directory(self.logs_directory)
-        return [bytes.fromhex(name) for name in names if TOPIC_ID.fullmatch(name)]
-
     def remove_topic(self, topic_id: bytes) -> TopicRemoval:
         """Its logs take and serve nothing from now on; `run` of what is returned removes the files."""
         name = topic_id.hex()

@@ -77,6 +77,8 @@ class Delayed(msgspec.Struct, frozen=True):
 
     message_id: str
     partition: int
+    # Its place in the schedule, which its id is made of.
+    origin: int
 
 
 class NodeSchedules:
@@ -255,7 +257,8 @@ class NodeSchedules:
             some = messages[first : first + SCHEDULED_AT_ONCE]
             outcome = shell if isinstance(shell, NotScheduled) else await shell.schedule(some)
             if isinstance(outcome, Scheduled):
-                outcomes += [Delayed(name, partition.index) for name in outcome.message_ids]
+                told = zip(outcome.message_ids, outcome.origins, strict=True)
+                outcomes += [Delayed(name, partition.index, origin) for name, origin in told]
             elif len(some) > 1 and outcome.refusal in _OF_ONE_MESSAGE:
                 # One that its topic does not take must not keep the others out.
                 single = await asyncio.gather(*(self._schedule(partition, [one]) for one in some))
