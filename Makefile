@@ -70,7 +70,7 @@ demo-core: $(CORE_READY)  ## the same without Spark, which is not even installed
 
 # What a mistake breaks first. `heavy` are those whose seconds are better spent before a commit; a simulation tells its
 # first stories; the one file of conformance/ is a client of every door on one topic.
-QUICK := tests/test_tidy.py tests/unit tests/golden tests/sim tests/conformance/test_one_topic_every_way.py
+QUICK := tests/test_tidy.py tests/test_places.py tests/unit tests/golden tests/sim tests/conformance/test_one_topic_every_way.py
 quick: $(READY)  ## at every save: unit, golden, tidy, first seeds of each simulation, a real client at every door
 	PENSTOCK_SIM_SEEDS=2 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow and not heavy' $(QUICK)
 

@@ -363,3 +363,122 @@ def _first_uses_in(function: ast.AST) -> Iterator[tuple[int, str]]:
         # Without a type, plain values come out and nothing is learned.
         if not called.endswith(".decode") or any(keyword.arg == "type" for keyword in node.keywords):
             yield node.lineno, called
+
+
+# Planted bugs are copies of modules with a bug in them; the true ones stay as they are.
+PLANTERS: Final = ("tests/support/planted_bugs.py", "tests/support/storage/planted.py")
+# Whose modules may be patched are not ours: a clock, a terminal, a library's answer.
+OURS: Final = frozenset({"penstock", "support", "conformance", "bench"})
+
+
+# What is left of them, at most: a line goes with its last patch, and none comes.
+STILL_PATCHING: Final = {
+    "tests/support/door/conversation.py": 4,
+    "tests/support/group/phrases.py": 1,
+    "tests/support/schedule/lives.py": 4,
+    "tests/support/spark/faulty_sink.py": 2,
+    "tests/unit/broker/schedule/test_node_crons.py": 5,
+    "tests/unit/broker/schedule/test_schedule_bursts.py": 6,
+    "tests/unit/broker/schedule/test_schedule_damage.py": 1,
+    "tests/unit/broker/schedule/test_schedule_hazards.py": 6,
+    "tests/unit/cluster/catalog/test_topic_catalog.py": 7,
+    "tests/unit/gateways/kafka/handlers/test_dialogue_delays.py": 1,
+    "tests/unit/gateways/kafka/handlers/test_kafka_produce_route.py": 1,
+    "tests/unit/gateways/kafka/handlers/transaction/test_dialogue_transactional_produce.py": 1,
+    "tests/unit/gateways/kafka/handlers/transaction/test_kafka_transactions_patience.py": 1,
+    "tests/unit/gateways/kafka/test_dialogue_sasl.py": 5,
+    "tests/unit/gateways/kafka/test_kafka_server.py": 1,
+    "tests/unit/gateways/rest/test_http_bounds.py": 2,
+    "tests/unit/gateways/rest/test_http_long_bodies.py": 3,
+    "tests/unit/gateways/test_node_address.py": 1,
+}
+
+
+def test_no_test_patches_a_module_of_ours() -> None:
+    """A patch holds a test to the name of a thing and to who imports it, and hides what should be a parameter."""
+    found: list[str] = []
+    for path in python_files("tests", "bench"):
+        patches = [] if place(path) in PLANTERS else list(patches_of_ours(tree_of(path)))
+        if len(patches) > STILL_PATCHING.get(place(path), 0):
+            found += [
+                f"{place(path)}:{line}: patches {what}: pass it in, as a parameter, a setting or a subclass"
+                for line, what in patches
+            ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        ("from penstock.x import y\nmonkeypatch.setattr(y, 'A', 1)", True),
+        ("from penstock.x import y\nmonkeypatch.setattr(y.time, 'sleep', 1)", True),
+        ("from penstock.x import Y\nwith p.context() as cut:\n    cut.setattr(Y, 'run', 1)", True),
+        ("monkeypatch.setattr('penstock.x.y', 1)", True),
+        ("monkeypatch.setattr(shell.reader, 'look', 1)", True),
+        ("import penstock.node\npatch.object(penstock.node, 'Y', 1)", True),
+        ("from unittest.mock import patch\npatch('penstock.x.y', 1)", True),
+        ("from support import world\nmonkeypatch.setattr(world, 'A', 1)", True),
+        ("from penstock.x import y\ny.A = 1", True),
+        ("import sys\nmonkeypatch.setattr(sys, 'stdout', 1)", False),
+        ("monkeypatch.setattr('sys.stdin', 1)", False),
+        ("monkeypatch.setenv('A', '1')", False),
+        ("from penstock.codec.batch.header import patch\npatch(batch, 0, header)", False),
+        ("reply = await http.patch('/v1/x')", False),
+    ],
+)
+def test_patches_of_ours_are_found(source: str, is_found: bool) -> None:
+    assert bool(list(patches_of_ours(ast.parse(source)))) is is_found
+
+
+def patches_of_ours(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    homes = dict(imported_names(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (
+                (node.lineno, ast.unparse(target))
+                for target in targets
+                if isinstance(target, ast.Attribute) and is_module_of_ours(target.value, homes)
+            )
+        elif isinstance(node, ast.Call) and node.args and is_patch(node.func, homes):
+            target = node.args[0]
+            if isinstance(target, ast.Constant):
+                is_ours = str(target.value).partition(".")[0] in OURS
+            else:
+                # What is not a name from elsewhere is an object of ours, or one that holds one.
+                is_ours = homes.get(root_of(target), "penstock").partition(".")[0] in OURS
+            if is_ours:
+                yield node.lineno, ast.unparse(target)
+
+
+def imported_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Names that imports bring, and the whole name of what each stands for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name.partition(".")[0], alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def root_of(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_patch(called: ast.expr, homes: dict[str, str]) -> bool:
+    """`anything.setattr(…)`, or what unittest.mock brings."""
+    if isinstance(called, ast.Attribute) and called.attr in {"setattr", "delattr"}:
+        return True
+    return homes.get(root_of(called), "").startswith("unittest.mock") or ast.unparse(called) == "patch.object"
+
+
+def is_module_of_ours(node: ast.expr, homes: dict[str, str]) -> bool:
+    """A lower-case name from our packages: an object made of a class is the test's own."""
+    home = homes.get(node.id, "") if isinstance(node, ast.Name) else ""
+    return home.partition(".")[0] in OURS and is_module(home)
+
+
+def is_module(name: str) -> bool:
+    path = name.replace(".", "/")
+    return any((ROOT / root / f"{path}.py").exists() for root in ("src", "tests", ".")) or name == "penstock.x.y"

@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from penstock.base.clock import SystemClock
 from penstock.net.errors import ClientError
-from penstock.pipeline.mirror import target as mirror_target
 from penstock.pipeline.mirror.clusters import Mirror, MirrorPlan
+from penstock.pipeline.mirror.target import ExactlyOnce
 from support.node_process import NodeProcess
 
 PARTITIONS = 3
@@ -201,20 +201,20 @@ def test_each_record_once_whatever_is_killed(west: NodeProcess, east: NodeProces
 
 
 async def test_the_first_records_of_a_topic_whose_commit_failed_are_mirrored(
-    west: NodeProcess, east: NodeProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+    west: NodeProcess, east: NodeProcess, topic: str
 ) -> None:
     await asyncio.to_thread(create, west, topic)
     await asyncio.to_thread(produce, west, topic, range(30))
-    commit, failed = mirror_target._ExactlyOnce.commit, []
+    failed: list[ExactlyOnce] = []
 
-    async def fail_once(target: mirror_target._ExactlyOnce) -> None:
-        if not failed:
-            failed.append(target)
-            raise ClientError("the connection broke before the commit was sent")
-        await commit(target)
+    class FailingOnce(ExactlyOnce):
+        async def commit(self) -> None:
+            if not failed:
+                failed.append(self)
+                raise ClientError("the connection broke before the commit was sent")
+            await super().commit()
 
-    monkeypatch.setattr(mirror_target._ExactlyOnce, "commit", fail_once)
-    mirror = Mirror(MirrorPlan("m", west.kafka, east.kafka), clock=SystemClock())
+    mirror = Mirror(MirrorPlan("m", west.kafka, east.kafka), clock=SystemClock(), exactly_once=FailingOnce)
     running = asyncio.create_task(mirror.run(once=False))
     try:
         found = await asyncio.to_thread(read, east, topic, 30)

@@ -52,7 +52,6 @@ def bystander(hurt: NodeProcess) -> Iterator[RawConnection]:
 
 def telling(names: tuple[str, ...], topic_ids: list[bytes]) -> Any:
     """Values that mean something more often than by chance."""
-    make = wire_messages._random_value
 
     def value(kind: Any, version: int, chance: random.Random) -> Any:
         if isinstance(kind, wire_messages.Text) and chance.random() < 0.8:
@@ -66,7 +65,7 @@ def telling(names: tuple[str, ...], topic_ids: list[bytes]) -> Any:
                 return number if -(1 << bits - 1) <= number < 1 << bits - 1 else -1
         if isinstance(kind, wire_messages.Blob) and chance.random() < 0.5:
             return spoilt(one_batch(b"value"), chance) if chance.random() < 0.3 else one_batch(b"value")
-        return make(kind, version, chance)
+        return wire_messages.random_value(kind, version, chance, value)
 
     return value
 
@@ -80,18 +79,18 @@ def spoilt(data: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.usefixtures("bystander")
-def test_no_kafka_request_is_a_fault_of_the_nodes(hurt: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_kafka_request_is_a_fault_of_the_nodes(hurt: NodeProcess) -> None:
     chance = random.Random(7)
     with RawConnection(hurt) as asking:
         known = asking.ask(MetadataRequest(topics=None), MetadataResponse, 12).topics
     topic_ids = [*(bytes(topic.topic_id) for topic in known), bytes(16), b"x" * 16]
-    monkeypatch.setattr(wire_messages, "_random_value", telling(NAMES, topic_ids))
+    make = telling(NAMES, topic_ids)
     apis = list(wire.APIS.values())
     connection: RawConnection | None = None
     for _ in range(KAFKA_REQUESTS):
         api = chance.choice(apis)
         version = chance.randint(api.version_min, api.version_max)
-        request = wire_messages.random_message(api.request, version, chance)
+        request = wire_messages.random_message(api.request, version, chance, make)
         body = wire.encode_request(request, version, 7, chance.choice(("x", None)))[4:]
         if chance.random() < 0.25:
             body = spoilt(body, chance)

@@ -76,20 +76,22 @@ def find_java() -> str | None:
     return shutil.which("java")
 
 
-def find_jars(artifact: str = BROKER) -> Path | str:
+def find_jars(
+    artifact: str = BROKER, *, directory: Path = CACHE, fetch_seconds_max: float = FETCH_SECONDS_MAX
+) -> Path | str:
     """The folder of the jars, fetched if need be, or the reason why there are none."""
     if find_java() is None:
         return "no Java: neither JAVA_HOME nor the path leads to one"
-    cache = CACHE if artifact == BROKER else CACHE.with_name(f"{CACHE.name}-{artifact}")
+    cache = directory if artifact == BROKER else directory.with_name(f"{directory.name}-{artifact}")
     if (cache / "complete").exists():
         return cache / "jars"
     maven = shutil.which("mvn")
     if maven is None:
         return "no Maven on the path, and Apache Kafka's jars have not been fetched before"
-    return _fetch(maven, artifact, cache)
+    return _fetch(maven, artifact, cache, fetch_seconds_max)
 
 
-def _fetch(maven: str, artifact: str, cache: Path) -> Path | str:
+def _fetch(maven: str, artifact: str, cache: Path, fetch_seconds_max: float) -> Path | str:
     jars = cache / "jars"
     shutil.rmtree(cache, ignore_errors=True)
     jars.mkdir(parents=True)
@@ -97,10 +99,10 @@ def _fetch(maven: str, artifact: str, cache: Path) -> Path | str:
     command = [maven, "-q", "-B", _COPY, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
     try:
         done = subprocess.run(
-            command, cwd=cache, timeout=FETCH_SECONDS_MAX, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, cwd=cache, timeout=fetch_seconds_max, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
     except subprocess.TimeoutExpired:
-        return f"Maven Central did not answer within {FETCH_SECONDS_MAX} s"
+        return f"Maven Central did not answer within {fetch_seconds_max} s"
     if done.returncode != 0:
         return f"Maven cannot fetch Apache Kafka {KAFKA_VERSION}: {_first_error(done.stdout)}"
     (cache / "complete").touch()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.differential import reference_broker
 from conformance.differential.reference_broker import find_jars
 
 
@@ -17,7 +16,6 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(reference_broker, "CACHE", tmp_path / "cache")
     return folder
 
 
@@ -28,33 +26,32 @@ def install(folder: Path, name: str, script: str = "") -> None:
 
 
 def test_it_skips_without_java(programs: Path) -> None:
-    assert "no Java" in str(find_jars())
+    assert "no Java" in str(find_jars(directory=programs.with_name("cache")))
 
 
 def test_it_skips_without_maven(programs: Path) -> None:
     install(programs, "java")
-    assert "no Maven" in str(find_jars())
+    assert "no Maven" in str(find_jars(directory=programs.with_name("cache")))
 
 
 def test_it_skips_when_maven_central_is_out_of_reach(programs: Path) -> None:
     install(programs, "java")
     install(programs, "mvn", "echo '[ERROR] Unknown host repository.invalid'; exit 1")
-    reason = str(find_jars())
+    reason = str(find_jars(directory=programs.with_name("cache")))
     assert "cannot fetch" in reason
     assert "Unknown host" in reason
 
 
-def test_it_skips_when_maven_central_does_not_answer(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_skips_when_maven_central_does_not_answer(programs: Path) -> None:
     install(programs, "java")
     install(programs, "mvn", "exec /bin/sleep 30")
-    monkeypatch.setattr(reference_broker, "FETCH_SECONDS_MAX", 0.2)
-    assert "did not answer" in str(find_jars())
+    assert "did not answer" in str(find_jars(directory=programs.with_name("cache"), fetch_seconds_max=0.2))
 
 
 def test_what_was_fetched_once_is_not_fetched_again(programs: Path) -> None:
     install(programs, "java")
     install(programs, "mvn")
-    first = find_jars()
+    first = find_jars(directory=programs.with_name("cache"))
     assert isinstance(first, Path)
     (programs / "mvn").unlink()
-    assert find_jars() == first
+    assert find_jars(directory=programs.with_name("cache")) == first

@@ -6,7 +6,7 @@ Numbers lean to their limits, strings to the lengths at which a varint grows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, TypeVar
 
@@ -31,16 +31,22 @@ def every_body() -> Iterator[tuple[type[Request] | type[Response], int]]:
             yield api.response, version
 
 
-def random_message(message_class: type[MessageT], version: int, random: Random) -> MessageT:
+MakeValue = Callable[[Kind, int, Random], Any]
+
+
+def random_message(
+    message_class: type[MessageT], version: int, random: Random, make: MakeValue | None = None
+) -> MessageT:
+    """`make` says what values there are, also inside of others; any there can be, without it."""
     values = {
-        field.name: _random_field(field, version, random)
+        field.name: _random_field(field, version, random, make)
         for field in fields_of(message_class)
         if version in field.versions
     }
     return message_class(**values)
 
 
-def _random_field(field: Field, version: int, random: Random) -> Any:
+def _random_field(field: Field, version: int, random: Random, make: MakeValue | None) -> Any:
     if version in field.nullable and random.random() < 0.25:
         return None
     if field.is_tagged(version) and random.random() < 0.5:
@@ -49,10 +55,10 @@ def _random_field(field: Field, version: int, random: Random) -> Any:
         return random.choice(_ERROR_CODES)
     if isinstance(field.kind, Scalar) and field.kind.format == "q" and field.name.endswith(_TIMESTAMP_NAMES):
         return random.randrange(_TIMESTAMP_MAX)
-    return _random_value(field.kind, version, random)
+    return (make or random_value)(field.kind, version, random)
 
 
-def _random_value(kind: Kind, version: int, random: Random) -> Any:
+def random_value(kind: Kind, version: int, random: Random, make: MakeValue | None = None) -> Any:
     match kind:
         case Scalar(character, _):
             return _random_scalar(character, random)
@@ -61,9 +67,10 @@ def _random_value(kind: Kind, version: int, random: Random) -> Any:
         case Blob():
             return random.randbytes(_random_length(random))
         case Nested(message_class):
-            return random_message(message_class, version, random)
+            return random_message(message_class, version, random, make)
         case Array(element):
-            return tuple(_random_value(element, version, random) for _ in range(random.choice((0, 1, 1, 2, 3))))
+            count = random.choice((0, 1, 1, 2, 3))
+            return tuple((make or random_value)(element, version, random) for _ in range(count))
 
 
 def _random_scalar(character: str, random: Random) -> Any:

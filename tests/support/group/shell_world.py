@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.base.clock import ManualClock
 from penstock.broker.group.shell import GroupShell
+from penstock.broker.machine.journal import SNAPSHOT_RECORDS_MIN
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.role import ALONE
 from penstock.broker.partition.shell import PartitionShell
@@ -46,7 +47,9 @@ class ShellWorld:
         config: GroupConfig | None = None,
         *,
         topic_settings: dict[str, str] | None = None,
+        snapshot_records_min: int = SNAPSHOT_RECORDS_MIN,
     ) -> None:
+        self._snapshot_records_min = snapshot_records_min
         self.clock = ManualClock()
         self._topic_settings = {"cleanup.policy": "compact", **(topic_settings or {})}
         self.files = files or MemoryFiles()
@@ -64,7 +67,14 @@ class ShellWorld:
         self.shell = self.new_shell()
 
     def new_shell(self) -> GroupShell:
-        return GroupShell(self.partition, config=self.config, topics=OneTopic(), clock=self.clock, steady=self.clock)
+        return GroupShell(
+            self.partition,
+            config=self.config,
+            topics=OneTopic(),
+            clock=self.clock,
+            steady=self.clock,
+            snapshot_records_min=self._snapshot_records_min,
+        )
 
     async def restart(self) -> None:
         """The machine is dropped and rebuilt; the log stays open."""

@@ -27,7 +27,7 @@ from penstock.base.log_events import get_logger
 from penstock.broker.group.share_shell import ShareShell, StoredShareRecord, is_share_key
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.journal import Journal
+from penstock.broker.machine.journal import SNAPSHOT_RECORDS_MIN, Journal
 from penstock.broker.machine.portions import JournalLostError
 from penstock.broker.partition.shell import PartitionShell
 from penstock.domain.group.commands import (
@@ -80,8 +80,10 @@ class GroupShell:
         clock: Clock,
         steady: Clock,
         config_of: Callable[[str], GroupConfig] | None = None,
+        snapshot_records_min: int = SNAPSHOT_RECORDS_MIN,
     ) -> None:
         self._partition = partition
+        self._snapshot_records_min = snapshot_records_min
         self._config = config
         self._config_of = config_of
         self._topics = topics
@@ -129,7 +131,12 @@ class GroupShell:
         self.shares.start()
 
     def _new_journal(self) -> Journal:
-        return Journal(self._partition, self._clock, flush_ms=self._config.offsets_flush_ms)
+        return Journal(
+            self._partition,
+            self._clock,
+            flush_ms=self._config.offsets_flush_ms,
+            snapshot_records_min=self._snapshot_records_min,
+        )
 
     async def flush(self) -> None:
         """Returns when nothing is left that could be lost."""

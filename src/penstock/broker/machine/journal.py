@@ -59,8 +59,16 @@ OnDurable = Callable[[bool], None]
 
 
 class Journal:
-    def __init__(self, shell: PartitionShell, clock: Clock, *, flush_ms: int = 0) -> None:
+    def __init__(
+        self,
+        shell: PartitionShell,
+        clock: Clock,
+        *,
+        flush_ms: int = 0,
+        snapshot_records_min: int = SNAPSHOT_RECORDS_MIN,
+    ) -> None:
         self._shell = shell
+        self._snapshot_records_min = snapshot_records_min
         self._clock = clock
         self._flush_ms = flush_ms
         self._loop = asyncio.get_running_loop()
@@ -198,10 +206,10 @@ class Journal:
     def is_snapshot_due(self) -> bool:
         if self.is_lost:
             return False
-        if self._snapshot_offset < self._shell.log.clean_end and self._snapshot_rows >= SNAPSHOT_RECORDS_MIN:
+        if self._snapshot_offset < self._shell.log.clean_end and self._snapshot_rows >= self._snapshot_records_min:
             return True
         tail = self._durable_end() - self._snapshot_offset
-        return tail >= max(SNAPSHOT_RECORDS_MIN, self._snapshot_rows)
+        return tail >= max(self._snapshot_records_min, self._snapshot_rows)
 
     async def save_snapshot(self) -> None:
         """Of all that is durable now. The file's work is done in a thread, and finished also when this is cancelled:

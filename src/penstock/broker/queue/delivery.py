@@ -69,8 +69,11 @@ RECEIVE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class QueueDelivery:
-    def __init__(self, queues: NodeQueues, delays: Delays | None = None) -> None:
+    def __init__(
+        self, queues: NodeQueues, delays: Delays | None = None, *, loading_ms_max: int = LOADING_MS_MAX
+    ) -> None:
         self._queues = queues
+        self._loading_ms_max = loading_ms_max
         self._delays = delays
         self._broker = queues.broker
         # Where the next receive of a queue begins, so that no partition is always the last.
@@ -95,7 +98,7 @@ class QueueDelivery:
         waiter = Waiter()
         try:
             while True:
-                loading_ms = max(deadline_ms - clock.monotonic_ms(), LOADING_MS_MAX)
+                loading_ms = max(deadline_ms - clock.monotonic_ms(), self._loading_ms_max)
                 shells = await self._queues.shells(name, wait_ms=loading_ms)
                 waiter.watch(shell.room(name.group) for shell in shells)
                 waiter.watch(shell.partition.readers for shell in shells)

@@ -15,7 +15,6 @@ live and, to readers of committed messages, leaves out what was aborted.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
 
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.queue.batch import QueueBatch
@@ -23,10 +22,6 @@ from penstock.broker.queue.lanes import LaneIndex
 from penstock.domain.queue.commands import Found
 from penstock.domain.queue.lanes import DEFAULT_LANE, LANE_MAX, LOWER_TURN
 from penstock.domain.queue.values import Range
-
-# Batches that one look opens beside the window, all lanes together. A batch may have one message of the lane among ten
-# thousand, and all of it is decoded to deliver that one.
-BATCHES_MAX: Final = 64
 
 BatchAt = Callable[[int], Awaitable[QueueBatch | ReadProblem | None]]
 
@@ -56,6 +51,7 @@ class LaneLook:
         self._end = end
         self._batch_at = batch_at
         self._bytes_left = bytes_max
+        self._batches_max = 0 if index is None else index.batches_max
         # Beside the window.
         self.opened: list[QueueBatch] = []
 
@@ -113,7 +109,7 @@ class LaneLook:
             return
         end = min(end, index.covered_upto(part.upto))
         while part.upto < end and part.count < count and self._has_room:
-            batches_max = min(count - part.count, BATCHES_MAX - len(self.opened))
+            batches_max = min(count - part.count, self._batches_max - len(self.opened))
             offsets, known_end = await index.batches(part.lane, part.upto, end, batches_max)
             for offset in offsets:
                 if not self._has_room or not await self._open_at(part, max(offset, part.upto), end):
@@ -125,7 +121,7 @@ class LaneLook:
 
     @property
     def _has_room(self) -> bool:
-        return len(self.opened) < BATCHES_MAX and self._bytes_left > 0
+        return len(self.opened) < self._batches_max and self._bytes_left > 0
 
     async def _open_at(self, part: _Part, offset: int, end: int) -> bool:
         """False: it cannot be read now."""

@@ -49,6 +49,9 @@ REST_SHARE: Final = 0.5
 # start waits for the side files to be read.
 FIRST_WAIT_MS: Final = 250
 WAIT_MS: Final = 20
+# Batches that one look opens beside the window, all lanes together. A batch may have one message of the lane among ten
+# thousand, and all of it is decoded to deliver that one.
+BATCHES_MAX: Final = 64
 
 Result = TypeVar("Result")
 
@@ -60,6 +63,9 @@ class LaneScans:
         self.tasks = tasks
         self.memory = LaneMemory()
         self.slice_bytes = SLICE_BYTES
+        self.first_wait_ms = FIRST_WAIT_MS
+        self.wait_ms = WAIT_MS
+        self.batches_max = BATCHES_MAX
         self.turn = asyncio.Lock()
         # Of logs, since the start; side files do not count.
         self.searched_bytes = 0
@@ -79,12 +85,17 @@ class LaneIndex:
         self._chunks = LaneChunks(scans.memory)
         self._wanted = 0
         self._task: asyncio.Task[None] | None = None
-        self._wait_ms = FIRST_WAIT_MS
+        self._has_waited = False
         self._has_news = False
         # Called when messages of other lanes were found: somebody may wait for them.
         self.on_progress: Callable[[], None] = _nothing
         self.covered_upto = self._chunks.covered_upto
         self.lanes_from = self._chunks.lanes_from
+
+    @property
+    def batches_max(self) -> int:
+        """What one look may open."""
+        return self._scans.batches_max
 
     # Asking
 
@@ -104,7 +115,8 @@ class LaneIndex:
             self._chunks.is_searching = True
             name = f"lanes of {self._partition.topic}-{self._partition.index}"
             self._task = self._scans.tasks.start(name, self._scan())
-            wait_ms, self._wait_ms = self._wait_ms, WAIT_MS
+            wait_ms = self._scans.wait_ms if self._has_waited else self._scans.first_wait_ms
+            self._has_waited = True
             await self.wait(wait_ms)
 
     def _is_known(self, since: int) -> bool:

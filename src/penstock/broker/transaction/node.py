@@ -67,6 +67,8 @@ CoordinatorCommand = InitProducer | AddPartitions | VerifyPartitions | EndTransa
 
 
 class TransactionCoordinators:
+    ending_ms_max = ENDING_MS_MAX
+
     def __init__(
         self,
         site: Site,
@@ -198,7 +200,9 @@ class TransactionCoordinators:
         """
         reply = await self.submit(command)
         if reply == _ENDING:
-            await self._shell_of(command.transactional_id).wait_until_ended(command.transactional_id, ENDING_MS_MAX)
+            await self._shell_of(command.transactional_id).wait_until_ended(
+                command.transactional_id, self.ending_ms_max
+            )
             reply = await self.submit(command)
         return reply
 

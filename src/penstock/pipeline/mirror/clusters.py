@@ -35,7 +35,7 @@ from penstock.pipeline.mirror.journal import Books, ensure_journal, read_journal
 from penstock.pipeline.mirror.origins import id_of
 from penstock.pipeline.mirror.refresh import Pair, TopicFinder
 from penstock.pipeline.mirror.runs import Lineage, RunBook
-from penstock.pipeline.mirror.target import open_target
+from penstock.pipeline.mirror.target import ExactlyOnce, open_target
 from penstock.pipeline.mirror.topics import TopicNames
 
 log_events = get_logger("mirror")
@@ -62,8 +62,9 @@ class MirrorError(ClientError):
 
 
 class Mirror:
-    def __init__(self, plan: MirrorPlan, *, clock: Clock) -> None:
+    def __init__(self, plan: MirrorPlan, *, clock: Clock, exactly_once: type[ExactlyOnce] = ExactlyOnce) -> None:
         self._plan = plan
+        self._exactly_once = exactly_once
         self._clock = clock
         self._names = TopicNames(plan.prefix)
         self._matches_topic = _pattern(plan.topics, "topics")
@@ -212,7 +213,10 @@ class Mirror:
         progress = self.progress.setdefault(topic, TopicProgress())
         plan = self._plan
         async with _client(plan.source) as source, _client(plan.target) as target_client:
-            target = await open_target(target_client, f"penstock-mirror-{plan.name}-{topic}", patience_ms=PATIENCE_MS)
+            transactional_id = f"penstock-mirror-{plan.name}-{topic}"
+            target = await open_target(
+                target_client, transactional_id, patience_ms=PATIENCE_MS, exactly_once=self._exactly_once
+            )
             lineage = Lineage(id_of(await source.topic(topic)), id_of(await target_client.topic(copy_name)))
             await self._take_up_books(target_client, pair, lineage)
             copy = TopicMirror(

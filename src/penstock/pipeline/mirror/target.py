@@ -29,7 +29,9 @@ class MirrorTarget(Protocol):
     async def abort(self) -> None: ...
 
 
-async def open_target(client: ClusterClient, transactional_id: str, *, patience_ms: int) -> MirrorTarget:
+async def open_target(
+    client: ClusterClient, transactional_id: str, *, patience_ms: int, exactly_once: type[ExactlyOnce] | None = None
+) -> MirrorTarget:
     """Fences whoever mirrored this topic under this name before."""
     producer = TransactionalProducer(client, transactional_id, patience_ms=patience_ms)
     try:
@@ -39,10 +41,10 @@ async def open_target(client: ClusterClient, transactional_id: str, *, patience_
         plain = Producer(client, ProducerOptions(is_idempotent=True, delivery_timeout_ms=patience_ms))
         await plain.start()
         return _AtLeastOnce(plain)
-    return _ExactlyOnce(producer)
+    return (exactly_once or ExactlyOnce)(producer)
 
 
-class _ExactlyOnce:
+class ExactlyOnce:
     is_exactly_once = True
 
     def __init__(self, producer: TransactionalProducer) -> None:

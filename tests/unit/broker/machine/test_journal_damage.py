@@ -39,9 +39,9 @@ def directory_of(world: ShellWorld) -> str:
     return world.partition.log.home.directory
 
 
-async def committed(files: RottenDisk) -> ShellWorld:
+async def committed(files: RottenDisk, **bounds: int) -> ShellWorld:
     """Six groups, each with one position, each in a batch of its own; and the node has stopped."""
-    world = ShellWorld(files)
+    world = ShellWorld(files, **bounds)  # type: ignore[arg-type]
     await world.shell.load()
     for number in range(COMMITS):
         await world.commit(f"group {number}", 0, 100 + number)
@@ -154,15 +154,9 @@ def test_gap_between_two_batches_is_damage() -> None:
 # The snapshot
 
 
-@pytest.fixture
-def _every_record_is_worth_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.machine.journal.SNAPSHOT_RECORDS_MIN", 1)
-
-
-@pytest.mark.usefixtures("_every_record_is_worth_a_snapshot")
 async def test_damage_below_a_snapshot_costs_nothing_after_the_repair() -> None:
     files = FaultyFiles()
-    world = await committed(files)
+    world = await committed(files, snapshot_records_min=1)
     await world.shell.save_snapshot_if_due()
     await world.commit("group 0", 0, 500)
     path = stop(world)
@@ -183,10 +177,9 @@ async def test_damage_below_a_snapshot_costs_nothing_after_the_repair() -> None:
     assert await positions(world) == {number: 100 + number for number in range(COMMITS)} | {0: 500}
 
 
-@pytest.mark.usefixtures("_every_record_is_worth_a_snapshot")
 async def test_log_without_its_end_is_as_long_as_its_snapshot_after_the_repair() -> None:
     files = FaultyFiles()
-    world = await committed(files)
+    world = await committed(files, snapshot_records_min=1)
     await world.shell.save_snapshot_if_due()
     files.remove(stop(world))
     files.crash(CrashMode.KILL)

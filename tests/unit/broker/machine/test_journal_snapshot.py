@@ -30,11 +30,6 @@ OLD = JournalSnapshot(3, [b"a", b"b"], [b"1", b"2"])
 NEW = JournalSnapshot(9, [b"b", b"c"], [b"20", b"3"])
 
 
-@pytest.fixture(autouse=True)
-def _every_record_is_worth_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.machine.journal.SNAPSHOT_RECORDS_MIN", 1)
-
-
 def disk_with(snapshot: JournalSnapshot, seed: int = 0) -> FaultyFiles:
     files = FaultyFiles(Random(seed))
     files.make_root(HOME)
@@ -126,7 +121,7 @@ def test_large_snapshot_is_handed_on_in_portions() -> None:
 
 @pytest.fixture
 async def world() -> AsyncIterator[ShellWorld]:
-    made = ShellWorld(FaultyFiles())
+    made = ShellWorld(FaultyFiles(), snapshot_records_min=1)
     yield made
     made.shell.close()
 
@@ -164,7 +159,7 @@ async def test_next_snapshot_is_made_of_the_one_before_and_the_log_since(world: 
 
 
 async def test_snapshot_is_due_when_more_was_written_than_it_holds(world: ShellWorld) -> None:
-    journal = Journal(world.partition, world.clock)
+    journal = Journal(world.partition, world.clock, snapshot_records_min=1)
     due: list[bool] = [journal.is_snapshot_due]
     for entries in ([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")], [(b"a", b"1"), (b"b", b"2")], [(b"a", b"1")]):
         journal.append(entries)
@@ -182,7 +177,7 @@ async def durable(journal: Journal) -> None:
 
 
 async def test_snapshot_holds_nothing_that_is_not_durable(world: ShellWorld) -> None:
-    journal = Journal(world.partition, world.clock)
+    journal = Journal(world.partition, world.clock, snapshot_records_min=1)
     journal.append([(b"a", b"1")])
     await durable(journal)
     journal.append([(b"b", b"2")])
@@ -256,7 +251,7 @@ async def test_starts_with_and_without_a_snapshot_come_to_the_same(seed: int) ->
     """Whatever was done, whenever a snapshot was made, and whether the machine died before everything was synced."""
     random = Random(seed)
     files = FaultyFiles(Random(seed))
-    world = ShellWorld(files)
+    world = ShellWorld(files, snapshot_records_min=1)
     await world.shell.load()
     for step in range(60):
         await do_something(world, random, step)
@@ -281,7 +276,7 @@ async def test_compaction_at_any_moment_changes_nothing(seed: int) -> None:
     """Tombstones go almost at once here: a snapshot that was believed too long would bring back what they removed."""
     random = Random(seed)
     settings = {"segment.bytes": "1024", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "1"}
-    world = ShellWorld(FaultyFiles(Random(seed)), topic_settings=settings)
+    world = ShellWorld(FaultyFiles(Random(seed)), topic_settings=settings, snapshot_records_min=1)
     cleaner = LogCleaner(world.store, world.clock, seeds=(1, 2), sleep=lambda _: None)
     await world.shell.load()
     cleaned = 0

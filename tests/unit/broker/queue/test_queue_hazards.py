@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.queue.delivery import Message, ReceiptSettlement, ReceivedMessages, Receiver
-from penstock.broker.queue.reader import QueueReader
 from penstock.broker.queue.shell import QueueShell
 from penstock.codec.batch.header import read_header
 from penstock.codec.batch.records import Record, build_batch, seal_batch
@@ -19,6 +17,7 @@ from penstock.domain.queue.commands import Act, Outcome
 from penstock.domain.queue.definition import QueueName, QueueOptions
 from penstock.domain.queue.values import HoldKind
 from support.queue.broker import QueueBroker
+from support.queue.watched_reader import WatchedReader
 
 
 @pytest.fixture
@@ -221,26 +220,17 @@ async def test_neighbours_are_settled_together_and_judged_each(desk: QueueBroker
     assert shell_of(desk).queue("workers").finished_below == 6  # type: ignore[union-attr]
 
 
-async def test_one_message_does_not_make_all_who_wait_look_for_it(
-    desk: QueueBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_message_does_not_make_all_who_wait_look_for_it(desk: QueueBroker) -> None:
     await desk.topic("orders")
     name = await desk.queue("orders")
     room = shell_of(desk).room(name.group)
     waiting = [asyncio.ensure_future(desk.receive(name, 1, consumer=f"{n}", wait_ms=30_000)) for n in range(50)]
     await until(lambda: len(room) == 50)
-    looks = 0
-    look = QueueReader.look
-
-    async def counted(*arguments: Any, **more: Any) -> Any:
-        nonlocal looks
-        looks += 1
-        return await look(*arguments, **more)
-
-    monkeypatch.setattr(QueueReader, "look", counted)
+    shell = shell_of(desk)
+    shell.reader = reader = WatchedReader(shell.reader)
     for _ in range(10):
         await desk.send("orders", [b"one"])
     await until(lambda: sum(each.done() for each in waiting) == 10)
-    assert looks < 30, f"{looks} looks for ten messages"
+    assert reader.look_count < 30, f"{reader.look_count} looks for ten messages"
     await desk.send("orders", [b"more"] * 40)
     assert sum(len(each) for each in await asyncio.wait_for(asyncio.gather(*waiting), 5)) == 50

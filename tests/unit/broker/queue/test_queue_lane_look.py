@@ -58,6 +58,7 @@ class Log:
         self.opened.clear()
         index = type("Index", (), {"covered_upto": self.covered_upto, "lanes_from": self.lanes_from})()
         index.batches = self.batches_of
+        index.batches_max = 64
         look = LaneLook(
             cast(LaneIndex, index),
             self.batches[slice(*window)],

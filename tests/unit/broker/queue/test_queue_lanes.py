@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.queue import lanes as queue_lanes
 from penstock.broker.queue.delivery import Message, ReceiptSettlement
 from penstock.broker.queue.lanes import LaneIndex
 from penstock.broker.queue.shell import QueueShell
@@ -20,18 +18,20 @@ from penstock.domain.queue.definition import QueueName, QueueOptions
 from penstock.domain.queue.values import Ordering
 from penstock.storage.segment.lanes import facts_of, read_lane_file
 from support.queue.broker import QueueBroker
+from support.queue.watched_reader import WatchedReader
 
 
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+class PatientBroker(QueueBroker):
     """A look waits for the search, however busy the machine is."""
-    monkeypatch.setattr(queue_lanes, "FIRST_WAIT_MS", 20_000)
-    monkeypatch.setattr(queue_lanes, "WAIT_MS", 20_000)
+
+    async def start(self) -> None:
+        await super().start()
+        self.queues.lane_scans.first_wait_ms = self.queues.lane_scans.wait_ms = 20_000
 
 
 @pytest.fixture
 async def desk() -> AsyncIterator[QueueBroker]:
-    made = QueueBroker()
+    made = PatientBroker()
     await made.start()
     yield made
     await made.stop()
@@ -188,10 +188,9 @@ async def test_a_start_that_is_moved_back_brings_all_lanes_back(desk: QueueBroke
     assert len(again) == 2_002
 
 
-async def test_who_waits_gets_what_the_search_finds(desk: QueueBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_gets_what_the_search_finds(desk: QueueBroker) -> None:
     """The default lane is at its end; what is left lies far behind, and nobody remembers where."""
-    monkeypatch.setattr(queue_lanes, "FIRST_WAIT_MS", 1)
-    monkeypatch.setattr(queue_lanes, "WAIT_MS", 1)
+    desk.queues.lane_scans.first_wait_ms = desk.queues.lane_scans.wait_ms = 1
     await desk.topic("orders", segment_bytes="20000")
     name = await desk.queue("orders")
     await desk.send("orders", [urgent(b"someday", 0)])
@@ -207,23 +206,18 @@ async def test_who_waits_gets_what_the_search_finds(desk: QueueBroker, monkeypat
     assert values(await asyncio.wait_for(waiting, 10)) == [b"someday"]
 
 
-async def test_a_start_that_is_moved_during_a_look_hides_nothing(
-    desk: QueueBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_that_is_moved_during_a_look_hides_nothing(desk: QueueBroker) -> None:
     await desk.topic("orders")
     name = await desk.queue("orders")
     await desk.send("orders", [b"a", b"b", urgent(b"now"), *(b"%d" % each for each in range(20))])
     assert values(await desk.receive(name, 2)) == [b"now", b"a"]
     shell = shell_of(desk)
-    look = shell.reader.look
 
-    async def look_and_move(*arguments: Any, **more: Any) -> Any:
-        sight = await look(*arguments, **more)
-        monkeypatch.setattr(shell.reader, "look", look)
+    def move(reader: WatchedReader) -> None:
+        shell.reader = reader.true
         shell.decide("workers", MoveStart(1))
-        return sight
 
-    monkeypatch.setattr(shell.reader, "look", look_and_move)
+    shell.reader = WatchedReader(shell.reader, move)
     assert values(await desk.receive(name, 3)) == [b"now", b"b", b"0"]
 
 

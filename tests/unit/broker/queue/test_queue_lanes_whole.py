@@ -10,7 +10,6 @@ import pytest
 
 from penstock.broker.partition.outcome import Appended, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.queue import lane_look as queue_lane_look
 from penstock.broker.queue.delivery import Message, ReceiptSettlement
 from penstock.codec.batch.compression import Codec
 from penstock.codec.batch.records import Record, build_batch
@@ -23,8 +22,7 @@ LANES = [DEFAULT_LANE] * 12 + [0, 2, 7, 9]
 
 
 class LaneWorld:
-    def __init__(self, seed: int, patch: pytest.MonkeyPatch) -> None:
-        self._patch = patch
+    def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.desk = QueueBroker()
         self.name = QueueName("orders", "workers")
@@ -49,7 +47,7 @@ class LaneWorld:
         scans = self.desk.queues.lane_scans
         scans.slice_bytes = self.chance.choice([300, 5_000, 100_000])
         scans.memory.bytes_max = self.chance.choice([8, 60, 10_000])
-        self._patch.setattr(queue_lane_look, "BATCHES_MAX", self.chance.choice([1, 3, 64]))
+        scans.batches_max = self.chance.choice([1, 3, 64])
 
     @property
     def shell(self) -> PartitionShell:
@@ -167,8 +165,8 @@ class LaneWorld:
 
 
 @pytest.mark.parametrize("seed", range(16))
-async def test_every_message_of_every_lane_is_accepted_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = LaneWorld(seed, monkeypatch)
+async def test_every_message_of_every_lane_is_accepted_once(seed: int) -> None:
+    world = LaneWorld(seed)
     await world.start()
     steps = [world.send] * 4 + [world.receive] * 4 + [world.settle] * 2
     steps += [world.send_in_transaction] * 2 + [world.end_transaction, world.restart]

@@ -7,47 +7,33 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.queue.delivery import ReceivedMessages, is_worth_waiting
+from penstock.broker.queue.delivery import QueueDelivery, ReceivedMessages, is_worth_waiting
 from penstock.broker.queue.messages import QueueTotals
-from penstock.broker.queue.shell import QueueShell, QueueUnavailable
+from penstock.broker.queue.shell import QueueUnavailable
 from penstock.broker.share.delivery import ShareTaken, take
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions
 from support.queue.broker import QueueBroker
+from support.storage.gated_loads import GatedLoads
 
 NAME = QueueName("orders", "workers")
 
 
-class Gate:
-    """Loads stand before it until it is opened."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.opened = asyncio.Event()
-        self.load_count = 0
-        load = QueueShell.load
-
-        async def gated(shell: QueueShell) -> None:
-            self.load_count += 1
-            await self.opened.wait()
-            await load(shell)
-
-        monkeypatch.setattr(QueueShell, "load", gated)
+@pytest.fixture
+def gate() -> GatedLoads:
+    """Loads stand before it, once it is closed, until it is opened."""
+    return GatedLoads()
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[QueueBroker]:
-    made = QueueBroker()
+async def desk(gate: GatedLoads) -> AsyncIterator[QueueBroker]:
+    made = QueueBroker(gate)
     await made.start()
     await made.topic("orders")
     await made.send("orders", [b"%d" % number for number in range(12)])
+    gate.close_gate()
     yield made
+    gate.open_gate()
     await made.stop()
-
-
-@pytest.fixture
-async def gate(desk: QueueBroker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gate]:
-    made = Gate(monkeypatch)
-    yield made
-    made.opened.set()
 
 
 async def receive_first(desk: QueueBroker, wait_ms: int = 0) -> object:
@@ -70,7 +56,9 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_eight_first_receives_at_once_share_one_load_and_are_all_served(desk: QueueBroker, gate: Gate) -> None:
+async def test_eight_first_receives_at_once_share_one_load_and_are_all_served(
+    desk: QueueBroker, gate: GatedLoads
+) -> None:
     receiving = [asyncio.ensure_future(receive_first(desk)) for _ in range(8)]
     # Now, and not open anywhere.
     await defined(desk)
@@ -78,14 +66,14 @@ async def test_eight_first_receives_at_once_share_one_load_and_are_all_served(de
     totals = asyncio.ensure_future(desk.delivery.totals(NAME))
     await turns()
     assert not any(each.done() for each in (*receiving, *late, totals))
-    gate.opened.set()
+    gate.open_gate()
     received = await asyncio.gather(*receiving, *late)
     assert all(isinstance(each, ReceivedMessages) and len(each.messages) == 1 for each in received), received
     assert isinstance(await totals, QueueTotals)
     assert gate.load_count == 1
 
 
-async def test_members_of_a_share_group_wait_for_the_load_too(desk: QueueBroker, gate: Gate) -> None:
+async def test_members_of_a_share_group_wait_for_the_load_too(desk: QueueBroker, gate: GatedLoads) -> None:
     defining = asyncio.ensure_future(desk.queues.define(NAME, QueueOptions()))
     definition = await defined(desk)
     served = desk.broker.topic("orders")
@@ -94,7 +82,7 @@ async def test_members_of_a_share_group_wait_for_the_load_too(desk: QueueBroker,
         asyncio.ensure_future(desk.queues.shell_for(definition, served.partitions[0], wait_ms=60_000)) for _ in range(3)
     ]
     await turns()
-    gate.opened.set()
+    gate.open_gate()
     for shell in await asyncio.gather(*finding):
         how = {"count_max": 1, "bytes_max": 1 << 20, "takes_whole_batches": False}
         taken = await take(shell, definition, member_id="ann", **how)  # type: ignore[arg-type]
@@ -104,20 +92,18 @@ async def test_members_of_a_share_group_wait_for_the_load_too(desk: QueueBroker,
     assert gate.load_count == 1
 
 
-async def test_who_has_waited_long_enough_is_told_that_it_is_being_loaded(
-    desk: QueueBroker, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_has_waited_long_enough_is_told_that_it_is_being_loaded(desk: QueueBroker, gate: GatedLoads) -> None:
     defining = asyncio.ensure_future(desk.queues.define(NAME, QueueOptions()))
     await defined(desk)
-    monkeypatch.setattr("penstock.broker.queue.delivery.LOADING_MS_MAX", 20)
-    reply = await desk.delivery.receive(NAME, consumer="c", count_max=1)
+    delivery = QueueDelivery(desk.queues, loading_ms_max=20)
+    reply = await delivery.receive(NAME, consumer="c", count_max=1)
     assert isinstance(reply, QueueUnavailable)
     assert (reply.is_loading, reply.is_damaged) == (True, False)
     assert is_worth_waiting(reply)
     # One that may wait longer uses its time.
-    waiting = asyncio.ensure_future(desk.delivery.receive(NAME, consumer="c", count_max=1, wait_ms=60_000))
+    waiting = asyncio.ensure_future(delivery.receive(NAME, consumer="c", count_max=1, wait_ms=60_000))
     await asyncio.sleep(0.1)
     assert not waiting.done()
-    gate.opened.set()
+    gate.open_gate()
     assert isinstance(await waiting, ReceivedMessages)
     await defining

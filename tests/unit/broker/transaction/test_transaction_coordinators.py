@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.broker.partition.outcome import Appended
-from penstock.broker.transaction import node as transaction_coordinators
 from penstock.broker.transaction.markers import MarkerOutcome
 from penstock.broker.transaction.metrics import TransactionCollector
 from penstock.codec.batch.header import read_header
@@ -130,8 +129,8 @@ async def test_successor_waits_for_the_abort_of_what_it_finds(node: TalkingNode)
     assert (after.producer_id, after.producer_epoch) == (before.producer_id, before.producer_epoch + 2)
 
 
-async def test_end_that_takes_long_is_not_waited_for(node: TalkingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_coordinators, "ENDING_MS_MAX", 10)
+async def test_end_that_takes_long_is_not_waited_for(node: TalkingNode) -> None:
+    node.transactions.ending_ms_max = 10
     await open_one(node)
     node.shell("orders").log.fail("the disk is gone")
     reply = await node.transactions.submit_patiently(InitProducer("payments", 60_000))

@@ -8,8 +8,7 @@ import struct
 import time
 from collections.abc import Callable
 from functools import partial
-
-import pytest
+from typing import Any
 
 from penstock.codec import kafka as wire
 from penstock.codec.kafka import ErrorCode
@@ -29,8 +28,6 @@ from penstock.codec.kafka.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from penstock.gateways.kafka.handlers import configs as kafka_configs
-from penstock.gateways.kafka.handlers.share import desk as kafka_share_desk
 from penstock.gateways.kafka.server_config import KafkaServerConfig
 from support.door.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.door.kafka_phrases import batch, fetch, only_partition, outcome, produce
@@ -148,10 +145,12 @@ async def test_what_is_named_a_thousand_times_is_told_once(talk: Conversation) -
     assert [group.group_id for group in groups.groups] == ["a"]
 
 
-async def test_settings_of_too_many_groups_at_a_time_are_refused(
-    talk: Conversation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka_configs, "DESCRIBED_MAX", 150)
+def handler_of(node: TalkingNode, request: type[wire.Request]) -> Any:
+    return node.server._handlers[request.api_key].__self__  # type: ignore[attr-defined]
+
+
+async def test_settings_of_too_many_groups_at_a_time_are_refused(node: TalkingNode, talk: Conversation) -> None:
+    handler_of(node, DescribeConfigsRequest).described_max = 150
     resources = [DescribeConfigsResource(GROUP_SETTINGS, f"g{number}", None) for number in range(200)]
     reply = await talk.ask(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
     codes = [each.error_code for each in reply.results]
@@ -178,8 +177,8 @@ async def test_many_changes_in_one_request_do_not_take_their_number_squared(talk
 # Share sessions
 
 
-async def test_partitions_of_share_sessions_are_bounded(node: TalkingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_share_desk, "PARTITIONS_MAX", 100)
+async def test_partitions_of_share_sessions_are_bounded(node: TalkingNode) -> None:
+    handler_of(node, ShareFetchRequest)._desk.partitions_max = 100
     talk = await node.connect()
 
     async def open_session(member: str, count: int) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import httpx
-import pytest
 from aiokafka import AIOKafkaProducer
 
-from penstock.broker.queue import lanes as queue_lanes
 from penstock.gateways.http.server import HttpServerConfig
 from support.door.conversation import ANY_PORT, running_node
 
@@ -17,10 +15,10 @@ async def receive(http: httpx.AsyncClient, count: int) -> list[str]:
     return [message["value"] for message in reply.json()["messages"]]
 
 
-async def test_urgent_messages_of_kafka_and_http_producers_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_lanes, "FIRST_WAIT_MS", 20_000)
-    monkeypatch.setattr(queue_lanes, "WAIT_MS", 20_000)
+async def test_urgent_messages_of_kafka_and_http_producers_come_first() -> None:
     async with running_node(http=HttpServerConfig(listen=ANY_PORT)) as node:
+        scans = node.parts.queues.lane_scans
+        scans.first_wait_ms = scans.wait_ms = 20_000
         await node.create_topic("orders", **{"segment.bytes": "100000"})
         producer = AIOKafkaProducer(bootstrap_servers=str(node.addresses["kafka"]), compression_type="gzip")
         await producer.start()

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
-from penstock.broker.queue.node import NodeQueues
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.rest.node import NodeRoutes
 from penstock.gateways.rest.openapi import OPERATIONS, describe
 from support.door.conversation import ANY_PORT, TalkingNode, running_node
+from support.storage.gated_loads import GatedLoads
 
 JSON = {"content-type": "application/json"}
 
@@ -55,29 +55,26 @@ async def test_a_message_goes_in_and_comes_out_once(http: httpx.AsyncClient) -> 
     assert await receive(http) == []
 
 
-async def test_first_receives_at_once_wait_for_the_queue_and_are_all_served(
-    node: TalkingNode, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_first_receives_at_once_wait_for_the_queue_and_are_all_served() -> None:
     """The first one makes the queue; the others come when it is defined and not open yet."""
-    await publish(http, *map(str, range(8)))
-    is_defined, is_opened = asyncio.Event(), asyncio.Event()
-    find_start = NodeQueues._start_offset
-
-    async def gated(*place: Any) -> int:
-        is_defined.set()
-        await is_opened.wait()
-        return await find_start(*place)
-
-    monkeypatch.setattr(NodeQueues, "_start_offset", gated)
-    first = asyncio.ensure_future(receive(http, 1, lease_ms=60_000))
-    await is_defined.wait()
-    others = [asyncio.ensure_future(receive(http, 1, lease_ms=60_000)) for _ in range(7)]
-    stats = asyncio.ensure_future(http.get("/v1/queues/orders/workers/stats"))
-    await asyncio.wait([*others, stats], timeout=0.2)
-    is_opened.set()
-    received = await asyncio.gather(first, *others)
-    assert sorted(message["value"] for messages in received for message in messages) == list("01234567")
-    assert len((await stats).json()["partitions"]) == 1
+    gate = GatedLoads()
+    async with (
+        running_node(http=HttpServerConfig(listen=ANY_PORT), files=lambda: gate) as node,
+        httpx.AsyncClient(base_url=f"http://{node.addresses['http']}", timeout=20) as http,
+    ):
+        await publish(http, *map(str, range(8)))
+        gate.close_gate()
+        first = asyncio.ensure_future(receive(http, 1, lease_ms=60_000))
+        async with asyncio.timeout(20):
+            while not gate.load_count:  # noqa: ASYNC110  a thread stands there
+                await asyncio.sleep(0.005)
+        others = [asyncio.ensure_future(receive(http, 1, lease_ms=60_000)) for _ in range(7)]
+        stats = asyncio.ensure_future(http.get("/v1/queues/orders/workers/stats"))
+        await asyncio.wait([*others, stats], timeout=0.2)
+        gate.open_gate()
+        received = await asyncio.gather(first, *others)
+        assert sorted(message["value"] for messages in received for message in messages) == list("01234567")
+        assert len((await stats).json()["partitions"]) == 1
 
 
 async def test_values_of_every_kind_come_back_as_they_were(http: httpx.AsyncClient) -> None:

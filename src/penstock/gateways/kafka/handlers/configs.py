@@ -74,6 +74,8 @@ class _Refused(msgspec.Struct, frozen=True):
 
 
 class ConfigsHandler:
+    described_max = DESCRIBED_MAX
+
     def __init__(
         self,
         broker: Broker,
@@ -102,8 +104,8 @@ class ConfigsHandler:
         wanted = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
         pace = context.pace()
         for place, resource in enumerate(wanted.values()):
-            if place >= DESCRIBED_MAX:
-                reason = f"{len(wanted)} resources, at most {DESCRIBED_MAX} are described at a time"
+            if place >= self.described_max:
+                reason = f"{len(wanted)} resources, at most {self.described_max} are described at a time"
                 results.append(_not_described(resource, _Refused(ErrorCode.INVALID_REQUEST, reason)))
             else:
                 results.append(self._describe(resource, request, context))

@@ -56,6 +56,8 @@ class SharePlace(msgspec.Struct, frozen=True):
 
 
 class ShareDesk:
+    partitions_max = PARTITIONS_MAX
+
     def __init__(self, broker: Broker, shares: ShareGroups, admission: Admission) -> None:
         self.broker = broker
         self._shares = shares
@@ -97,7 +99,7 @@ class ShareDesk:
         """What the member fetches from, from now on. Sessions that name more than there is room for end."""
         new_count = sum(key not in session.partitions for key in added)
         # Counted only where there are new ones, which is seldom.
-        if new_count and self._sessions.partition_count + new_count > PARTITIONS_MAX:
+        if new_count and self._sessions.partition_count + new_count > self.partitions_max:
             self.end(session, is_counted=False)
             return _refused(ShareSessionProblem.SHARE_SESSION_LIMIT_REACHED)
         update(session, added, forgotten)
