@@ -28,8 +28,10 @@ class TransactionBug(msgspec.Struct, frozen=True):
     story: str
 
 
-def _bug(name: str, module: str, right: str, wrong: str, *, story: str, caught_by: str) -> TransactionBug:
-    return TransactionBug(Bug(name, f"{_DOMAIN}.{module}", right, wrong, caught_by), story)
+def _bug(
+    name: str, module: str, right: str, wrong: str, *, story: str, caught_by: str, first_seed: int = 0
+) -> TransactionBug:
+    return TransactionBug(Bug(name, f"{_DOMAIN}.{module}", right, wrong, caught_by, first_seed), story)
 
 
 _REFUSE_WHILE_PREPARED: Final = """    if metadata.is_prepared:
@@ -70,6 +72,7 @@ COORDINATOR_BUGS: Final = (
         "    if has_id",
         story="heirs",
         caught_by=WHOLE,
+        first_seed=34,
     ),
     _bug(
         "partitions are added while markers are still being written",
@@ -135,6 +138,7 @@ COORDINATOR_BUGS: Final = (
         "        if unmarked and not command.partitions:\n",
         story="moving coordinator",
         caught_by=WHOLE,
+        first_seed=65,
     ),
     _bug(
         "a restarted coordinator forgets the aborts that it had decided",
@@ -197,6 +201,7 @@ PARTITION_BUGS: Final = (
         "and not state.is_ongoing:",
         story="late answers",
         caught_by=ENDS,
+        first_seed=114,
     ),
     _bug(
         "an old coordinator's marker is taken",
@@ -245,6 +250,7 @@ PARTITION_BUGS: Final = (
         "",
         story="disks",
         caught_by="the last stable offset gets as far as it can",
+        first_seed=110,
     ),
     _bug(
         "a cut log forgets who was there before",
