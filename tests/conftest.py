@@ -6,17 +6,14 @@ import os
 import re
 import sys
 import uuid
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-# Hundreds of nodes and commands are started here, and planted bugs import half of the package anew: compiled once, kept
-# out of the tree. Where an environment forbids bytecode, a start would take twice the processor time.
-BYTECODE: Final = Path(__file__).parents[1] / "build" / "bytecode"
+# Hundreds of nodes and commands are started here, and planted bugs import half of the package anew: compiled once, as
+# Python does unless an environment forbids it. A start would take twice the processor time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
 
 
 # The rest follows. One worker has all of Spark and would else be the last to end, long after the others; what is small
