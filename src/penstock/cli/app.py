@@ -1,6 +1,6 @@
 """The command line: `app` holds the commands, `run` turns every outcome into an exit code.
 
-Only declarations are loaded here. The work of a command lives in its `*_work` module, loaded when it runs, so
+Only declarations are loaded here. The work of a command lives in a module of `work`, loaded when it runs, so
 that `penstock --help` does not wait for codecs, clients and tables.
 """
 

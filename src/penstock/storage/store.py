@@ -4,7 +4,7 @@
     <root>/clean_shutdown       only between a clean end and the next start
     <root>/checkpoint           how far each log is whole, durable and indexed
     <root>/logs/<topic id>/topic.json
-    <root>/logs/<topic id>/<partition>/…                  see segment, log_files
+    <root>/logs/<topic id>/<partition>/…                  see `segment`, `log/files`
 
 The caller's duties: call everything on the loop but what says "blocking"; wait for the last turn before `close`.
 """

@@ -13,8 +13,8 @@ where they can be broken, and a broken one raises `ViolationError` with its name
     taken needlessly    a member is not asked to give up what it shall keep
     offset went back    a committed offset only grows
     commit lost         what was acknowledged is there after a restart
-    wrong transaction   an offset of a transaction counts only if that one has committed (group_world_transactions)
-    left behind         nothing waits for a transaction that has ended (group_world_transactions)
+    wrong transaction   an offset of a transaction counts only if that one has committed (`world_transactions`)
+    left behind         nothing waits for a transaction that has ended (`world_transactions`)
     unstable read       a stable read does not show an offset that an open transaction may change
     restart differs     after a replay all that is kept is as before, compacted or not
     unanswered          nobody waits for ever

@@ -16,7 +16,7 @@ ANEW: Final = (f"{_DOMAIN}.group.", "support.group.world")
 
 class GroupBug(msgspec.Struct, frozen=True):
     bug: Bug
-    # Of the stories in `group_world_story`.
+    # Of the stories in `world_story`.
     kind: str
 
 

@@ -36,7 +36,7 @@ ANEW: Final = (f"{_DOMAIN}.queue.", WORLD)
 
 class QueueBug(msgspec.Struct, frozen=True):
     bug: Bug
-    # Of the stories in `queue_world`.
+    # Of the stories in `world`.
     story: str
 
 

@@ -32,7 +32,7 @@ ANEW: Final = (f"{_DOMAIN}.schedule.", "penstock.base.timers", WORLD)
 
 class ScheduleBug(msgspec.Struct, frozen=True):
     bug: Bug
-    # Of the stories in `schedule_world`.
+    # Of the stories in `world`.
     story: str
 
 

@@ -1,7 +1,7 @@
 """A standalone Spark cluster on this machine: a master and workers, each in a process group of its own.
 
 with SparkCluster(tmp_path, workers=2) as cluster:
-    spark_driver … cluster.master …
+    driver … cluster.master …
     cluster.kill_worker_of(process_id)
 """
 

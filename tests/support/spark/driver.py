@@ -1,6 +1,6 @@
 """A streaming query in a process of its own, from topic to topic by the sink with faults: it can be killed as a whole.
 
-python spark_driver.py BOOTSTRAP SOURCE TARGET DIRECTORY FAULT [MASTER]
+python driver.py BOOTSTRAP SOURCE TARGET DIRECTORY FAULT [MASTER]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spark's own Kafka connector at work on a broker, in a process of its own: its jars must be there at the start.
 
-python spark_kafka_script.py BOOTSTRAP DIRECTORY JARS    prints one JSON line with what was read
+python kafka_script.py BOOTSTRAP DIRECTORY JARS    prints one JSON line with what was read
 """
 
 from __future__ import annotations

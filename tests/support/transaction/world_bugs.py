@@ -24,7 +24,7 @@ PARTITION_KEPT: Final = "restart keeps a partition's state"
 
 class TransactionBug(msgspec.Struct, frozen=True):
     bug: Bug
-    # Of the stories in `transaction_world`.
+    # Of the stories in `world`.
     story: str
 
 

@@ -1,6 +1,6 @@
 """`penstock metadata rebuild`: the metadata of a stopped node, made anew from what is left of them. Blocking.
 
-    plan:   sources (metadata_sources) + directories → entries to write, names to put right, directories to set aside
+    plan:   sources (`sources`) + directories → entries to write, names to put right, directories to set aside
     apply:  a new store beside the old one → the old one is kept aside → the new one takes its place → its copy
 
 Nothing is deleted: old files and directories that no topic can be made of go to `<root>/set-aside/<time>/`. If it is

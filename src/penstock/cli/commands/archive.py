@@ -1,4 +1,4 @@
-"""`penstock archive …`: the declarations; the work is in archive_work."""
+"""`penstock archive …`: the declarations; the work is in `work/archive`."""
 
 from __future__ import annotations
 

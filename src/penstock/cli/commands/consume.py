@@ -1,4 +1,4 @@
-"""`penstock consume`: the declaration; the work is in consume_work and, for snapshots, in consume_snapshot."""
+"""`penstock consume`: the declaration; the work is in `work/consume`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock dlq …`: the declarations; the work is in dlq_work."""
+"""`penstock dlq …`: the declarations; the work is in `work/dlq`."""
 
 from __future__ import annotations
 

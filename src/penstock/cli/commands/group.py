@@ -1,4 +1,4 @@
-"""`penstock group …`: the declarations; the work is in group_work."""
+"""`penstock group …`: the declarations; the work is in `work/group`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock log …`: the declarations; the work is in log_work."""
+"""`penstock log …`: the declarations; the work is in `work/log`."""
 
 from __future__ import annotations
 

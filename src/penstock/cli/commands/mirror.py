@@ -1,4 +1,4 @@
-"""`penstock mirror …`: the declarations; the work is in mirror_work."""
+"""`penstock mirror …`: the declarations; the work is in `work/mirror`."""
 
 from __future__ import annotations
 

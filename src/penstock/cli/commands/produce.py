@@ -1,4 +1,4 @@
-"""`penstock produce`: the declaration; the work is in produce_work."""
+"""`penstock produce`: the declaration; the work is in `work/produce`."""
 
 from __future__ import annotations
 

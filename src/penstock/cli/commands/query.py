@@ -1,4 +1,4 @@
-"""`penstock query "SELECT …"`: the declaration; the work is in query_work."""
+"""`penstock query "SELECT …"`: the declaration; the work is in `work/query`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock queue …`: the declarations; the work is in queue_work."""
+"""`penstock queue …`: the declarations; the work is in `work/queue`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock replay`: the declaration; the work is in replay_work."""
+"""`penstock replay`: the declaration; the work is in `work/replay`."""
 
 from __future__ import annotations
 

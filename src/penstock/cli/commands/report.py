@@ -1,4 +1,4 @@
-"""`penstock report`: the declaration; the work is in report_work."""
+"""`penstock report`: the declaration; the work is in `work/report`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock schedule …`: the declarations; the work is in schedule_work."""
+"""`penstock schedule …`: the declarations; the work is in `work/schedule`."""
 
 from __future__ import annotations
 

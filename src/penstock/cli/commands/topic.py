@@ -1,4 +1,4 @@
-"""`penstock topic …`: the declarations; the work is in topic_work and topic_describe."""
+"""`penstock topic …`: the declarations; the work is in `work/topic` and `work/topic_describe`."""
 
 from __future__ import annotations
 

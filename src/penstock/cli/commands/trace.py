@@ -1,4 +1,4 @@
-"""`penstock trace` and `penstock why`: the declarations; the work is in trace_work."""
+"""`penstock trace` and `penstock why`: the declarations; the work is in `work/trace`."""
 
 from __future__ import annotations
 

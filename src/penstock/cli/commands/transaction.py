@@ -1,4 +1,4 @@
-"""`penstock transaction …`: the declarations; the work is in transaction_work."""
+"""`penstock transaction …`: the declarations; the work is in `work/transaction`."""
 
 from __future__ import annotations
 

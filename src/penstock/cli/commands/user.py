@@ -1,4 +1,4 @@
-"""`penstock user …`: the declarations; the work is in user_work."""
+"""`penstock user …`: the declarations; the work is in `work/user`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SaslHandshake, SaslAuthenticate and the bare tokens of old clients: the login at the Kafka door.
 
-The handlers change the connection's `Login` (kafka_login) and nothing else; the door asks that whether a request is
+The handlers change the connection's `Login` (`login`) and nothing else; the door asks that whether a request is
 taken at all. A refusal is answered late, so that guessing is slow, and says the same whatever was wrong; the reason is
 in the log. Then the connection ends.
 """

@@ -1,6 +1,6 @@
 """The Kafka door: listens, frames, dispatches, answers in order.
 
-`start → serve → drain → close`. A request is decoded and handed to the handler of its API (kafka_apis); what comes
+`start → serve → drain → close`. A request is decoded and handed to the handler of its API (`apis`); what comes
 back is one of six things, and this file is the only place that tells them apart:
 
     a message         the reply, known at once

@@ -385,7 +385,7 @@ def _operation(operation: Operation, by_kind: dict[int, Any]) -> dict[str, Any]:
 
 
 def _problems_of(operation: Operation) -> list[int]:
-    """With those that are said to web pages (http_guard)."""
+    """With those that are said to web pages (`http/guard`)."""
     guarded = {_FORBIDDEN} if operation.method == "get" else {_FORBIDDEN, HTTPStatus.UNSUPPORTED_MEDIA_TYPE}
     return sorted(guarded.union(operation.problems))
 

@@ -61,7 +61,7 @@ async def resolve(
     *,
     is_end: bool = False,
 ) -> Position:
-    """As `source_positions.resolve`, where the messages that only the archive has count too."""
+    """As `source/positions.resolve`, where the messages that only the archive has count too."""
     # With an archive nothing is an error that it could have answered.
     strategy = options.strategy if snapshot is None else TimestampStrategy.LATEST
     found = await source_positions.resolve(
@@ -81,7 +81,7 @@ async def resolve(
 async def raised_to_time(
     client: ClusterClient, start: Position, end: Position, time_ms: int, snapshot: ArchiveSnapshot | None
 ) -> Position:
-    """As `source_positions.raised_to_time`, where the messages that only the archive has count too."""
+    """As `source/positions.raised_to_time`, where the messages that only the archive has count too."""
     raised = await source_positions.raised_to_time(client, start, end, time_ms)
     if snapshot is None:
         return raised

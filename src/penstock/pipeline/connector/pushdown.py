@@ -9,7 +9,7 @@ the same DataFrame loses rows. Here every condition gets a table of its own. The
 another `Table`, one that Spark asks back here for; it takes the conditions when a query is planned, and answers with
 an ordinary scan of an ordinary Python table that has them as options. Spark evaluates every condition again.
 
-All tables of one DataFrame are one snapshot (source_plan). Whatever goes wrong on the way leaves Spark's own scan,
+All tables of one DataFrame are one snapshot (`plan`). Whatever goes wrong on the way leaves Spark's own scan,
 which reads everything.
 """
 

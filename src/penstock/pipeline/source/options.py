@@ -98,7 +98,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     # follows a batch query.
     group: str | None = None
     group_prefix: str = GROUP_PREFIX_DEFAULT
-    # An archive of the same topics (archive_source): what it holds is read from there; None: the log alone.
+    # An archive of the same topics (`archive/source`): what it holds is read from there; None: the log alone.
     archive: str | None = None
     archive_version: int | None = None
     # Only what the archive does not hold: its half is read by other means.
@@ -107,9 +107,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
     narrowing: Narrowing = Narrowing()
     # Goes before all that says where to begin and to end.
     snapshot: TableSnapshot | None = None
-    # A table that tasks write to themselves (archive_files); None: rows are handed to Spark.
+    # A table that tasks write to themselves (`table/task_files`); None: rows are handed to Spark.
     writes_to: str | None = None
-    # Which topics are meant, by name: others of the same name are an error (archive_identity); None: whatever they are.
+    # Which topics are meant, by name: others of the same name are an error (`topic_identity`); None: whatever they are.
     topic_ids: dict[str, int] | None = None
 
 

@@ -50,7 +50,9 @@ class TableSink(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        raise OptionError(f"{FORMAT} writes tables; they are read by table_writer.read_table, or as Delta tables")
+        raise OptionError(
+            f"{FORMAT} writes tables; they are read by penstock.pipeline.table.writer.read_table, or as Delta tables"
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TableStreamWriter:  # noqa: N802  Spark's name
         options = self._options(schema)

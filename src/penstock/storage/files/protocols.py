@@ -1,6 +1,6 @@
 """The seam between storage and the disk: every byte that storage reads or writes passes through these two protocols.
 
-Two engines stand behind them (directory_files, memory_files) and the tests put a third one there, which forgets
+Two engines stand behind them (`directory`, `memory`) and the tests put a third one there, which forgets
 unsynced bytes at a crash, tears writes, flips bits and fails on demand. So nothing in storage calls `os` by itself.
 
 Rules for the caller, which the faulty engine holds it to:

@@ -12,7 +12,7 @@ bytes are walked batch by batch with their checksums: those that this process ne
 reads, because they come from the disk, and what was right there yesterday may have rotted since. What the system's
 memory still holds was checked when it came there; the scrubber reads what lies under it.
 
-A bad place ends the read before it, or is what the read finds: see `storage_errors.Damage`. A read that begins behind
+A bad place ends the read before it, or is what the read finds: see `storage/errors.Damage`. A read that begins behind
 one does not see it.
 """
 

@@ -73,7 +73,7 @@ class RecoveredLog(msgspec.Struct):
     scanned_bytes: int
     scanned_batches: int
     torn_bytes: int
-    # Of compaction: see cleaner_swap.
+    # Of compaction: see `swap`.
     clean_end: int = 0
     swaps: tuple[SegmentSwap, ...] = ()
 

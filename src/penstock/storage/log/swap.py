@@ -9,7 +9,7 @@
 The node's checkpoint still tells the sizes of the old segments then. Recovery corrects it by the small file, which
 therefore names every swap since the log's last checkpoint. It also holds how far the log is clean.
 
-    <partition>/compaction    magic · length · CRC-32C · clean end, swaps in MessagePack (small_file)
+    <partition>/compaction    magic · length · CRC-32C · clean end, swaps in MessagePack (`files/small`)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which batches of a segment hold messages of other lanes than the default one (header `penstock-priority`).
 
-    <base offset, 20 digits>.lanes    magic · length · CRC-32C · identity · ten counts · offsets by lane (small_file)
+    <base offset, 20 digits>.lanes    magic · length · CRC-32C · identity · ten counts · offsets by lane (`files/small`)
 
 The offsets are those of batches, from the segment's base offset on. They are hints and may name too many, never too
 few: whoever goes by them opens the batch, which says which of its messages are in which lane, until when, and

@@ -2,7 +2,7 @@
 
     <base offset>.log.cleaned   <base offset>.index.cleaned   <base offset>.timeindex.cleaned
 
-Until a swap was committed (cleaner_swap) they are nothing: the next start removes them. Batches go on without a gap, so
+Until a swap was committed (`log/swap`) they are nothing: the next start removes them. Batches go on without a gap, so
 offsets whose batches are gone become one batch without records. Blocking.
 """
 

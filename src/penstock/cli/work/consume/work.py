@@ -9,7 +9,7 @@ The end of what is read is the end as of the start of the command, unless it fol
   knows how late his records are at most says so (`--late-max`): the reading then ends at the first record stamped so
   long after B, and what comes behind that, later than promised, is not seen.
 
-With either of them partitions are merged in the order of time (consume_merge), unless it follows.
+With either of them partitions are merged in the order of time (`merge`), unless it follows.
 """
 
 from __future__ import annotations
