@@ -100,3 +100,18 @@ HOSTILE_BATCHES = {
     "offset delta after the last": batch_of(record_of(0, 101, -1, 1, b"v", 0)),
     "timestamp at the end of time": batch_of(record_of(2**63 - 1, 0, -1, 1, b"v", 0)),
 }
+
+
+def shaped_records(null_keys: str, null_values: str, header_counts: tuple[int, ...]) -> list[Record]:
+    """Forty records, of which none, some or all have no key, no value; with so many headers each."""
+    random = Random(5)
+    share = {"none": 0.0, "some": 0.4, "all": 1.0}
+    return [
+        Record(
+            None if random.random() < share[null_values] else b"value %d" % index,
+            None if random.random() < share[null_keys] else b"key %d" % index,
+            BASE_MS + index,
+            random_headers(random, random.choice(header_counts)),
+        )
+        for index in range(40)
+    ]

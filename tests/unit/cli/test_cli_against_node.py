@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.cli.app import app, run
 from penstock.domain.queue.receipt import MessageId, read_message_id
+from support.client.command import Penstock, command
 from support.node_process import NodeProcess
 
 pytestmark = pytest.mark.heavy
@@ -24,17 +24,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield running
 
 
-Penstock = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
 def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(app, [*words, "--bootstrap", node.kafka])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return command(capsys, last=("--bootstrap", node.kafka))
 
 
 def lines_file(tmp_path: Path, *lines: str) -> str:

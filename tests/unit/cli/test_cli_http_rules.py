@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.app import app, run
+from support.client.command import Penstock, command
 from support.node_process import NodeProcess
 
-Penstock = Callable[..., tuple[int, str, str]]
 REASON = "the HTTP door has no logins yet, so --user admin is not used"
 
 
@@ -26,12 +25,14 @@ def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setenv("PENSTOCK_USER", "admin")
     monkeypatch.setenv("PENSTOCK_PASSWORD", "secret")
 
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(app, ["--user", "admin", *words, "--http", node.http])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return command(
+        capsys,
+        first=(
+            "--user",
+            "admin",
+        ),
+        last=("--http", node.http),
+    )
 
 
 @pytest.mark.parametrize(

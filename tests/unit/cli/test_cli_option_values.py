@@ -15,6 +15,7 @@ from penstock.cli.option_values import (
     moment_ms,
     moment_ms_if_given,
     partitions_by_topic,
+    start_of,
 )
 
 NOW_MS = 1_794_744_000_000
@@ -26,6 +27,7 @@ NOW_MS = 1_794_744_000_000
         lambda: duration_ms("soon", "--wait"),
         lambda: moment_ms("soon", "--wait", now_ms=NOW_MS),
         lambda: moment_ms_if_given("soon", "--wait", now_ms=NOW_MS),
+        lambda: start_of("soon", "--wait", now_ms=NOW_MS),
         lambda: future_ms("soon", "--wait", now_ms=NOW_MS),
         lambda: future_ms("1 hour ago", "--wait", now_ms=NOW_MS),
     ],

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from penstock.cli.app import app, run
 from penstock.client.http.client import HttpClient, path_of
+from support.client.command import Penstock, command
 from support.node_process import NodeProcess
 
 PATIENCE_SECONDS = 15
-Penstock = Callable[..., tuple[int, str, str]]
 _names = iter(f"topic-{number}" for number in range(1_000))
 
 
@@ -27,12 +27,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture
 def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(app, [*words, "--http", node.http])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return command(capsys, last=("--http", node.http))
 
 
 def told(penstock: Penstock, *words: str) -> Any:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.app import app, run
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.share_group_heartbeat import (
@@ -16,6 +15,7 @@ from penstock.codec.kafka.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
 )
 from penstock.net.address import parse_addresses
+from support.client.command import command
 from support.node_process import NodeProcess
 
 
@@ -34,11 +34,7 @@ async def beat(node: NodeProcess, epoch: int) -> None:
 
 
 def test_a_share_group_is_listed_described_and_deleted(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    def penstock(*words: str) -> tuple[int, str, str]:
-        code = run(app, [*words, "--bootstrap", node.kafka])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
+    penstock = command(capsys, last=("--bootstrap", node.kafka))
     assert penstock("topic", "create", "orders", "--partitions", "2")[0] == 0
     asyncio.run(beat(node, 0))
     listed = json.loads(penstock("group", "list", "--type", "share", "--json")[1])["groups"]

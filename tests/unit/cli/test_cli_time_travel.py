@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,14 +14,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.cli.app import app, run
+from support.client.command import Penstock, command
 from support.node_process import NodeProcess
 
 EAGER: Final = {"PENSTOCK_BROKER__CLEANER_CHECK_MS": "50", "PENSTOCK_BROKER__CHECKPOINT_MS": "50"}
 NOON_MS: Final = 1_794_744_000_000
 MINUTE_MS: Final = 60_000
 WAIT_SECONDS_MAX: Final = 30.0
-
-Penstock = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +31,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture
 def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(app, [*words, "--bootstrap", node.kafka])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return command(capsys, last=("--bootstrap", node.kafka))
 
 
 def at(minute: int) -> str:

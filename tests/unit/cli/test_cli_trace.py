@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.app import app, run
 from penstock.client.http.client import HttpClient, path_of
+from support.client.command import Penstock, command
 from support.node_process import NodeProcess
-
-Penstock = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +20,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture
 def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(app, [*words, "--http", node.http])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return command(capsys, last=("--http", node.http))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,11 +12,10 @@ from confluent_kafka import Producer
 
 from penstock.cli.app import app, run
 from penstock.domain.topic_rules import TRANSACTION_STATE
+from support.client.command import Penstock, command
 from support.node_process import NodeProcess
 
 WAIT_SECONDS_MAX = 30.0
-
-Penstock = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +26,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture
 def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(app, [*words, "--bootstrap", node.kafka])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return command(capsys, last=("--bootstrap", node.kafka))
 
 
 def told(penstock: Penstock, *words: str) -> Any:

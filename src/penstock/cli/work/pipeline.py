@@ -40,6 +40,14 @@ def open_file(file: Path, names: Sequence[str], bootstrap: str | None) -> tuple[
     return loaded, chosen
 
 
+def open_sound_file(file: Path, names: Sequence[str], bootstrap: str | None) -> tuple[Loaded, Mapping[str, Pipeline]]:
+    """The same of a file that nothing is wrong with, as far as it can be seen without Spark."""
+    loaded, pipelines = open_file(file, names, bootstrap)
+    if loaded.problems.errors:
+        tell_problems(loaded)
+    return loaded, pipelines
+
+
 def start_spark(loaded: Loaded, *, master: str | None, conf: Sequence[str] | None) -> SparkSession:
     """The flags go before the file."""
     assert loaded.document is not None
@@ -126,9 +134,7 @@ def explain(
 ) -> None:
     from penstock.pipeline.declared.explain import describe, mermaid
 
-    loaded, pipelines = open_file(file, names, bootstrap)
-    if loaded.problems.errors:
-        tell_problems(loaded)
+    loaded, pipelines = open_sound_file(file, names, bootstrap)
     builts = _prepare(loaded, pipelines, is_offline=is_offline, conf=conf)
     tell_problems(loaded)
     if is_mermaid_only:
@@ -167,9 +173,7 @@ def preview(
     bootstrap: str | None,
     as_json: bool,
 ) -> None:
-    loaded, pipelines = open_file(file, names, bootstrap)
-    if loaded.problems.errors:
-        tell_problems(loaded)
+    loaded, pipelines = open_sound_file(file, names, bootstrap)
     builts = _prepare(loaded, pipelines, is_offline=False, conf=conf, is_streaming=False)
     tell_problems(loaded)
     found = {

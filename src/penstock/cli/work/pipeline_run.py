@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import CommandError
-from penstock.cli.work.pipeline import open_file, start_spark, tell_problems
+from penstock.cli.work.pipeline import open_sound_file, start_spark, tell_problems
 from penstock.cli.work.pipeline_view import open_view
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.net.address import parse_addresses
@@ -47,9 +47,7 @@ def run(
     bootstrap: str | None,
     as_json: bool,
 ) -> None:
-    loaded, pipelines = open_file(file, names, bootstrap)
-    if loaded.problems.errors:
-        tell_problems(loaded)
+    loaded, pipelines = open_sound_file(file, names, bootstrap)
     check_spark()
     states = {name: state_of(loaded.site, name, pipeline) for name, pipeline in pipelines.items()}
     with open_view(as_json=as_json) as view:

@@ -16,7 +16,7 @@ from penstock.cli.confirmation import confirm
 from penstock.cli.failure import CommandError
 from penstock.cli.options import BOOTSTRAP_DEFAULT
 from penstock.cli.output import counted, print_json, print_table, run_async, say
-from penstock.cli.work.pipeline import open_file, tell_problems
+from penstock.cli.work.pipeline import open_sound_file
 from penstock.cli.work.pipeline_view import status_table
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.net.address import parse_addresses
@@ -119,9 +119,7 @@ def _print_one(found: Status) -> None:
 
 
 def reset(file: Path, names: Sequence[str], bootstrap: str | None, *, is_confirmed: bool, as_json: bool) -> None:
-    loaded, pipelines = open_file(file, names, bootstrap)
-    if loaded.problems.errors:
-        tell_problems(loaded)
+    loaded, pipelines = open_sound_file(file, names, bootstrap)
     question = f"Forget how far {', '.join(pipelines)} {'is' if len(pipelines) == 1 else 'are'}?"
     confirm(f"{question} The next run writes its rows again.", is_confirmed=is_confirmed)
     elsewhere: list[str] = []

@@ -6,10 +6,10 @@ in one shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -125,19 +125,25 @@ def _consumer_info(found: consumer_wire.DescribedGroup, node_id: int) -> GroupIn
             member.instance_id,
             member.client_id,
             member.client_host.removeprefix("/"),
-            tuple(
-                sorted(
-                    (topic.topic_name, number)
-                    for topic in member.assignment.topic_partitions
-                    for number in topic.partitions
-                )
-            ),
+            assigned_places(member.assignment.topic_partitions),
         )
         for member in found.members
     )
     return GroupInfo(
         found.group_id, "consumer", found.group_state, found.assignor_name, found.group_epoch, node_id, members
     )
+
+
+class AssignedTopic(Protocol):
+    @property
+    def topic_name(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[int]: ...
+
+
+def assigned_places(topics: Iterable[AssignedTopic]) -> tuple[Place, ...]:
+    """What a member has, of a group of any kind that tells it by topic."""
+    return tuple(sorted((topic.topic_name, number) for topic in topics for number in topic.partitions))
 
 
 def _classic_info(found: DescribedGroup, node_id: int) -> GroupInfo:

@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.coordinators import CoordinatorKind, find_coordinator
-from penstock.client.kafka.groups import GroupInfo, GroupMember, Place
+from penstock.client.kafka.groups import GroupInfo, GroupMember, Place, assigned_places
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -49,13 +49,7 @@ def _info(found: DescribedGroup, node_id: int) -> GroupInfo:
             None,
             member.client_id,
             member.client_host.removeprefix("/"),
-            tuple(
-                sorted(
-                    (topic.topic_name, number)
-                    for topic in member.assignment.topic_partitions
-                    for number in topic.partitions
-                )
-            ),
+            assigned_places(member.assignment.topic_partitions),
         )
         for member in found.members
     )

@@ -8,6 +8,7 @@ rules and not by Python's: `1_000` and `٣` are no numbers, `TRUE` is a boolean,
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -139,3 +140,15 @@ class ConfigDefinition(msgspec.Struct, frozen=True):
 
 def split_list(text: str) -> tuple[str, ...]:
     return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+def read_value(
+    definitions: Mapping[str, ConfigDefinition], name: str, text: str | None, *, kind: str
+) -> ConfigValue | ConfigProblem:
+    """The value of one of these settings; `kind` ends the sentence on a name that is none of them."""
+    definition = definitions.get(name)
+    if definition is None:
+        return ConfigProblem(name, f"{name[:80]!r} is not {kind}")
+    if text is None:
+        return ConfigProblem(name, f"{name} has no value, expected {definition.expectation}")
+    return definition.parse(text)

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.domain.config import topic as topic_config
 from penstock.domain.config.change import ConfigEntry, ConfigSource, ConfigSynonym
-from penstock.domain.config.definition import ConfigDefinition, ConfigProblem, ConfigType
+from penstock.domain.config.definition import ConfigDefinition, ConfigProblem, ConfigType, read_value
 
 # The topic setting whose default it is.
 TOPIC_SETTING_OF: Final[Mapping[str, str]] = {
@@ -68,12 +68,7 @@ def validate(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
 
 
 def _check(name: str, text: str | None) -> ConfigProblem | None:
-    definition = DEFINITIONS.get(name)
-    if definition is None:
-        return ConfigProblem(name, f"{name[:80]!r} is not a setting of a node that changes while it runs")
-    if text is None:
-        return ConfigProblem(name, f"{name} has no value, expected {definition.expectation}")
-    value = definition.parse(text)
+    value = read_value(DEFINITIONS, name, text, kind="a setting of a node that changes while it runs")
     if isinstance(value, ConfigProblem):
         return value
     if name in TOPIC_SETTING_OF:

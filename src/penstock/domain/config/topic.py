@@ -21,6 +21,7 @@ from penstock.domain.config.definition import (
     ConfigProblem,
     ConfigType,
     ConfigValue,
+    read_value,
 )
 
 # A record batch header (61 bytes) and one record must fit; Kafka's own lower bound is 14, which no v2 batch
@@ -347,16 +348,12 @@ def _number(overrides: Mapping[str, str | None], name: str) -> int:
 
 
 def _check(name: str, text: str | None) -> ConfigProblem | None:
-    definition = DEFINITIONS.get(name)
-    if definition is None:
-        return ConfigProblem(name, f"{name[:80]!r} is not a topic setting")
-    if text is None:
-        return ConfigProblem(name, f"{name} has no value, expected {definition.expectation}")
-    value = definition.parse(text)
+    value = read_value(DEFINITIONS, name, text, kind="a topic setting")
     if isinstance(value, ConfigProblem):
         return value
-    if name in _ONLY and value != definition.parse(definition.default):
-        return ConfigProblem(name, f"{name}={value} is refused: {_ONLY[name]}, use {definition.default}")
+    default = DEFINITIONS[name].default
+    if name in _ONLY and value != DEFINITIONS[name].parse(default):
+        return ConfigProblem(name, f"{name}={value} is refused: {_ONLY[name]}, use {default}")
     for word in value if isinstance(value, tuple) else (value,):
         reason = _NOT_BUILT.get((name, str(word)))
         if reason is not None:

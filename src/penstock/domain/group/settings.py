@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from penstock.domain.config.change import SettingsChange
-from penstock.domain.config.definition import ConfigDefinition, ConfigProblem, ConfigType, ConfigValue
+from penstock.domain.config.definition import ConfigDefinition, ConfigProblem, ConfigType, ConfigValue, read_value
 from penstock.domain.group.values import GroupConfig
 from penstock.domain.queue.definition import check_dead_letter_topic
 from penstock.domain.security.access import ANONYMOUS, Principal
@@ -135,12 +135,7 @@ def member_config(config: GroupConfig, overrides: Mapping[str, str]) -> GroupCon
 
 
 def _check(name: str, text: str | None) -> ConfigProblem | None:
-    definition = DEFINITIONS.get(name)
-    if definition is None:
-        return ConfigProblem(name, f"{name[:80]!r} is not a setting of a group")
-    if text is None:
-        return ConfigProblem(name, f"{name} has no value, expected {definition.expectation}")
-    value = definition.parse(text)
+    value = read_value(DEFINITIONS, name, text, kind="a setting of a group")
     if isinstance(value, ConfigProblem):
         return value
     reason = check_dead_letter_topic(text) if text and name == DEAD_LETTERS else None

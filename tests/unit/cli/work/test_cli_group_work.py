@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.app import app, run
 from penstock.client.kafka import groups
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.codec.kafka.messages.consumer_group_heartbeat import (
@@ -21,10 +20,9 @@ from penstock.codec.kafka.messages.consumer_group_heartbeat import (
 from penstock.codec.kafka.messages.join_group import JoinGroupResponse
 from penstock.codec.kafka.messages.sync_group import SyncGroupResponse
 from penstock.net.address import parse_addresses
+from support.client.command import Penstock, command
 from support.group.phrases import assigned, enter, join, report, sync
 from support.node_process import NodeProcess
-
-Penstock = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +35,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture
 def penstock(node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> Penstock:
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run(app, [*words, "--bootstrap", node.kafka])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+    return command(capsys, last=("--bootstrap", node.kafka))
 
 
 @pytest.fixture

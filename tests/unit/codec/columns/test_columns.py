@@ -15,7 +15,13 @@ from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch, 
 from penstock.codec.batch.records import Headers, Record, build_batch, read_records
 from penstock.codec.columns.frame import build_batches_from_columns, read_columns
 from penstock.codec.columns.write import BATCH_RECORDS_MAX, sequence_after
-from support.codec.record_samples import BASE_MS, HOSTILE_BATCHES, random_batch, random_headers, random_records
+from support.codec.record_samples import (
+    BASE_MS,
+    HOSTILE_BATCHES,
+    random_batch,
+    random_records,
+    shaped_records,
+)
 
 ALWAYS, NEVER = 0, sys.maxsize
 
@@ -81,17 +87,7 @@ def test_both_ways_agree_on_random_batches(seed: int) -> None:
 @pytest.mark.parametrize("null_values", ["none", "some", "all"])
 @pytest.mark.parametrize("header_counts", [(0,), (2,), (0, 1, 2)])
 def test_every_shape_is_read(codec: Codec, null_keys: str, null_values: str, header_counts: tuple[int, ...]) -> None:
-    random = Random(5)
-    share = {"none": 0.0, "some": 0.4, "all": 1.0}
-    records = [
-        Record(
-            None if random.random() < share[null_values] else b"value %d" % index,
-            None if random.random() < share[null_keys] else b"key %d" % index,
-            BASE_MS + index,
-            random_headers(random, random.choice(header_counts)),
-        )
-        for index in range(40)
-    ]
+    records = shaped_records(null_keys, null_values, header_counts)
     batch = build_batch(records, codec=codec, base_offset=1000)
     assert columns(batch).rows() == rows_of(batch)
 

@@ -13,7 +13,7 @@ from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch, 
 from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.columns.arrow import ArrowColumns, read_arrow
 from penstock.codec.columns.frame import read_columns
-from support.codec.record_samples import BASE_MS, HOSTILE_BATCHES, random_batch, random_headers
+from support.codec.record_samples import BASE_MS, HOSTILE_BATCHES, random_batch, shaped_records
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
@@ -63,17 +63,7 @@ def test_random_batches_in_one_part_or_several_are_the_same_rows(seed: int) -> N
 @pytest.mark.parametrize("null_values", ["none", "some", "all"])
 @pytest.mark.parametrize("header_counts", [(0,), (2,), (0, 1, 2)])
 def test_every_shape_is_read(codec: Codec, null_keys: str, null_values: str, header_counts: tuple[int, ...]) -> None:
-    random = Random(5)
-    share = {"none": 0.0, "some": 0.4, "all": 1.0}
-    records = [
-        Record(
-            None if random.random() < share[null_values] else b"value %d" % index,
-            None if random.random() < share[null_keys] else b"key %d" % index,
-            BASE_MS + index,
-            random_headers(random, random.choice(header_counts)),
-        )
-        for index in range(40)
-    ]
+    records = shaped_records(null_keys, null_values, header_counts)
     assert len(rows(build_batch(records, codec=codec, base_offset=1000))) == 40
 
 
