@@ -137,7 +137,7 @@ def test_everything_that_is_wrong_is_told_at_once(scene: PipelineScene, topic: s
     assert texts["wrong_key.sink.key"].startswith("the result has no column 'nmae'; did you mean 'name'?")
     assert "array<struct<key:string,value:binary>> is meant" in texts["wrong_key.sink.headers"]
     assert "watermark" in texts["wrong_mode.sink.mode"]
-    assert texts["wrong_table.sources.b.delta"].endswith("nowhere is no Delta table")
+    assert texts["wrong_table.sources.b.delta"].endswith("nowhere is not a Delta table")
     assert "nowhere" in texts["wrong_files.sources.b"]
     assert texts["wrong_function.python"] == "module 'wrong_rules' has no function 'aply'; did you mean 'apply'?"
     assert texts["wrong_answer.python"] == "wrong_rules:apply returned int, a DataFrame is meant"

@@ -69,7 +69,7 @@ def parse_start(text: str, *, now_ms: int, zone: tzinfo | None = None) -> Start 
     moment = parse_moment_ms(text, now_ms=now_ms, zone=zone)
     if isinstance(moment, NotUnderstood):
         return NotUnderstood(
-            f"{text!r} is no place to start from: expected earliest, latest, an offset, a time such as "
+            f"{text!r} is not a place to start from: expected earliest, latest, an offset, a time such as "
             "'2026-11-15 10:00', or '10 minutes ago'"
         )
     return AtTime(moment)
@@ -90,7 +90,7 @@ def parse_moment_ms(text: str, *, now_ms: int, zone: tzinfo | None = None) -> in
     moment = _calendar_moment(text.strip(), now=datetime.fromtimestamp(now_ms / 1000, zone))
     if moment is None:
         return NotUnderstood(
-            f"{text!r} is no moment in time: expected such as '2026-11-15 10:00', '10:00', 'yesterday 10:00' or '-2h'"
+            f"{text!r} is not a time: expected such as '2026-11-15 10:00', '10:00', 'yesterday 10:00' or '-2h'"
         )
     if moment.tzinfo is None and zone is not None:
         moment = moment.replace(tzinfo=zone)
@@ -110,7 +110,8 @@ def parse_future_ms(text: str, *, now_ms: int, zone: tzinfo | None = None) -> in
     moment = parse_moment_ms(text, now_ms=now_ms, zone=zone)
     if isinstance(moment, NotUnderstood):
         return NotUnderstood(
-            f"{text!r} is no time to come: expected such as '2026-12-24 18:00', '18:00', 'tomorrow 08:00' or 'in 5m'"
+            f"{text!r} is not a time in the future: expected such as '2026-12-24 18:00', '18:00', "
+            "'tomorrow 08:00' or 'in 5m'"
         )
     return moment
 
@@ -147,7 +148,7 @@ def parse_duration_ms(text: str) -> int | NotUnderstood:
         part = _PART.match(cleaned, position)
         unit_ms = _UNIT_MS.get(part.group(2)) if part else None
         if part is None or unit_ms is None:
-            return NotUnderstood(f"{text.strip()!r} is no duration, expected such as '10 minutes' or '1h 30m'")
+            return NotUnderstood(f"{text.strip()!r} is not a duration, expected such as '10 minutes' or '1h 30m'")
         count = 1.0 if part.group(1).startswith("a") else float(part.group(1))
         total += count * unit_ms
         separator = _SEPARATOR.match(cleaned, part.end())

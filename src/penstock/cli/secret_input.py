@@ -20,7 +20,7 @@ def read_password(source: str) -> str:
     try:
         text = sys.stdin.readline() if source == STANDARD_INPUT else Path(source).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"password file {source}: {getattr(error, 'strerror', None) or 'it is no text'}") from error
+        raise CommandError(f"password file {source}: {getattr(error, 'strerror', None) or 'it is not text'}") from error
     password = text.splitlines()[0] if text else ""
     if not password:
         raise CommandError(f"password file {source}: its first line is empty", exit_code=EXIT_USAGE)

@@ -54,7 +54,7 @@ def test_help_loads_no_codec_and_no_client() -> None:
         (["topic", "create", "t", "--config", "x"], "--config 'x' is not of the form NAME=VALUE"),
         (["topic", "alter", "t"], "nothing to change"),
         (["produce", "t", "--key", "a", "--key-separator", ":"], "exclude each other"),
-        (["consume", "t", "--from", "tomorrow"], "'tomorrow' is no place to start from"),
+        (["consume", "t", "--from", "tomorrow"], "'tomorrow' is not a place to start from"),
         (["consume", "t", "--from", "0", "--tail"], "exclude each other"),
         (["consume", "t", "--format", "%q"], "%q is unknown"),
         (["bench", "latency", "--acks", "0"], "no acknowledgement"),

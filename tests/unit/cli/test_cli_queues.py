@@ -210,12 +210,12 @@ def test_purged_dead_letters_are_gone(node: NodeProcess, penstock: Penstock) -> 
     [
         (("queue", "create", "missing", "workers"), 1, "there is no topic 'missing'"),
         (("queue", "ack", "missing", "workers", "nonsense"), 1, "no receipt"),
-        (("queue", "create", "t", "g", "--lease", "soon"), 2, "--lease: 'soon' is no duration"),
+        (("queue", "create", "t", "g", "--lease", "soon"), 2, "--lease: 'soon' is not a duration"),
         (("queue", "create", "t", "g", "--ordering", "random"), 1, "ordering"),
         (("queue", "pause", "missing", "workers"), 1, "there is no queue 'workers'"),
         (("dlq", "show", "missing"), 1, "there is no topic 'missing'"),
         (("dlq", "redrive", "missing"), 1, "there is no topic 'missing'"),
-        (("dlq", "redrive", "x", "--since", "whenever"), 2, "--since: 'whenever' is no moment"),
+        (("dlq", "redrive", "x", "--since", "whenever"), 2, "--since: 'whenever' is not a time"),
     ],
 )
 def test_what_fails_says_so_in_one_sentence(

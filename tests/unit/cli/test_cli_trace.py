@@ -70,7 +70,11 @@ def test_why_has_a_row_for_each_queue(penstock: Penstock, message_id: str) -> No
         (("why", "--topic", "orders"), 2, "which message?"),
         (("trace", "an-id", "--topic", "orders", "--offset", "0"), 2, "one of them is meant"),
         (("trace", "--key", "k"), 2, "--key needs --topic"),
-        (("trace", "--topic", "orders", "--key", "k", "--since", "the other day"), 2, "no moment in time"),
+        (
+            ("trace", "--topic", "orders", "--key", "k", "--since", "the other day"),
+            2,
+            "--since: 'the other day' is not a time",
+        ),
         (("trace", "nonsense"), 1, "no message id"),
         (("why", "--topic", "nowhere", "--offset", "0"), 1, "no topic"),
     ],

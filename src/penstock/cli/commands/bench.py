@@ -32,8 +32,8 @@ Topic = Annotated[
     typer.Option("--topic", help="A topic to use; by default one is made, and deleted afterwards."),
 ]
 Partitions = Annotated[int, typer.Option("--partitions", "-p", min=1, help="Of the topic that is made.")]
-Messages = Annotated[int | None, typer.Option("--messages", "-n", min=1, help="End after so many.")]
-Seconds = Annotated[float | None, typer.Option("--seconds", "-s", min=0.1, help="End after so long.")]
+Messages = Annotated[int | None, typer.Option("--messages", "-n", min=1, help="End after N messages.")]
+Seconds = Annotated[float | None, typer.Option("--seconds", "-s", min=0.1, help="End after N seconds.")]
 Size = Annotated[int, typer.Option("--size", min=1, help="Bytes of each value.")]
 BatchBytes = Annotated[int, typer.Option("--batch-bytes", min=100, help="Size of a batch.")]
 InFlight = Annotated[int, typer.Option("--in-flight", min=1, max=256, help="Requests under way.")]

@@ -52,7 +52,7 @@ def list_archives(directory: str, *, as_json: bool) -> None:
 
 def _tables(directory: Path) -> Iterator[Path]:
     if not directory.is_dir():
-        raise CommandError(f"{directory} is no directory")
+        raise CommandError(f"{directory} is not a directory")
     for folder, folders, _ in os.walk(directory):
         here = Path(folder)
         if "_delta_log" in folders:
@@ -122,7 +122,7 @@ def _open(path: str) -> ArchiveSnapshot:
 
     snapshot = open_archive(path)
     if snapshot is None:
-        raise CommandError(f"{path} is no archive: there is no Delta table")
+        raise CommandError(f"{path} is not an archive: there is no Delta table")
     return snapshot
 
 

@@ -49,7 +49,7 @@ def open_sound_file(file: Path, names: Sequence[str], bootstrap: str | None) -> 
 
 
 def start_spark(loaded: Loaded, *, master: str | None, conf: Sequence[str] | None) -> SparkSession:
-    """The flags go before the file."""
+    """The flags override the file."""
     assert loaded.document is not None
     section = loaded.document.spark
     settings = section.conf | parse_pairs(list(conf or ()), option="--conf")

@@ -112,7 +112,7 @@ def archive_of(topic: str, archives: Sequence[str]) -> str | None:
     for path in archives:
         snapshot = open_archive(path, partitions={topic: [0]})
         if snapshot is None:
-            raise CommandError(f"{path} is no archive: there is no Delta table")
+            raise CommandError(f"{path} is not an archive: there is no Delta table")
         if topic in snapshot.topics:
             return path
     return None

@@ -37,7 +37,7 @@ def forget(path: str, topic: str, *, only_id: bool) -> Forgotten:
     for _ in range(ATTEMPTS_MAX):
         snapshot = open_archive(path, partitions={topic: [0]})
         if snapshot is None:
-            raise TableError(f"{path} is no archive: there is no Delta table")
+            raise TableError(f"{path} is not an archive: there is no Delta table")
         if topic not in snapshot.topics:
             raise TableError(f"{path} holds nothing of topic {topic!r}")
         try:

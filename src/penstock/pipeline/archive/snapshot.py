@@ -112,7 +112,7 @@ def open_archive(
     if table is None:
         return None
     if tuple(table.metadata().partition_columns) != PARTITION_BY:
-        raise TableError(f"{path} is a Delta table, but no archive: it is not divided by topic and date")
+        raise TableError(f"{path} is a Delta table, but not an archive: it is not partitioned by topic and date")
     files = sorted(_archive_file(path, stored) for stored in stored_files(table))
     ends = _ends(table, files, partitions or {})
     return ArchiveSnapshot(

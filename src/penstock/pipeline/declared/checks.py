@@ -107,7 +107,7 @@ def _check_sources(pipeline: Pipeline, path: Path, problems: Problems) -> None:
 def _check_view_name(name: str, seen: dict[str, str], path: Path, problems: Problems) -> None:
     """Spark does not tell apart `Orders` and `orders`."""
     if not _VIEW_NAME.fullmatch(name):
-        problems.add(path, f"{name!r} is no name for SQL: letters, digits and '_', not first a digit")
+        problems.add(path, f"{name!r} is not a name for SQL: letters, digits and '_', not first a digit")
     other = seen.get(name.lower())
     if other is not None:
         problems.add(path, f"{name!r} is taken" + (f" (by {other!r})" if other != name else ""))

@@ -58,7 +58,7 @@ def _read(file: Path, environment: Mapping[str, str], problems: Problems) -> Doc
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        problems.add((), f"no YAML: the file is no UTF-8 (byte {error.start})")
+        problems.add((), f"no YAML: the file is not UTF-8 (byte {error.start})")
         return None
     return read_document(text, environment, problems)
 

@@ -285,5 +285,5 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
 def _pattern(expression: str, what: str) -> Callable[[str], bool]:
     matches = compile_pattern(expression)
     if matches is None:
-        raise MirrorError(f"{what}: {expression!r} is no regular expression")
+        raise MirrorError(f"{what}: {expression!r} is not a regular expression")
     return matches

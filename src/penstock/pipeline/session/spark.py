@@ -107,7 +107,7 @@ def check_spark() -> None:
 def session_settings(
     name: str, *, master: str | None, conf: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """All settings that the session gets; what `conf` says goes before ours."""
+    """All settings that the session gets; what `conf` says overrides ours."""
     settings = {"spark.app.name": name, "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     settings |= {
         "spark.sql.session.timeZone": "UTC",

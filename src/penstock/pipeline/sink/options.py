@@ -3,7 +3,7 @@
     value    string or binary, required
     key      string or binary
     headers  array of (key string, value binary)
-    topic    string; the option `topic` goes before it
+    topic    string; the option `topic` overrides it
     partition int; where it is null the key decides
 
 Other columns are passed over, so that what was read from a topic can be written to another as it is.

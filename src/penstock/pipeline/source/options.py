@@ -223,7 +223,7 @@ def _json(options: Mapping[str, str], name: str) -> object:
     try:
         return json.loads(options[name])
     except ValueError as error:
-        raise OptionError(f"{name} is no JSON: {error}") from error
+        raise OptionError(f"{name} is not JSON: {error}") from error
 
 
 def _number(name: str, text: str) -> int:

@@ -40,7 +40,7 @@ async def find_partitions(client: ClusterClient, options: SourceOptions) -> dict
     if options.pattern is not None:
         matches = compile_pattern(options.pattern)
         if matches is None:
-            raise OptionError(f"subscribePattern {options.pattern!r} is no regular expression")
+            raise OptionError(f"subscribePattern {options.pattern!r} is not a regular expression")
         known = [topic.name for topic in await client.topics()]
         names = tuple(name for name in known if matches(name) and not is_internal(name))
     found = [await client.topic(name, is_fresh=True) for name in names]

@@ -88,7 +88,7 @@ def check_may_begin(path: str, partition_by: Sequence[str]) -> None:
     allowed = ("_", ".", "lost+found", *(f"{name}=" for name in partition_by[:1]))
     strange = [entry.name for entry in sorted(Path(path).iterdir()) if not entry.name.startswith(allowed)]
     if strange:
-        raise TableError(f"{path} is no table, and {strange[0]} is there: a directory of its own is meant")
+        raise TableError(f"{path} is not a table, and {strange[0]} is there: a directory of its own is meant")
 
 
 def commit_files(
@@ -213,7 +213,7 @@ def _check_partitioning(table: DeltaTable, options: TableOptions) -> None:
     found = tuple(table.metadata().partition_columns)
     if found != options.partition_by:
         raise TableError(
-            f"{options.path} is divided by {', '.join(found) or 'nothing'}, and "
+            f"{options.path} is partitioned by {', '.join(found) or 'nothing'}, and "
             f"{', '.join(options.partition_by) or 'nothing'} was asked for"
         )
 

@@ -1,8 +1,8 @@
 """A task's work in a table: its rows as Parquet files, one for each group of rows that belong together.
 
 Rows arrive as Arrow batches and leave as row groups; no row is looked at in Python. A file belongs to one value of
-every column the table is divided by, so that the statistics which readers pass files over by are tight. What is written
-here is nobody's until the driver commits it; what is never committed is found by the table's upkeep.
+every column the table is partitioned by, so that the statistics which readers pass files over by are tight. What is
+written here is nobody's until the driver commits it; what is never committed is found by the table's upkeep.
 """
 
 from __future__ import annotations

@@ -94,12 +94,12 @@ def check_table_columns(types: Mapping[str, str], options: TableOptions) -> None
     """`types` are Spark's, by column; raises `OptionError` with the sentence."""
     for name in (*options.partition_by, *options.split_by):
         if name not in types:
-            raise OptionError(f"the table is to be divided by {name!r}, and there is no such column")
+            raise OptionError(f"the table is to be partitioned by {name!r}, and there is no such column")
     for name, kind in types.items():
         if "void" in kind or "timestamp_ntz" in kind or "variant" in kind or "interval" in kind:
             raise OptionError(f"column {name!r} is {kind}, which the table cannot hold: cast it first")
     if len(types) == len(options.partition_by):
-        raise OptionError("the table is divided by all of its columns: one at least must be left for its files")
+        raise OptionError("the table is partitioned by all of its columns: one at least must be left for its files")
 
 
 def _topic_ids(options: Mapping[str, str]) -> dict[str, int]:

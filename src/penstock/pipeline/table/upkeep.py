@@ -91,7 +91,7 @@ def compact_quietly(options: TableOptions) -> None:
 def compact(options: TableOptions, *, bytes_max: int | None = None, files: type[TableFiles] = TableFiles) -> Compacted:
     table = open_table(options.path)
     if table is None:
-        raise TableError(f"{options.path} is no Delta table")
+        raise TableError(f"{options.path} is not a Delta table")
     if not options.has_positions:
         return _compact_any(table)
     total = Compacted()
@@ -235,9 +235,9 @@ def keep_days(path: str, *, keep_ms: int, now_ms: int) -> int:
 
     table = open_table(path)
     if table is None:
-        raise TableError(f"{path} is no Delta table")
+        raise TableError(f"{path} is not a Delta table")
     if "date" not in table.metadata().partition_columns:
-        raise TableError(f"{path} is not divided by days (a column `date`): nothing can be removed by age")
+        raise TableError(f"{path} is not partitioned by days (a column `date`): nothing can be removed by age")
     first = (datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(milliseconds=keep_ms)).date()
     removed = table.delete(f"date < '{first.isoformat()}'")
     return int(removed.get("num_deleted_rows") or 0)
@@ -255,12 +255,12 @@ def vacuum(path: str, *, after_ms: int = VACUUM_AFTER_MS) -> int:
     """Deletes files that left the table, or never got into it, so long ago; how many."""
     table = open_table(path)
     if table is None:
-        raise TableError(f"{path} is no Delta table")
+        raise TableError(f"{path} is not a Delta table")
     hours = max(1, -(-after_ms // HOUR_MS))
     doomed = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
     strange = [file for file in doomed if not _is_ours(file, table.metadata().partition_columns)]
     if strange:
-        raise TableError(f"{path}: {strange[0]} is no file of a table, nothing was deleted: move it elsewhere")
+        raise TableError(f"{path}: {strange[0]} is not a file of a table, nothing was deleted: move it elsewhere")
     deleted = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
     table.create_checkpoint()
     table.cleanup_metadata()

@@ -137,7 +137,7 @@ def read_table(spark: SparkSession, path: str, *, version: int | None = None) ->
     """The table as it is now, or was at a version: Spark reads its files by itself."""
     table = open_table(path, version=version)
     if table is None:
-        raise TableError(f"{path} is no Delta table")
+        raise TableError(f"{path} is not a Delta table")
     schema, uris = table.schema().to_json(), table.file_uris()
     frame = read_files(spark, path, schema, [uri for uri in uris if not _ESCAPED.search(uri)])
     escaped = [uri for uri in uris if _ESCAPED.search(uri)]

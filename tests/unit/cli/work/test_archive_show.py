@@ -123,7 +123,7 @@ def test_a_replay_from_an_archive_that_has_nothing_of_the_topic_is_not_one_from_
 ) -> None:
     """Its older messages would be left out, and nobody would know."""
     assert run(app, ["replay", "orders", "--to", "again", "--archive", f"{archive}-mistyped"]) == 1
-    assert "mistyped is no archive" in capsys.readouterr().err
+    assert "mistyped is not an archive" in capsys.readouterr().err
     assert run(app, ["replay", "payments", "--to", "again", "--archive", archive]) == 1
     assert "holds nothing of topic 'payments'" in capsys.readouterr().err
 

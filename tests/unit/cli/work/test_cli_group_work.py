@@ -273,7 +273,7 @@ def test_one_refusal_does_not_hide_the_other_outcomes(
         (("describe", "missing"), 1, "group 'missing' does not exist"),
         (("reset", "missing", "--to", "latest"), 1, "group 'missing' does not exist"),
         (("reset", "missing", "--to", "latest", "--topic", "missing"), 1, "topic 'missing' does not exist"),
-        (("reset", "missing", "--to", "whenever"), 2, "--to: 'whenever' is no place to start from"),
+        (("reset", "missing", "--to", "whenever"), 2, "--to: 'whenever' is not a place to start from"),
         (("reset", "missing", "--to", "0", "--topic", "t:x"), 2, "--topic 't:x' is not of the form"),
         (("reset", "missing"), 2, "missing option '--to'"),
         (("delete", "missing", "--yes"), 1, "group 'missing' does not exist"),

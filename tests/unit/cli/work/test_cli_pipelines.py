@@ -60,7 +60,7 @@ def test_a_file_that_is_no_text_is_told_and_one_with_a_mark_before_it_is_read(
 ) -> None:
     file.write_bytes(b"pipelines:\xff")
     assert run(app, ["pipeline", "validate", "--syntax", str(file)]) == 1
-    assert "no YAML: the file is no UTF-8 (byte 10)" in capsys.readouterr().err
+    assert "no YAML: the file is not UTF-8 (byte 10)" in capsys.readouterr().err
     file.write_text(GOOD, encoding="utf-8-sig")
     assert run(app, ["pipeline", "validate", "--syntax", str(file)]) == 0
 

@@ -78,7 +78,7 @@ def test_a_topic_as_a_table_has_no_watermark_and_no_start() -> None:
 
 def test_names_of_views_are_those_of_sql_and_each_its_own() -> None:
     assert told("sources: {my-orders: {topic: t}}", SINK) == [
-        "p.sources.my-orders: 'my-orders' is no name for SQL: letters, digits and '_', not first a digit"
+        "p.sources.my-orders: 'my-orders' is not a name for SQL: letters, digits and '_', not first a digit"
     ]
     assert told("sources: {a: {topic: t}, A: {topic: u}}", "sql: SELECT 1", SINK) == [
         "p.sources.A: 'A' is taken (by 'a')"

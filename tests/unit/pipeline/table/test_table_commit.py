@@ -317,7 +317,7 @@ def test_a_table_is_a_directory_of_its_own(tmp_path: Path) -> None:
         open_table(str(tmp_path / "a%41"))
     with pytest.raises(TableError, match="the table's path is empty"):
         open_table("")
-    with pytest.raises(TableError, match="is no table, and file is there"):
+    with pytest.raises(TableError, match="is not a table, and file is there"):
         check_may_begin(str(tmp_path), ("topic", "date"))
     (tmp_path / "file").unlink()
     for name in ("topic=orders", "_delta_log", ".hidden", "lost+found"):
@@ -332,7 +332,7 @@ def test_files_that_somebody_else_put_there_are_not_deleted(options: TableOption
     letter.touch()
     for path in (letter, Path(options.path) / leftover):
         os.utime(path, (0, 0))
-    with pytest.raises(TableError, match=r"letter\.txt is no file of a table, nothing was deleted"):
+    with pytest.raises(TableError, match=r"letter\.txt is not a file of a table, nothing was deleted"):
         table_upkeep.vacuum(options.path)
     assert letter.exists()
     letter.unlink()

@@ -21,7 +21,7 @@ FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 def probe_disk(directory: Path, *, write_bytes: int, seconds: float, interval_ms: float) -> LatencyHistogram:
     """Blocking: run it in a thread. One synced append every `interval_ms`, as the load's ticks come."""
     if not directory.is_dir():
-        raise CommandError(f"{directory} is no directory to probe the disk in")
+        raise CommandError(f"{directory} is not a directory to probe the disk in")
     histogram = LatencyHistogram()
     data = os.urandom(write_bytes)
     with tempfile.TemporaryFile(dir=directory, prefix=".penstock-probe-") as file:
