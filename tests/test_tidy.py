@@ -26,6 +26,11 @@ FUNCTION_LINES_MAX: Final = 50
 # A test tells a story from top to bottom, so it may be longer than a function that others must read.
 TEST_FUNCTION_LINES_MAX: Final = 70
 
+# What a thing is made of; more than that is a value of its own, such as a Site.
+CONSTRUCTOR_PARAMETERS_MAX: Final = 7
+# Longer ones that are still to be shortened.
+LONG_CONSTRUCTORS: Final = frozenset({"NodeQueues", "QueueShell", "ScheduleShell", "Runner", "TopicMirror"})
+
 MODULES_MAX: Final = 30
 # Subjects of domain/ that have no room of the same name in broker/.
 RULES_WITHOUT_SHELL: Final = {
@@ -123,6 +128,27 @@ def test_every_function_fits_a_screen() -> None:
         > (most := TEST_FUNCTION_LINES_MAX if node.name.startswith("test_") else FUNCTION_LINES_MAX)
     ]
     assert not long, "\n".join(long)
+
+
+def test_nothing_is_made_of_more_parts_than_one_can_name() -> None:
+    found = [
+        f"{place(path)}:{node.lineno}: {owner.name} takes {count} parameters, at most {CONSTRUCTOR_PARAMETERS_MAX}: "
+        "which of them belong together?"
+        for path in python_files("src", "tests/support", "bench")
+        for owner in ast.walk(ast.parse(path.read_text()))
+        if isinstance(owner, ast.ClassDef) and owner.name not in LONG_CONSTRUCTORS
+        for node in owner.body
+        if isinstance(node, ast.FunctionDef)
+        and node.name == "__init__"
+        and (count := _parameter_count(node)) > CONSTRUCTOR_PARAMETERS_MAX
+    ]
+    assert not found, "\n".join(found)
+
+
+def _parameter_count(function: ast.FunctionDef) -> int:
+    """Without `self`."""
+    arguments = function.args
+    return len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs) - 1
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -256,10 +256,6 @@ class PartitionLog:
         if offset >= self.readable_end or (up_to is not None and offset >= up_to):
             return None
         segment = self.segment_of(offset)
-        if segment is self._readable_segment:
-            end, end_offset = self._readable_position, self.readable_end
-        else:
-            end, end_offset = segment.size, segment.next_offset
         boundary = self._boundaries.get(offset)
         segment.was_used = True
         try:
@@ -273,10 +269,10 @@ class PartitionLog:
             offset=offset,
             bytes_max=bytes_max,
             start=boundary[1] if boundary is not None and boundary[0] is segment else -1,
-            end=end,
-            end_offset=end_offset,
-            up_to=end_offset if up_to is None else min(up_to, end_offset),
+            end=self.readable_part(segment),
         )
+        if up_to is not None:
+            plan.stop_before(up_to)
         if self.damages:
             plan.keep_off(self.damages)
         return plan

@@ -81,10 +81,9 @@ class ReadPlan:
         offset: int,
         bytes_max: int,
         start: int,
-        end: int,
-        end_offset: int,
-        up_to: int,
+        end: tuple[int, int],
     ) -> None:
+        """`end`: what may be read of the segment ends there, a position and the offset after it."""
         self._log = log
         self._segment = segment
         self._file = file
@@ -92,13 +91,16 @@ class ReadPlan:
         self._bytes_max = bytes_max
         # Where the batch that begins with `offset` stands, or -1: the index is asked.
         self._start = start
-        self._end = end
-        self._end_offset = end_offset
-        self._up_to = up_to
+        self._end, self._end_offset = end
+        self._up_to = self._end_offset
         # The place and offset of a batch behind damage, at or below the offset.
         self._floor: tuple[int, int] | None = None
         # Set by a caller that has no room for a batch over `bytes_max`: an empty view then, and nothing is read for it.
         self.must_fit = False
+
+    def stop_before(self, offset: int) -> None:
+        """No batch is read that holds this offset or a later one."""
+        self._up_to = min(self._up_to, offset)
 
     def keep_off(self, damages: DamagedPlaces) -> None:
         """Of the segment only what lies between two damaged places is read."""
