@@ -40,7 +40,8 @@ class Admission:
         """What a caller may do to a thing, as Kafka's bits. It did not ask to do any of it, so nothing is denied."""
         return authorized_operations(self._authorizer, caller.principal, resource)
 
-    def charge(self, caller: Caller, *, request_count: int, received_bytes: int) -> None:
+    def charge(self, caller: Caller, request_count: int, received_bytes: int) -> None:
+        """By place and not by name: a producer's shortest way pays for it."""
         account = self.accounts[caller.door]
         account.request_count += request_count
         account.received_bytes += received_bytes

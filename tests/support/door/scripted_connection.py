@@ -70,7 +70,7 @@ class FakeServer:
     def on_disconnected(self, connection: KafkaConnection) -> None: ...
     def on_memory_wanted(self) -> None: ...
 
-    def charge(self, caller: Caller, *, request_count: int, received_bytes: int) -> None:
+    def charge(self, caller: Caller, request_count: int, received_bytes: int) -> None:
         self.charged.append((request_count, received_bytes))
 
     def on_fault(self, connection: KafkaConnection, error: Exception) -> None:

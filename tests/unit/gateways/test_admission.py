@@ -54,9 +54,9 @@ def test_whoever_is_told_its_rights_was_denied_nothing() -> None:
 def test_charges_add_up_by_door() -> None:
     admission = Admission(OnlyReaders())
     kafka, http = Caller(ALICE, "?", KAFKA), Caller(ANONYMOUS, "?", HTTP)
-    admission.charge(kafka, request_count=3, received_bytes=300)
-    admission.charge(kafka, request_count=1, received_bytes=7)
-    admission.charge(http, request_count=1, received_bytes=0)
+    admission.charge(kafka, 3, 300)
+    admission.charge(kafka, 1, 7)
+    admission.charge(http, 1, 0)
     assert admission.accounts[KAFKA] == Account(request_count=4, received_bytes=307)
     assert admission.accounts[HTTP] == Account(request_count=1)
     assert admission.accounts[SQS] == Account()

@@ -196,7 +196,7 @@ class HttpGuard:
         assert scope["type"] == "http", "there are no WebSockets and no lifespan here"
         asked = read_headers(scope["headers"])
         caller = scope[CALLER] = caller_at(scope["path"], scope.get("client"))
-        self._charge(caller, request_count=1, received_bytes=_body_bytes(asked))
+        self._charge(caller, 1, _body_bytes(asked))
         refusal = refusal_for(scope["method"], scope["path"], asked, self._is_ours)
         if refusal is None:
             await self._application(scope, receive, send)

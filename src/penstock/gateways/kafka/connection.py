@@ -205,7 +205,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 frame_start = self._start + LENGTH_BYTES
                 self._start = frame_end
                 request_count += 1
-                received_bytes += LENGTH_BYTES + size
+                received_bytes += size + LENGTH_BYTES
                 route = self.route
                 if route is not None and route.take(self, self._buffer, self._view, frame_start, frame_end):
                     self._server.request_counts[PRODUCE_KEY] += 1
@@ -217,7 +217,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._is_handling = False
             if request_count:
                 # Once for all that came together, not for each: the route of a producer has no time for more.
-                self._server.charge(self.caller, request_count=request_count, received_bytes=received_bytes)
+                self._server.charge(self.caller, request_count, received_bytes)
         if self._out_bytes > self._out_bytes_max:
             # The transport says that it is full in the next turn of the loop at the earliest: ask again then.
             self.send_ready_soon()
