@@ -59,8 +59,9 @@ BOUNDS: Final[dict[int, RequestBound]] = {
     21: _EVERY_PARTITION,  # DeleteRecords
     22: _SMALL,  # InitProducerId
     23: _EVERY_PARTITION,  # OffsetForLeaderEpoch
-    # AddPartitionsToTxn: a transaction has all its partitions in one record
-    24: RequestBound(10_000, 4 * _MIB, "5,000 partitions of as many topics in a transaction"),
+    # AddPartitionsToTxn: as many partitions as Kafka's controller creates at once. A transaction has all of them in one
+    # record.
+    24: RequestBound(21_000, 4 * _MIB, "10,000 partitions of as many topics, in up to 1,000 transactions"),
     25: _SMALL,  # AddOffsetsToTxn
     26: _SMALL,  # EndTxn
     27: _EVERY_PARTITION,  # WriteTxnMarkers

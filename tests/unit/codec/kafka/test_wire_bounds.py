@@ -24,6 +24,11 @@ from penstock.codec.kafka import (
     refusal_of,
 )
 from penstock.codec.kafka.compiler_decode import STEP_ELEMENTS
+from penstock.codec.kafka.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from penstock.codec.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from penstock.codec.kafka.messages.create_topics import CreateTopicsRequest
 from penstock.codec.kafka.messages.fetch import (
@@ -44,6 +49,18 @@ PARTITIONS = 10_000
 def test_every_api_has_a_bound() -> None:
     assert BOUNDS.keys() == APIS.keys()
     assert all(bound.reason for bound in BOUNDS.values())
+
+
+@pytest.mark.parametrize("topic_count", [1, PARTITIONS])
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_transaction_takes_all_partitions_that_one_request_creates(version: int, topic_count: int) -> None:
+    indexes = tuple(range(PARTITIONS // topic_count))
+    topics = tuple(AddPartitionsToTxnTopic(name=f"t{number}", partitions=indexes) for number in range(topic_count))
+    request = AddPartitionsToTxnRequest(v3_and_below_topics=topics)
+    if version > 3:
+        request = AddPartitionsToTxnRequest(transactions=(AddPartitionsToTxnTransaction(topics=topics),))
+    decoded = decode(AddPartitionsToTxnRequest, version, encode(request, version))
+    assert isinstance(decoded, AddPartitionsToTxnRequest)
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
