@@ -10,6 +10,8 @@ its copy is not taken for a new beginning. What is bound to a session is left ou
 from __future__ import annotations
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,7 @@ import msgspec
 from penstock.storage.files.small import pack_small_file, unpack_small_file
 
 SUFFIX: Final = ".copy"
+_UNFINISHED: Final = ".tmp"
 _MAGIC: Final = b"psmeta_1"
 # It holds what proves passwords.
 _MODE: Final = 0o600
@@ -44,10 +47,21 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(MetadataCopy)
 
 
+def remove_unfinished_copies(path: str) -> None:
+    """Blocking. What processes have left that were killed while they wrote a copy. One that writes at this moment finds
+    its file gone, says so and writes another."""
+    unfinished = re.compile(re.escape(Path(path).name) + r"\.\d+" + re.escape(_UNFINISHED))
+    for found in Path(path).parent.iterdir():
+        if unfinished.fullmatch(found.name):
+            # It takes room, and harms nobody if it stays.
+            with suppress(OSError):
+                found.unlink()
+
+
 def write_copy(path: str, copy: MetadataCopy) -> None:
     """Blocking. Durable when it returns; before that the one before it is there."""
     # Several processes may share a store, and each keeps the copy.
-    temporary = f"{path}.{os.getpid()}.tmp"
+    temporary = f"{path}.{os.getpid()}{_UNFINISHED}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
     with os.fdopen(descriptor, "wb") as file:
         file.write(pack_small_file(_MAGIC, _encoder.encode(copy)))

@@ -25,7 +25,14 @@ from typing import Final, TypeVar
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
-from penstock.cluster.store.copy import SUFFIX, MetadataCopy, UnreadableCopy, read_copy, write_copy
+from penstock.cluster.store.copy import (
+    SUFFIX,
+    MetadataCopy,
+    UnreadableCopy,
+    read_copy,
+    remove_unfinished_copies,
+    write_copy,
+)
 from penstock.cluster.store.protocol import (
     NOTHING,
     Compare,
@@ -111,6 +118,8 @@ class SqliteStore:
                     f"it is at revision {revision}, and its copy {text}{SUFFIX} was made at {copy.revision}: "
                     "it is an older one, or has lost its last changes"
                 )
+            if text != MEMORY:
+                remove_unfinished_copies(text + SUFFIX)
             return tables
 
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
@@ -184,6 +185,21 @@ async def test_the_copy_holds_everything_but_what_is_bound_to_a_session(path: Pa
     assert isinstance(copy, MetadataCopy)
     assert {entry.key: entry.value for entry in copy.entries} == wanted
     assert mode(str(path) + SUFFIX) == 0o600
+
+
+async def test_a_copy_that_a_kill_interrupted_is_gone_after_the_next_start(path: Path) -> None:
+    """Whoever wrote it had another number, or the same one, as the first process of a container has."""
+    wanted = await made(path, keeps_copy=True)
+    copy = Path(str(path) + SUFFIX)
+    left = [copy.with_name(f"{copy.name}.{process}.tmp") for process in (1, os.getpid(), 4_000_000)]
+    others = [copy.with_name(f"{copy.name}.mine.tmp"), copy.with_name("another.sqlite.copy.1.tmp")]
+    for each in (*left, *others):
+        put(each, b"psmeta_1 and then")
+    store = await open_store(path)
+    assert [each for each in left if each.exists()] == []
+    assert all(each.exists() for each in (copy, *others))
+    assert await stored(store) == wanted
+    await store.close()
 
 
 async def test_a_damaged_copy_is_made_anew(path: Path) -> None:
