@@ -15,6 +15,7 @@ from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.option_values import duration_ms
 from penstock.cli.output import counted, print_json, say
 from penstock.cli.progress import BenchProgress
+from penstock.cli.reach import reach_node
 from penstock.cli.work.query import end_spark, in_words_of_options, spark_log_level
 from penstock.pipeline.archive.job import FORMATS, ArchiveRequest, ArchiveRun, start_archive
 from penstock.pipeline.archive.query import SETTINGS, python_error
@@ -73,6 +74,7 @@ SPARK: Final = Means()
 
 def run(request: ArchiveRequest, *, keep: str | None, master: str | None, as_json: bool, means: Means = SPARK) -> None:
     keep_ms = None if keep is None else duration_ms(keep, "--keep")
+    reach_node(request.bootstrap)
     ending = _Ending()
     spark = means.open_session("penstock archive", master=master, conf=SETTINGS, log_level=spark_log_level())
     ending.listen()

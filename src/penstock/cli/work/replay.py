@@ -15,6 +15,7 @@ from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.option_values import moment_ms_if_given
 from penstock.cli.output import counted, print_json, print_table, say
 from penstock.cli.progress import BenchProgress
+from penstock.cli.reach import reach_node
 from penstock.cli.work.archive_show import check_installed, moment
 from penstock.cli.work.query import archive_of, end_spark, in_words_of_options, spark_log_level
 from penstock.pipeline.replay.pace import BadPace, Pace, parse_pace
@@ -67,6 +68,7 @@ def replay(wanted: ReplayWish, *, as_json: bool) -> None:
         check_installed()
     if wanted.archive is not None and archive_of(wanted.topic, (wanted.archive,)) is None:
         raise CommandError(f"{wanted.archive} holds nothing of topic {wanted.topic!r}")
+    reach_node(wanted.bootstrap)
     from penstock.pipeline.archive.query import SETTINGS, QueryError, python_error, quiet_statements
     from penstock.pipeline.session.spark import open_session
 
