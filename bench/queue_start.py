@@ -108,10 +108,8 @@ class Builder:
             await catalog.create_topic(topic, 1, {"durability": "interval"})
             served = broker.topic(topic)
             assert served is not None
-            _append_batch(
-                served.partitions[0], build_batch([Record(b"message", timestamp_ms=clock.now_ms())] * MESSAGES)
-            )
-            companion = await broker.companion(served.partitions[0], CompanionKind.QUEUES)
+            _append_batch(served.shells[0], build_batch([Record(b"message", timestamp_ms=clock.now_ms())] * MESSAGES))
+            companion = await broker.companion(served.shells[0], CompanionKind.QUEUES)
             await self._write_old(companion, clock.now_ms())
         for name in self._names:
             await queues.define(name, QueueOptions(lease_ms=12 * 3_600_000))

@@ -122,7 +122,7 @@ async def build(directory: Path, plan: Plan) -> None:
     await catalog.create_topic(TOPIC, plan.partitions, {})
     served = broker.topic(TOPIC)
     assert served is not None
-    for partition in served.partitions:
+    for partition in served.shells:
         companion = await broker.companion(partition, CompanionKind.SCHEDULE)
         machine = PartitionSchedule()
         files = BucketFiles(store.context.files, companion.log.home.directory)

@@ -107,13 +107,13 @@ class Builder:
         served, offsets = broker.topic(TOPIC), broker.topic(CONSUMER_OFFSETS)
         assert served is not None
         assert offsets is not None
-        partition = served.partitions[0]
+        partition = served.shells[0]
         begin_ms = clock.now_ms() - 20 * 3_600_000
         await self._write_messages(partition, begin_ms)
         companion = await broker.companion(partition, CompanionKind.QUEUES)
         await self._write_journal(companion, begin_ms)
-        await self._write_commits(offsets.partitions, served.topic_id, begin_ms)
-        for shell in (partition, companion, *offsets.partitions):
+        await self._write_commits(offsets.shells, served.topic_id, begin_ms)
+        for shell in (partition, companion, *offsets.shells):
             await shell.commit().kept()
         assert write_start(companion.log, companion.log.log_end)
         await store.checkpoint()

@@ -15,10 +15,10 @@ import msgspec
 from penstock.base.long_work import LongWork, Steps, all_at_once
 from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
-from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.node import Delayed as Waiting
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.schedule.values import DelayedMessage, NotScheduled
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.partitioner import partition_for_key
@@ -104,11 +104,15 @@ class Publisher:
         records = [message.record for message in messages]
         placed: list[Placed | None] = [None] * len(records)
         for partition, places in by_partition.items():
-            shell = topic.partitions[partition]
+            shell = topic.find(partition)
+            if isinstance(shell, NotHere):
+                for place in places:
+                    placed[place] = _placed(partition, shell.refusal(), 0)
+                continue
             for chunk in _batches(records, places, min(topic.config.max_message_bytes, _STEP_BYTES)):
                 outcome = shell.append(memoryview(build_batch([records[place] for place in chunk])))
                 for number, place in enumerate(chunk):
-                    placed[place] = _placed(shell, outcome, number)
+                    placed[place] = _placed(partition, outcome, number)
                 yield
         return [each for each in placed if each is not None]
 
@@ -126,8 +130,8 @@ class Publisher:
         if wanted is not None:
             return wanted
         if record.key is not None:
-            return partition_for_key(record.key, len(topic.partitions))
-        return turn % len(topic.partitions)
+            return partition_for_key(record.key, topic.partition_count)
+        return turn % topic.partition_count
 
     async def settle(self, placed: Sequence[Placed]) -> list[PublishOutcome]:
         outcomes: list[PublishOutcome] = []
@@ -142,9 +146,9 @@ class Publisher:
         return outcomes
 
 
-def _placed(shell: PartitionShell, outcome: object, number: int) -> Placed:
+def _placed(partition: int, outcome: object, number: int) -> Placed:
     if isinstance(outcome, Appended):
-        return Placed(Published(shell.index, outcome.base_offset + number), outcome.commitment)
+        return Placed(Published(partition, outcome.base_offset + number), outcome.commitment)
     assert isinstance(outcome, AppendRefused), "no batch of ours is part of a transaction"
     return Placed(NotPublished(outcome.refusal, outcome.reason))
 

@@ -174,8 +174,7 @@ class TalkingNode(Node):
     def shell(self, topic: str, partition: int = 0) -> PartitionShell:
         served = self.broker.topic(topic)
         assert served is not None, f"{topic} is not served"
-        shell = served.partition(partition)
-        assert shell is not None, f"{topic} has no partition {partition}"
+        (shell,) = [each for each in served.shells if each.index == partition]
         return shell
 
 

@@ -95,7 +95,7 @@ class QueueBroker:
         records = [each if isinstance(each, Record) else Record(value=each, timestamp_ms=now_ms) for each in values]
         served = self.broker.topic(topic)
         assert served is not None
-        outcome = served.partitions[partition].append(memoryview(build_batch(records, codec=codec)))
+        outcome = served.shells[partition].append(memoryview(build_batch(records, codec=codec)))
         assert isinstance(outcome, Appended), outcome
         if outcome.commitment is not None:
             await outcome.commitment.kept()
@@ -112,7 +112,7 @@ class QueueBroker:
         served = self.broker.topic(topic)
         if served is None:
             return []
-        shell = served.partitions[partition]
+        shell = served.shells[partition]
         reader = QueueReader(shell, served.topic_id, BatchCache(1 << 20), self.readers)
         found = await reader.messages(shell.log_start, shell.readable_end - 1, is_committed_only=False)
         assert isinstance(found, list), found

@@ -57,7 +57,7 @@ class ScheduleBroker(QueueBroker):
         return served
 
     async def shell(self, topic: str = TOPIC, partition: int = 0) -> ScheduleShell:
-        shell = await self.schedules.shell_of(self.served(topic).partitions[partition])
+        shell = await self.schedules.shell_of(self.served(topic).shells[partition])
         assert isinstance(shell, ScheduleShell), shell
         return shell
 
@@ -90,7 +90,7 @@ class ScheduleBroker(QueueBroker):
         return [record.value or b"" for record in await self.records(topic, partition)]
 
     async def records(self, topic: str = TOPIC, partition: int = 0) -> list[StoredRecord]:
-        if self.served(topic).partitions[partition].readable_end == 0:
+        if self.served(topic).shells[partition].readable_end == 0:
             return []
         return await self.log_of(topic, partition)
 

@@ -185,7 +185,7 @@ async def die_after(steps: int, mode: CrashMode, durability: str) -> bool:
     await desk.start()
     # A power cut may keep a later write and lose an earlier one. That counts as damage: nothing is served or taken
     # until an operator has repaired it, so there is nothing to check.
-    await desk.schedules.shell_of(desk.served().partitions[0])
+    await desk.schedules.shell_of(desk.served().shells[0])
     is_damaged = any(log.damage for log in desk.store.logs)
     assert not is_damaged or mode is CrashMode.SCATTERED, "nothing else tears a hole into a log"
     if not is_damaged:

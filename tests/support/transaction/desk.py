@@ -19,6 +19,7 @@ from penstock.broker.partition.outcome import Appended, AppendOutcome, AppendRef
 from penstock.broker.partition.role import ALONE
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.delayed_batches import DelayedBatches
+from penstock.broker.topic.not_here import NotHere, no_partition, no_topic
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.shell import TransactionShell
 from penstock.codec.batch.header import walk_headers
@@ -67,14 +68,6 @@ class JobsOnTheLoop:
             job()
 
 
-class DeskTopic:
-    def __init__(self, partitions: list[PartitionShell]) -> None:
-        self.partitions = partitions
-
-    def partition(self, index: int) -> PartitionShell | None:
-        return self.partitions[index] if index < len(self.partitions) else None
-
-
 class DeskGroups:
     """Stands for the groups' coordinator: it is told of ends, if it is there."""
 
@@ -103,7 +96,7 @@ class TransactionDesk:
         self._durability = durability
         self._settings = settings or TransactionSettings()
         self._next_producer_id = 1000
-        self.topics: dict[str, DeskTopic] = {}
+        self.topics: dict[str, list[PartitionShell]] = {}
         # Off for worlds in which nothing does: what takes long there never comes.
         self.waits_for_clocks = True
 
@@ -124,8 +117,8 @@ class TransactionDesk:
         self.tasks = TaskSupervisor(get_logger("desk"))
         journal = self._open(TRANSACTION_STATE, 1, 0, "fsync")
         self.topics = {
-            ORDERS: DeskTopic([self._open(ORDERS, 2, index, self._durability) for index in range(PARTITIONS)]),
-            CONSUMER_OFFSETS: DeskTopic([self._open(CONSUMER_OFFSETS, 3, 0, "fsync")]),
+            ORDERS: [self._open(ORDERS, 2, index, self._durability) for index in range(PARTITIONS)],
+            CONSUMER_OFFSETS: [self._open(CONSUMER_OFFSETS, 3, 0, "fsync")],
         }
         self.journal = journal
         self.shell = TransactionShell(
@@ -144,9 +137,12 @@ class TransactionDesk:
         log = self.store.open_log(topic, number.to_bytes(16, "big"), index, log_config(config))
         return PartitionShell(topic, index, log, store=self.store, clock=self.clock, config=config, role=ALONE)
 
-    def topic(self, name: str) -> DeskTopic | None:
+    def find(self, topic: str, index: int) -> PartitionShell | NotHere:
         """As the broker does."""
-        return self.topics.get(name)
+        shells = self.topics.get(topic)
+        if shells is None:
+            return no_topic(topic)
+        return shells[index] if index < len(shells) else no_partition(topic, index)
 
     async def crash(self, mode: CrashMode = CrashMode.KILL) -> None:
         self.shell.close()
@@ -175,13 +171,11 @@ class TransactionDesk:
     # What there is to see
 
     def partition(self, index: int) -> PartitionShell:
-        shell = self.topics[ORDERS].partition(index)
-        assert shell is not None
-        return shell
+        return self.topics[ORDERS][index]
 
     def shells(self) -> list[PartitionShell]:
         """Of all topics, the coordinator's journal too."""
-        return [self.journal, *(shell for topic in self.topics.values() for shell in topic.partitions)]
+        return [self.journal, *(shell for shells in self.topics.values() for shell in shells)]
 
     def values(self, index: int, *, is_committed_only: bool = True) -> list[bytes]:
         """What a reader sees that leaves out what it was told to."""

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from penstock.broker.group.node import GroupCoordinator
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 
 # Some milliseconds of the loop.
 POSITIONS_MAX: Final = 5_000
@@ -37,9 +38,8 @@ class GroupCollector(Collector):
         positions, untold = self._groups.some_positions(POSITIONS_MAX)
         lags: dict[tuple[str, str], int] = {}
         for group, topic, partition, offset in positions:
-            served = self._broker.topic(topic)
-            shell = None if served is None else served.partition(partition)
-            if shell is not None:
+            shell = self._broker.find(topic, partition)
+            if not isinstance(shell, NotHere):
                 place = (group, topic)
                 lags[place] = lags.get(place, 0) + max(0, shell.readable_end - max(offset, shell.log_start))
         for place, count in lags.items():

@@ -146,7 +146,7 @@ class GroupCoordinator:
                 steady=self._steady,
                 config_of=self._config_of,
             )
-            for partition in topic.partitions
+            for partition in topic.led()
         ]
         began_ms = self._clock.monotonic_ms()
         for shell in shells:
@@ -322,7 +322,7 @@ class GroupCoordinator:
     def _partition_count(self) -> int:
         """Before they are loaded."""
         topic = self._broker.topic(CONSUMER_OFFSETS)
-        return PARTITION_COUNT if topic is None else len(topic.partitions)
+        return PARTITION_COUNT if topic is None else topic.partition_count
 
     def _shell_of(self, group_id: str) -> GroupShell:
         return self._shells[self.partition_of(group_id)]

@@ -25,7 +25,7 @@ class BrokerTopics:
 
     def find(self, name: str) -> TopicFact | None:
         topic = self._broker.topic(name)
-        return None if topic is None else TopicFact(topic.topic_id, len(topic.partitions))
+        return None if topic is None else TopicFact(topic.topic_id, topic.partition_count)
 
     def name_of(self, topic_id: bytes) -> str | None:
         topic = self._broker.topic_by_id(topic_id)

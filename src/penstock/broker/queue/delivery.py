@@ -137,7 +137,7 @@ class QueueDelivery:
         while (left_ms := deadline_ms - clock.monotonic_ms()) > 0:
             await waiter.wait(left_ms)
             topic = self._broker.topic(name.topic)
-            if topic is None or len(topic.partitions) != len(shells) or self._queues.get(name) is not definition:
+            if topic is None or len(topic.led()) != len(shells) or self._queues.get(name) is not definition:
                 return
             if self._broker.is_stopping or (caller is not None and caller.is_gone):
                 return

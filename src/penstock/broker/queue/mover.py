@@ -154,19 +154,19 @@ class QueueMover:
         is_told, road = self._road(shell, group, letter)
         if not is_told:
             target = await self._find_target(shell.partition.topic, group)
-            return None if target is None else (target.topic_id, shell.partition.index % len(target.partitions))
+            return None if target is None else (target.topic_id, shell.partition.index % target.partition_count)
         place = read_place(road)
         topic = None if place is None else self._broker.topic(place.topic)
-        if place is None or topic is None or topic.partition(place.partition) is None:
+        if place is None or topic is None or not topic.has_partition(place.partition):
             return _home_of(shell)
         return topic.topic_id, place.partition
 
     async def _carry_out(self, shell: QueueShell, group: str, move: Move) -> bool:
         target = self._broker.topic_by_id(move.target_topic_id)
-        partition = None if target is None else target.partition(move.target_partition)
-        if partition is None and not self._is_gone(move.target_topic_id):
-            return False  # its log could not be opened; what it holds may be there again
-        if partition is None:
+        partition = None if target is None else target.find(move.target_partition)
+        if not isinstance(partition, PartitionShell) and not self._is_gone(move.target_topic_id):
+            return False  # its log could not be opened, or is led elsewhere; what it holds may be there again
+        if not isinstance(partition, PartitionShell):
             # Its topic is gone, and with it whatever of the batch may have been there.
             return isinstance(shell.decide(group, DropMove(move.batch)), Done)
         batch = await self._build(shell, group, move)

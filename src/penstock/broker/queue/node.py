@@ -121,7 +121,7 @@ class NodeQueues:
 
         wanted = {definition.name.topic for definition in self._queues.all()}
         served = [topic for name in sorted(wanted) if (topic := self.broker.topic(name)) is not None]
-        partitions = [partition for topic in served for partition in topic.partitions]
+        partitions = [partition for topic in served for partition in topic.led()]
         outcomes = await asyncio.gather(*map(load, partitions), return_exceptions=True)
         lost = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
         for definition in self._queues.all():
@@ -161,7 +161,7 @@ class NodeQueues:
             raise NoSuchTopic(name.topic)
         definition = self.get(name)
         if definition is None:
-            definition = await self._queues.create(name, topic.topic_id, options, len(topic.partitions))
+            definition = await self._queues.create(name, topic.topic_id, options, topic.partition_count)
         await self._open_once(definition)
         return definition
 
@@ -198,7 +198,7 @@ class NodeQueues:
 
     async def _open_machines(self, definition: QueueDefinition) -> None:
         topic = self.broker.topic_by_id(definition.topic_id)
-        for partition in topic.partitions if topic is not None else ():
+        for partition in topic.led() if topic is not None else ():
             shell = await self._load_once(partition)
             queue = shell.queue(definition.name.group)
             if shell.is_loaded and (queue is None or not queue.is_open):
@@ -256,11 +256,11 @@ class NodeQueues:
         topic, definition = self.broker.topic(name.topic), self.get(name)
         if topic is None:
             return []
-        group = name.group
-        known = [self._shells.get((topic.topic_id, partition.index)) for partition in topic.partitions]
+        group, partitions = name.group, topic.led()
+        known = [self._shells.get((topic.topic_id, partition.index)) for partition in partitions]
         if definition is not None and not all(shell is not None and shell.is_ready(group) for shell in known):
             await self._await_opening(definition, wait_ms)
-        return [await self.shell(partition, wait_ms=wait_ms) for partition in topic.partitions]
+        return [await self.shell(partition, wait_ms=wait_ms) for partition in partitions]
 
     async def _await_opening(self, definition: QueueDefinition, wait_ms: int) -> None:
         """Or until the time is up: who asks then is told that it is being loaded."""
@@ -343,7 +343,7 @@ class NodeQueues:
         found = self.broker.topic(name)
         if found is not None:
             return found
-        outcome = await self._topics.create_topic(name, len(origin.partitions))
+        outcome = await self._topics.create_topic(name, origin.partition_count)
         if not isinstance(outcome, Created | AlreadyExists):
             log.error("dead-letter topic not created", topic=name, why=str(outcome))
         return self.broker.topic(name)
@@ -367,7 +367,7 @@ class NodeQueues:
     def _on_queue_change(self, change: QueueChange) -> None:
         """Of this topic only: what is removed may be left from an earlier one of the name."""
         topic = self.broker.topic_by_id(change.definition.topic_id)
-        for partition in topic.partitions if topic is not None else ():
+        for partition in topic.led() if topic is not None else ():
             shell = self._shells.get((change.definition.topic_id, partition.index))
             if shell is None:
                 continue

@@ -193,7 +193,7 @@ class Redrives:
         self, definition: QueueDefinition, target: str | None, only: RedriveFilter, rate: int
     ) -> RedriveTask:
         topic = self._queues.broker.topic_by_id(definition.topic_id)
-        ends = tuple(partition.readable_end for partition in topic.partitions) if topic is not None else ()
+        ends = tuple(partition.readable_end for partition in topic.shells) if topic is not None else ()
         return RedriveTask(
             id=uuid.uuid4().hex,
             source=definition.name,

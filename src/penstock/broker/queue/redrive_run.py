@@ -216,7 +216,7 @@ class RedriveRun:
         topic = None if is_internal(name) else self._queues.broker.topic(name)
         if topic is None:
             return _Stays(f"there is no topic {name[:NAME_CHARACTERS_MAX]!r}")
-        count = len(topic.partitions)
+        count = topic.partition_count
         if self.task.target is None and origin_partition is not None and origin_partition < count:
             return Place(name, origin_partition)
         key = message.record.key

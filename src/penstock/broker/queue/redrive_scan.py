@@ -70,15 +70,15 @@ class DeadLetterScan:
         served = self._queues.broker.topic(topic)
         if served is None or is_internal(topic):
             return None
-        stored = sum(partition.readable_end - partition.log_start for partition in served.partitions)
+        stored = sum(partition.readable_end - partition.log_start for partition in served.shells)
         pending = await self.pending_count(QueueName(topic, group))
-        return DeadLetterTopic(topic, len(served.partitions), pending, stored, tuple(self._sources().get(topic, ())))
+        return DeadLetterTopic(topic, served.partition_count, pending, stored, tuple(self._sources().get(topic, ())))
 
     async def pending_count(self, name: QueueName) -> int:
         totals = await self._delivery.totals(name)
         if isinstance(totals, NoSuchQueue):
             served = self._queues.broker.topic(name.topic)
-            partitions = served.partitions if served is not None else ()
+            partitions = served.shells if served is not None else ()
             return sum(partition.readable_end - partition.log_start for partition in partitions)
         if isinstance(totals, QueueUnavailable):
             raise _unknown(totals)

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.shell import QueueShell, QueueUnavailable
+from penstock.broker.topic.not_here import NotHere
 from penstock.domain.queue.commands import Act, Outcome, Settle, Settled, Settlement
 from penstock.domain.queue.definition import QueueName
 from penstock.domain.queue.receipt import Receipt
@@ -41,14 +42,19 @@ async def settle_by_receipts(
         return NoSuchQueue(name)
     outcomes: list[SettleOutcome] = [Outcome.NOT_HELD] * len(items)
     by_partition: dict[int, list[int]] = {}
-    topic_id, partition_count = topic.topic_id, len(topic.partitions)
+    topic_id, partition_count = topic.topic_id, topic.partition_count
     for place, item in enumerate(items):
         receipt = item.receipt
         if receipt.topic_id == topic_id and 0 <= receipt.partition < partition_count:
             by_partition.setdefault(receipt.partition, []).append(place)
     decided: list[tuple[QueueShell, list[int]]] = []
     for index, places in by_partition.items():
-        shell = await queues.shell_for(definition, topic.partitions[index])
+        partition = topic.find(index)
+        if isinstance(partition, NotHere):
+            for place in places:
+                outcomes[place] = QueueUnavailable(partition.detail)
+            continue
+        shell = await queues.shell_for(definition, partition)
         found = _settle(shell, name.group, [items[place] for place in places])
         for place, outcome in zip(places, found, strict=True):
             outcomes[place] = outcome

@@ -24,6 +24,7 @@ from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.due_list import LISTED_BYTES_MAX
 from penstock.broker.schedule.mover import MoverIds, MoverPace, known_producers
 from penstock.broker.schedule.reader import RowCache
+from penstock.broker.schedule.refusals import not_scheduled
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.topic_crons import NodeCrons
 from penstock.broker.schedule.values import (
@@ -39,6 +40,7 @@ from penstock.broker.schedule.values import (
 )
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, TopicRemoved
@@ -240,17 +242,16 @@ class NodeSchedules:
         for place, index in enumerate(partitions):
             places.setdefault(index, []).append(place)
         found = await asyncio.gather(
-            *(
-                self._schedule(topic.partitions[index], [messages[place] for place in own])
-                for index, own in places.items()
-            )
+            *(self._schedule(topic.find(index), [messages[place] for place in own]) for index, own in places.items())
         )
         by_place = dict(zip(chain.from_iterable(places.values()), chain.from_iterable(found), strict=True))
         return [by_place[place] for place in range(len(messages))]
 
     async def _schedule(
-        self, partition: PartitionShell, messages: Sequence[DelayedMessage]
+        self, partition: PartitionShell | NotHere, messages: Sequence[DelayedMessage]
     ) -> list[Delayed | NotScheduled]:
+        if isinstance(partition, NotHere):
+            return [not_scheduled(partition)] * len(messages)
         shell = await self.shell_of(partition)
         outcomes: list[Delayed | NotScheduled] = []
         for first in range(0, len(messages), SCHEDULED_AT_ONCE):
@@ -283,9 +284,11 @@ class NodeSchedules:
         """Where a delayed message is or was, and its origin there. None: no such id, or its topic is gone."""
         found = read_scheduled_id(message_id)
         topic = None if found is None else self._broker.topic_by_id(found.topic_id)
-        partition = None if topic is None or found is None else topic.partition(found.partition)
-        if found is None or partition is None:
+        if topic is None or found is None:
             return None
+        partition = topic.find(found.partition)
+        if isinstance(partition, NotHere):
+            return None if partition.is_unknown else not_scheduled(partition)
         shell = await self.existing_shell(partition)
         return (shell, found.offset) if isinstance(shell, ScheduleShell) else shell
 
@@ -309,8 +312,8 @@ class NodeSchedules:
         """All partitions together, in the order of due times."""
         messages: list[PendingMessage] = []
         cursors: list[DueCursor] = []
-        bytes_max = LISTED_BYTES_MAX // len(topic.partitions)
-        for partition in topic.partitions:
+        bytes_max = LISTED_BYTES_MAX // topic.partition_count
+        for partition in topic.led():
             shell = await self.existing_shell(partition)
             page = (
                 None
@@ -335,24 +338,24 @@ class NodeSchedules:
     def pending_count(self, topic: ServedTopic, since: Sequence[int] = ()) -> int:
         """Of schedules that are loaded: all of them, soon after the start. `since`: only what has come from these
         places on, by partition."""
-        shells = [self.open_shell(partition) for partition in topic.partitions]
-        marks = [*since, *[0] * len(shells)]
-        return sum(
-            shell.machine.pending_count_since(mark) if mark else shell.pending_count
-            for shell, mark in zip(shells, marks, strict=False)
-            if shell is not None
-        )
+        count = 0
+        for partition in topic.led():
+            shell = self.open_shell(partition)
+            mark = since[partition.index] if partition.index < len(since) else 0
+            if shell is not None:
+                count += shell.machine.pending_count_since(mark) if mark else shell.pending_count
+        return count
 
     def damage_of(self, topic: ServedTopic) -> str | None:
         """Why nobody can say what is delayed in a topic; None: it is known."""
-        shells = (self._shells.get(_key_of(partition)) for partition in topic.partitions)
+        shells = (self._shells.get(_key_of(partition)) for partition in topic.led())
         refused = (shell.refusal() for shell in shells if shell is not None)
         return next((each.reason for each in refused if each is not None and each.refusal is Refusal.DAMAGED), None)
 
     async def purge_marker(self, topic: ServedTopic) -> tuple[int, ...] | NotScheduled:
         """By partition: a queue that is purged now does not see released messages whose origins are below."""
         marker: list[int] = []
-        for partition in topic.partitions:
+        for partition in topic.led():
             shell = await self.existing_shell(partition)
             if isinstance(shell, NotScheduled):
                 return shell

@@ -9,11 +9,17 @@ from penstock.broker.machine.portions import damaged
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.values import DelayedMessage, NotScheduled
+from penstock.broker.topic.not_here import NotHere
 from penstock.domain.config.topic import TopicConfig
 
 LOADING: Final = NotScheduled(Refusal.OFFLINE, "the schedule of this partition is being loaded")
 LOST: Final = NotScheduled(Refusal.OFFLINE, "the disk did not take the schedule's rows")
 _UNREADABLE: Final = NotScheduled(Refusal.OFFLINE, "the rows of the schedule cannot be read")
+
+
+def not_scheduled(found: NotHere) -> NotScheduled:
+    refused = found.refusal()
+    return NotScheduled(refused.refusal, refused.reason)
 
 
 def not_loaded(damage: str | None) -> NotScheduled:

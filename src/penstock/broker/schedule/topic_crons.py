@@ -16,10 +16,12 @@ from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.refusals import not_scheduled
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.values import ChangeOutcome, CronFacts, CronMessage, NotScheduled
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.domain.partitioner import partition_for_key
 from penstock.domain.schedule.commands import Done, Refused, ScheduleProblem
@@ -59,9 +61,12 @@ class NodeCrons:
     ) -> ChangeOutcome:
         """In the partition of the message's key, or else of its own name; in place of the topic's one of that name."""
         key = message.key if message.key is not None else name.encode()
-        index = partition_for_key(key, len(topic.partitions))
+        index = partition_for_key(key, topic.partition_count)
+        partition = topic.find(index)
+        if isinstance(partition, NotHere):
+            return not_scheduled(partition)
         async with self._lock:
-            shell = await self._shells.shell_of(topic.partitions[index])
+            shell = await self._shells.shell_of(partition)
             if isinstance(shell, NotScheduled):
                 return shell
             known = await self._shells_with(topic, name)
@@ -81,7 +86,7 @@ class NodeCrons:
 
     async def delete(self, topic: ServedTopic, name: str) -> ChangeOutcome:
         async with self._lock:
-            shells = [await self._shells.existing_shell(partition) for partition in topic.partitions]
+            shells = [await self._shells.existing_shell(partition) for partition in topic.led()]
             # Where nobody can look it may well be.
             unknown = next((shell for shell in shells if isinstance(shell, NotScheduled)), None)
             outcome: ChangeOutcome = _NO_SUCH_CRON if unknown is None else unknown
@@ -116,7 +121,7 @@ class NodeCrons:
         return sorted(shells, key=lambda shell: _rank(shell, name), reverse=True)
 
     async def _existing(self, topic: ServedTopic) -> list[ScheduleShell]:
-        shells = [await self._shells.existing_shell(partition) for partition in topic.partitions]
+        shells = [await self._shells.existing_shell(partition) for partition in topic.led()]
         return [shell for shell in shells if isinstance(shell, ScheduleShell)]
 
     # Which one wins
@@ -155,13 +160,13 @@ class NodeCrons:
             shell.mover.wake()
 
     def _loaded(self, topic: ServedTopic) -> list[ScheduleShell]:
-        shells = [self._shells.open_shell(partition) for partition in topic.partitions]
+        shells = [self._shells.open_shell(partition) for partition in topic.led()]
         return [shell for shell in shells if shell is not None]
 
     def _is_any_missing(self, topic: ServedTopic) -> bool:
         return any(
             self._shells.open_shell(partition) is None and self._broker.has_companion(partition, CompanionKind.SCHEDULE)
-            for partition in topic.partitions
+            for partition in topic.led()
         )
 
 

@@ -26,6 +26,7 @@ from penstock.broker.partition.waiting import WaitingRoom
 from penstock.broker.site import Site
 from penstock.broker.topic.companion import CompanionKind, companion_id, open_companion
 from penstock.broker.topic.metrics import BrokerCollector
+from penstock.broker.topic.not_here import NotHere, no_topic
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.topic.upkeep import CommittedOffset, Upkeep
 from penstock.cluster.catalog.order import Part
@@ -154,12 +155,17 @@ class Broker:
     def topic_by_id(self, topic_id: bytes) -> ServedTopic | None:
         return self._topics_by_id.get(topic_id)
 
+    def find(self, topic: str, index: int) -> PartitionShell | NotHere:
+        """A partition that this node leads, or who else does."""
+        served = self._topics.get(topic)
+        return no_topic(topic) if served is None else served.find(index)
+
     def topics(self) -> list[ServedTopic]:
         return [self._topics[name] for name in sorted(self._topics)]
 
     def shells(self) -> Iterator[PartitionShell]:
         for topic in list(self._topics.values()):
-            yield from topic.partitions
+            yield from topic.shells
 
     def all_shells(self) -> Iterator[PartitionShell]:
         """Those of companion logs too."""
@@ -260,17 +266,17 @@ class Broker:
             yield from self._add(topic)
             return
         config = self._config_of(topic)
-        for shell in served.partitions:
+        for shell in served.shells:
             shell.configure(config)
             yield
-        added = yield from self._open_from(len(served.partitions), topic, config)
-        self._serve(ServedTopic(topic, config, [*served.partitions, *added]))
+        added = yield from self._open_from(len(served.shells), topic, config)
+        self._serve(ServedTopic(topic, config, [*served.shells, *added]))
 
     def _remove(self, topic: Topic) -> Steps[None]:
         served = self._topics_by_id.pop(topic.topic_id, None)
         if served is not None and self._topics.get(topic.name) is served:
             del self._topics[topic.name]
-        for shell in served.partitions if served is not None else ():
+        for shell in served.shells if served is not None else ():
             shell.close()
             yield
         for kind in CompanionKind:

@@ -45,19 +45,17 @@ class BrokerCollector(Collector):
         )
         offline = 0
         for topic in self._broker.topics():
-            size.add_metric([topic.name], sum(shell.size_bytes for shell in topic.partitions))
-            count.add_metric([topic.name], len(topic.partitions))
-            written.add_metric([topic.name], sum(shell.log.log_end for shell in topic.partitions))
-            held_back = sum(shell.readable_end - shell.last_stable_offset for shell in topic.partitions)
+            size.add_metric([topic.name], sum(shell.size_bytes for shell in topic.shells))
+            count.add_metric([topic.name], topic.partition_count)
+            written.add_metric([topic.name], sum(shell.log.log_end for shell in topic.shells))
+            held_back = sum(shell.readable_end - shell.last_stable_offset for shell in topic.shells)
             unstable.add_metric([topic.name], held_back)
             if topic.config.retention_after_archive:
-                held.add_metric([topic.name], sum(shell.log.held_bytes for shell in topic.partitions))
-            ignored_count = sum(
-                search.ignored_count for shell in topic.partitions if (search := shell.batch_look.search)
-            )
+                held.add_metric([topic.name], sum(shell.log.held_bytes for shell in topic.shells))
+            ignored_count = sum(search.ignored_count for shell in topic.shells if (search := shell.batch_look.search))
             if ignored_count:
                 ignored.add_metric([topic.name], ignored_count)
-            offline += sum(shell.is_offline for shell in topic.partitions)
+            offline += sum(shell.is_offline for shell in topic.shells)
         yield size
         yield count
         yield written
@@ -77,8 +75,8 @@ class BrokerCollector(Collector):
             labels=["topic"],
         )
         for topic in self._broker.topics():
-            if any(shell.log.damages for shell in topic.partitions):
-                lost.add_metric([topic.name], sum(shell.log.damages.offset_count for shell in topic.partitions))
+            if any(shell.log.damages for shell in topic.shells):
+                lost.add_metric([topic.name], sum(shell.log.damages.offset_count for shell in topic.shells))
         return lost
 
     def _damaged_journals(self) -> GaugeMetricFamily:

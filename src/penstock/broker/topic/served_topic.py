@@ -1,8 +1,9 @@
-"""A topic as this node serves it: what the metadata says of it, and a shell for each partition."""
+"""A topic as this node serves it: what the metadata says of it, and a shell for each partition that is here."""
 
 from __future__ import annotations
 
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.topic.not_here import NotHere, no_partition, not_led
 from penstock.cluster.catalog.topic_image import Topic
 from penstock.domain.config.topic import TopicConfig
 from penstock.domain.security import access
@@ -11,12 +12,14 @@ from penstock.domain.topic_rules import COORDINATOR_TOPICS
 
 
 class ServedTopic:
-    __slots__ = ("config", "description", "is_coordinators", "partitions", "resource")
+    __slots__ = ("_by_index", "config", "description", "is_coordinators", "resource", "shells")
 
-    def __init__(self, description: Topic, config: TopicConfig, partitions: list[PartitionShell]) -> None:
+    def __init__(self, description: Topic, config: TopicConfig, shells: list[PartitionShell]) -> None:
         self.description = description
         self.config = config
-        self.partitions = partitions
+        # Of the partitions that this node has, whoever leads them, in their order.
+        self.shells = shells
+        self._by_index = {shell.index: shell for shell in shells}
         # Made once: every request asks about it.
         self.resource: Resource = access.topic(description.name)
         # A coordinator's memory: a record of somebody else's would leave it without one.
@@ -30,7 +33,21 @@ class ServedTopic:
     def topic_id(self) -> bytes:
         return self.description.topic_id
 
-    def partition(self, index: int) -> PartitionShell | None:
-        if 0 <= index < len(self.partitions):
-            return self.partitions[index]
-        return None
+    @property
+    def partition_count(self) -> int:
+        return self.description.partition_count
+
+    def has_partition(self, index: int) -> bool:
+        """On some node."""
+        return 0 <= index < self.description.partition_count
+
+    def find(self, index: int) -> PartitionShell | NotHere:
+        """A partition that this node leads."""
+        shell = self._by_index.get(index)
+        if shell is None:
+            return no_partition(self.name, index)
+        return shell if shell.is_leading else not_led(self.name, index, shell.role)
+
+    def led(self) -> list[PartitionShell]:
+        """All that this node leads."""
+        return [shell for shell in self.shells if shell.is_leading]

@@ -28,7 +28,7 @@ class CommitHistory:
     def _opened(self) -> list[TraceIndex]:
         """One for each partition of the internal topic, once there is one."""
         topic = self._broker.topic(CONSUMER_OFFSETS)
-        shells = [] if topic is None else topic.partitions
+        shells = [] if topic is None else topic.shells
         if [index.shell for index in self.indexes] != shells:
             for index in self.indexes:
                 index.forget()

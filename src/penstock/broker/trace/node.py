@@ -20,6 +20,7 @@ from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.trace.commits import CommitHistory, note_damage
 from penstock.broker.trace.index import BEHIND_BYTES_MAX, TraceIndex, TraceScans
@@ -126,11 +127,11 @@ class NodeTrace:
         topic = self.broker.topic(place.topic)
         if topic is None or is_internal(place.topic):
             return NoSuchMessage(f"there is no topic {place.topic!r}")
-        partition = topic.partition(place.partition)
-        if partition is None:
-            count = len(topic.partitions)
+        if not topic.has_partition(place.partition):
+            count = topic.partition_count
             return NoSuchMessage(f"{place.topic!r} has no partition {place.partition}, it has {count} of them")
-        return topic, partition
+        partition = topic.find(place.partition)
+        return NoSuchMessage(partition.detail) if isinstance(partition, NotHere) else (topic, partition)
 
     async def search(self, topic: str, key: bytes, *, since_ms: int, until_ms: int) -> Findings | NoSuchMessage:
         """Messages of a key between two times, the first few."""

@@ -42,9 +42,8 @@ class KeySearch:
 
     async def run(self) -> Findings:
         """The partition that the key belongs to first: another one only if its producer thinks otherwise."""
-        partitions = self._topic.partitions
-        own = partition_for_key(self._key, len(partitions))
-        for partition in sorted(partitions, key=lambda each: (each.index != own, each.index)):
+        own = partition_for_key(self._key, self._topic.partition_count)
+        for partition in sorted(self._topic.shells, key=lambda each: (each.index != own, each.index)):
             if not await self._search(partition):
                 break
         self._found.sort(key=lambda place: (place.partition, place.offset))

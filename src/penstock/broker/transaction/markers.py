@@ -14,6 +14,7 @@ from penstock.broker.group.node import GroupCoordinator
 from penstock.broker.partition.outcome import AppendRefused, Refusal
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
 from penstock.domain.transaction.state import VERSION_ONE
 
@@ -59,10 +60,9 @@ class MarkerWriter:
         is_commit: bool,
         version: int = VERSION_ONE,
     ) -> MarkerOutcome:
-        served = self._broker.topic(topic)
-        shell = None if served is None else served.partition(partition)
-        if shell is None:
-            return MarkerOutcome.GONE
+        shell = self._broker.find(topic, partition)
+        if isinstance(shell, NotHere):
+            return MarkerOutcome.GONE if shell.is_unknown else MarkerOutcome.NOT_LEADER
         if topic == CONSUMER_OFFSETS:
             is_told = await self._groups.end_transaction(
                 partition,

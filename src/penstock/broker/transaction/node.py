@@ -21,6 +21,7 @@ from penstock.broker.machine.portions import JournalLostError
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.shell import UNAVAILABLE, TransactionShell
 from penstock.cluster.catalog.order import Part
@@ -131,7 +132,7 @@ class TransactionCoordinators:
                 steady=self._steady,
                 tasks=self._tasks,
             )
-            for partition in topic.partitions
+            for partition in topic.led()
         ]
         for shell in shells:
             await self._load_one(shell)
@@ -181,9 +182,12 @@ class TransactionCoordinators:
         transaction is there as a whole or not at all."""
         commitments: list[Commitment] = []
         for place in shell.partitions_of(command.transactional_id):
-            topic = self._broker.topic(place.topic)
-            partition = None if topic is None else topic.partition(place.partition)
-            commitment = None if partition is None else partition.commit_if_unsynced()
+            partition = self._broker.find(place.topic, place.partition)
+            if isinstance(partition, NotHere):
+                if partition.is_unknown:
+                    continue
+                return False
+            commitment = partition.commit_if_unsynced()
             if commitment is not None:
                 commitments.append(commitment)
         # Asked for before the first is waited for: they share a turn of the disk.

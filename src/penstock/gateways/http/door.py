@@ -20,6 +20,7 @@ from penstock.broker.machine.portions import JournalDamagedError
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.queue.delivery import Receiver
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.catalog.topics import InvalidName
 from penstock.cluster.store.protocol import StoreUnavailableError
@@ -168,6 +169,10 @@ def caller_of(request: Request) -> Caller:
     """As the guard has written it down."""
     caller: Caller = request.scope[CALLER]
     return caller
+
+
+def not_here(found: NotHere) -> ProblemError:
+    return not_found(found.detail) if found.is_unknown else unavailable(found.detail)
 
 
 def not_taken(refusal: Refusal, reason: str) -> ProblemError:

@@ -8,6 +8,7 @@ from penstock.broker.partition.commitment import Loss
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.role import Idle, Role
+from penstock.broker.topic.not_here import Absence
 from penstock.broker.transaction.markers import MarkerOutcome
 from penstock.codec.kafka import ErrorCode
 from penstock.domain.group.values import GroupError
@@ -62,6 +63,14 @@ LOSS_CODES: Final[dict[Loss, ErrorCode]] = {
     Loss.LEADERSHIP: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 
+
+ABSENCE_CODES: Final[dict[Absence, ErrorCode]] = {
+    Absence.NO_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Absence.NO_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    Absence.NOT_LED_HERE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    # As Kafka: that nobody leads stands in the metadata, for which clients ask next.
+    Absence.NO_LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
 
 MARKER_CODES: Final[dict[MarkerOutcome, ErrorCode]] = {
     MarkerOutcome.WRITTEN: ErrorCode.NONE,

@@ -10,11 +10,12 @@ from starlette.routing import Route
 
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.settlements import read_settlements
+from penstock.broker.topic.not_here import NotHere
 from penstock.codec.http.fields import NUMBER_MAX
 from penstock.domain.queue.definition import QueueName
 from penstock.domain.security import access
 from penstock.domain.security.access import Operation
-from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response, number_of
+from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response, not_here, number_of
 from penstock.gateways.http.problem import not_found
 
 
@@ -35,9 +36,9 @@ class SettlementRoutes:
         if self._queues.get(name) is None:
             raise not_found(f"there is no queue {name.group!r} on topic {name.topic!r}")
         number = _number(request, "partition") or 0
-        partition = self._door.topic(name.topic).partition(number)
-        if partition is None:
-            raise not_found(f"topic {name.topic!r} has no partition {number}")
+        partition = self._door.broker.find(name.topic, number)
+        if isinstance(partition, NotHere):
+            raise not_here(partition)
         page = await read_settlements(
             self._door.broker, partition, name.group, after=_number(request, "after"), readers=self._readers
         )

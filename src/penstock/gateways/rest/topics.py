@@ -71,8 +71,8 @@ class TopicRoutes:
     async def _publish_all(self, name: str, request: Request, messages: list[NewMessage]) -> Response:
         topic = await self._door.topic_to_publish(caller_of(request), name)
         for message in messages:
-            if message.partition is not None and topic.partition(message.partition) is None:
-                count = len(topic.partitions)
+            if message.partition is not None and not topic.has_partition(message.partition):
+                count = topic.partition_count
                 raise not_found(f"partition {message.partition} of {name!r}, which has {count} of them")
         context = context_of(request.headers)
         outgoing = await self._door.work.run(self._outgoing(topic, messages, context))

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.broker.queue.delivery import Receiver
 from penstock.broker.queue.node import QueueUnavailable
+from penstock.broker.topic.not_here import NotHere
 from penstock.codec.sqs.errors import SqsError
 from penstock.gateways.caller import Caller
 
@@ -64,6 +65,10 @@ def no_such_queue(queue: str) -> SqsRefusal:
 def queue_unavailable(unavailable: QueueUnavailable) -> SqsRefusal:
     error = SqsError.DAMAGED if unavailable.is_damaged else SqsError.SERVICE_UNAVAILABLE
     return SqsRefusal(error, unavailable.reason)
+
+
+def not_here(found: NotHere) -> SqsRefusal:
+    return SqsRefusal(SqsError.QUEUE_DOES_NOT_EXIST if found.is_unknown else SqsError.SERVICE_UNAVAILABLE, found.detail)
 
 
 def invalid(message: str) -> SqsRefusal:

@@ -29,6 +29,7 @@ from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.shell import QueueShell
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.schedule.values import DueCursor, NotScheduled, PendingMessage
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.codec.batch.records import Headers, Record, StoredRecord
 from penstock.codec.sqs.errors import SqsError
@@ -37,7 +38,7 @@ from penstock.domain.queue.definition import QueueDefinition
 from penstock.domain.queue.receipt import MessageId, read_scheduled_id, write_scheduled_id
 from penstock.domain.schedule.headers import MESSAGE_ID_HEADER, SCHEDULED_AT_HEADER
 from penstock.gateways.sqs.attributes import DELAY_SECONDS_MAX, attributes_of
-from penstock.gateways.sqs.context import SqsRefusal
+from penstock.gateways.sqs.context import SqsRefusal, not_here
 from penstock.gateways.sqs.records import DEDUPLICATION_HEADER, header_text
 
 # Of what is pending, at a rebuild.
@@ -135,7 +136,10 @@ class FifoGate:
         """In the log, if it goes there, or when it is due."""
         message, now_ms = sending.message, self._clock.now_ms()
         assert message.partition is not None
-        shell = topic.partitions[message.partition]
+        shell = topic.find(message.partition)
+        if isinstance(shell, NotHere):
+            refused = shell.refusal()
+            return Placed(NotPublished(refused.refusal, refused.reason))
         before = lane.window.find(sending.token, now_ms, scope=sending.scope)
         if before is not None:
             return _repeated(topic, shell, before)
@@ -186,9 +190,11 @@ class FifoGate:
 
     async def _lanes_of(self, topic: ServedTopic) -> list[_Lane]:
         lanes = self._lanes.setdefault(topic.topic_id, [])
-        while len(lanes) < len(topic.partitions):
-            shell = await self._queues.shell(topic.partitions[len(lanes)])
-            lanes.append(await self._rebuilt(shell))
+        while len(lanes) < topic.partition_count:
+            partition = topic.find(len(lanes))
+            if isinstance(partition, NotHere):
+                raise not_here(partition)
+            lanes.append(await self._rebuilt(await self._queues.shell(partition)))
         return lanes
 
     async def _rebuilt(self, shell: QueueShell) -> _Lane:

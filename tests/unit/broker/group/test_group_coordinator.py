@@ -134,7 +134,7 @@ async def test_internal_topic_is_compacted_but_not_before_the_trace_horizon(grou
     assert int(overrides["segment.bytes"]) < 64 * 1024 * 1024
     topic = groups.broker.topic(CONSUMER_OFFSETS)
     assert topic is not None
-    rules = topic.partitions[0].log.config.compaction
+    rules = topic.shells[0].log.config.compaction
     assert rules is not None
     assert rules.min_compaction_lag_ms == 24 * 3_600_000
 

@@ -52,7 +52,7 @@ async def test_a_batch_of_nonsense_does_not_stop_the_queue(desk: QueueBroker) ->
     await desk.topic("orders")
     name = await desk.queue("orders")
     header = read_header(build_batch([Record(b"x", timestamp_ms=desk.clock.now_ms())] * 3))
-    partition = desk.broker.topic("orders").partitions[0]  # type: ignore[union-attr]
+    partition = desk.broker.topic("orders").shells[0]  # type: ignore[union-attr]
     outcome = partition.append(memoryview(seal_batch(header, b"\x7f" * 40)))  # type: ignore[arg-type]
     assert isinstance(outcome, Appended)
     await desk.send("orders", [b"good"])
@@ -184,7 +184,7 @@ async def test_a_cursor_never_lies_behind_what_the_disk_has(desk: QueueBroker) -
     await desk.topic("orders", durability="interval")
     name = await desk.queue("orders")
     await desk.send("orders", [b"a", b"b"])
-    partition = desk.broker.topic("orders").partitions[0]  # type: ignore[union-attr]
+    partition = desk.broker.topic("orders").shells[0]  # type: ignore[union-attr]
     assert values(await desk.receive(name)) == [b"a", b"b"]
     assert partition.log.durable_end == 2
 

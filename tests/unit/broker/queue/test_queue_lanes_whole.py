@@ -53,7 +53,7 @@ class LaneWorld:
     def shell(self) -> PartitionShell:
         served = self.desk.broker.topic("orders")
         assert served is not None
-        return served.partitions[0]
+        return served.shells[0]
 
     def records(self) -> list[Record]:
         made = []

@@ -79,7 +79,7 @@ async def test_members_of_a_share_group_wait_for_the_load_too(desk: QueueBroker,
     served = desk.broker.topic("orders")
     assert served is not None
     finding = [
-        asyncio.ensure_future(desk.queues.shell_for(definition, served.partitions[0], wait_ms=60_000)) for _ in range(3)
+        asyncio.ensure_future(desk.queues.shell_for(definition, served.shells[0], wait_ms=60_000)) for _ in range(3)
     ]
     await turns()
     gate.open_gate()

@@ -38,7 +38,7 @@ def values(messages: list[Message]) -> list[bytes | None]:
 def partition_of(desk: QueueBroker, index: int = 0) -> PartitionShell:
     topic = desk.broker.topic("orders")
     assert topic is not None
-    return topic.partitions[index]
+    return topic.shells[index]
 
 
 async def settle(desk: QueueBroker, name: QueueName, messages: list[Message], act: Act) -> list[object]:

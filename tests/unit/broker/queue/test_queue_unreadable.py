@@ -39,7 +39,7 @@ async def send_broken(desk: QueueBroker, topic: str, count: int = 3) -> None:
     batch[-1:] = b"\x05"
     served = desk.broker.topic(topic)
     assert served is not None
-    outcome = served.partitions[0].append(memoryview(with_checksum(batch)))
+    outcome = served.shells[0].append(memoryview(with_checksum(batch)))
     assert isinstance(outcome, Appended)
     if outcome.commitment is not None:
         await outcome.commitment.kept()
@@ -111,7 +111,7 @@ async def test_small_batch_that_unpacks_to_very_much_is_opened_off_the_loop(desk
     alone = time.thread_time() - began
     served = desk.broker.topic("orders")
     assert served is not None
-    outcome = served.partitions[0].append(memoryview(batch))
+    outcome = served.shells[0].append(memoryview(batch))
     assert isinstance(outcome, Appended)
     if outcome.commitment is not None:
         await outcome.commitment.kept()

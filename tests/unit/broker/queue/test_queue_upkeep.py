@@ -37,7 +37,7 @@ async def letters(desk: QueueBroker, count: int, topic: str = "orders-dlq") -> l
 
 
 def log_start(desk: QueueBroker) -> int:
-    return desk.broker.topic("orders").partitions[0].log_start  # type: ignore[union-attr]
+    return desk.broker.topic("orders").shells[0].log_start  # type: ignore[union-attr]
 
 
 def told(desk: QueueBroker) -> str:
@@ -130,4 +130,4 @@ async def test_a_letter_is_durable_before_its_source_is_forgotten(desk: QueueBro
     async with asyncio.timeout(5):
         while shell.queue("workers").in_flight_count:  # type: ignore[union-attr]  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert desk.broker.topic("dead").partitions[0].log.durable_end == 1  # type: ignore[union-attr]
+    assert desk.broker.topic("dead").shells[0].log.durable_end == 1  # type: ignore[union-attr]

@@ -69,7 +69,7 @@ async def test_the_newer_definition_wins_when_a_death_has_left_both(
     desk.time.advance_ms(downtime_ms)
     for partition in range(PARTITIONS):
         await desk.shell(partition=partition)
-    await desk.until(lambda: len((desk.schedules.open_shell(desk.served().partitions[0])).machine.crons()) == 0)  # type: ignore[union-attr]
+    await desk.until(lambda: len((desk.schedules.open_shell(desk.served().shells[0])).machine.crons()) == 0)  # type: ignore[union-attr]
     assert await places(desk) == [1]
     await desk.pass_time(MINUTE_MS)
     assert set(await fired(desk)) == {b"1"}
@@ -148,7 +148,7 @@ async def test_old_definition_that_cannot_be_deleted_does_not_fire(
     monkeypatch.setattr(ScheduleShell, "delete_cron", refuse)
     assert await define(desk, 1) == Done()
     await desk.pass_time(MINUTE_MS)
-    await desk.until(lambda: len(desk.served().partitions) == 2 and refusals <= 1)
+    await desk.until(lambda: desk.served().partition_count == 2 and refusals <= 1)
     await desk.settled(1)
     assert await desk.values(partition=0) == []
     await desk.schedules._settle_crons()

@@ -177,7 +177,7 @@ async def test_schedule_whose_log_cannot_be_read_at_the_start_is_loaded_a_moment
     disk.remove(disk.paths(CHECKPOINT_FILE)[0])
     directory = f"{companion_id(desk.served().topic_id, CompanionKind.SCHEDULE).hex()}/0/"
     disk.fail_reads(directory + "0", number, count=2)
-    outcomes = [await desk.schedules.shell_of(desk.served().partitions[0]) for _ in range(3)]
+    outcomes = [await desk.schedules.shell_of(desk.served().shells[0]) for _ in range(3)]
     assert isinstance(outcomes[0], NotScheduled)
     assert outcomes[-1] is shell
     assert shell.companion.log.damage is None

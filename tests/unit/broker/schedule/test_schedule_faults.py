@@ -66,7 +66,7 @@ class FaultyLife:
         await self._desk.shell()
 
     def shell(self) -> ScheduleShell | None:
-        return self._desk.schedules.open_shell(self._desk.served().partitions[0])
+        return self._desk.schedules.open_shell(self._desk.served().shells[0])
 
     def _break_something(self) -> None:
         if self._random.random() < 0.3:

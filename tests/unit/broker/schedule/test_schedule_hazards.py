@@ -54,7 +54,7 @@ async def test_what_recovery_did_not_find_in_the_log_is_written_again(desk: Sche
     """The log comes back, without what the disk did not take, just after the mover has looked what is there."""
     await desk.delay(*((10, b"%d" % number) for number in range(5)))
     shell = await desk.shell()
-    log = desk.served().partitions[0].log
+    log = desk.served().shells[0].log
     until_durable = shell.journal.until_durable
 
     async def until_the_log_is_back() -> bool:
@@ -78,10 +78,10 @@ async def test_sequence_of_an_aborted_transaction_may_come_again(desk: ScheduleB
     """A node dies between schedule and topic; kafkajs gives up, aborts, and goes on with the sequence that it had."""
     producer = ProducerBatch(7, 0, 5)
     await desk.delay((10, b"aborted"), producer=producer, is_transactional=True)
-    partition = desk.served().partitions[0]
+    partition = desk.served().shells[0]
     assert await desk.schedules.end_transaction(partition, producer_id=7, producer_epoch=0, is_commit=False)
     await desk.restart()
-    partition = desk.served().partitions[0]
+    partition = desk.served().shells[0]
     assert await desk.delay((10, b"kept"), producer=producer, is_transactional=True) != [-1]
     assert await desk.schedules.end_transaction(partition, producer_id=7, producer_epoch=0, is_commit=True)
     await desk.pass_time(100)
@@ -241,7 +241,7 @@ async def test_load_waits_for_what_the_files_before_are_writing(
     saving = asyncio.ensure_future(desk.checkpoint())
     await asyncio.to_thread(is_saving.wait, 10)
     unloading = asyncio.ensure_future(shell.unload())
-    loading = asyncio.ensure_future(desk.schedules.shell_of(desk.served().partitions[0]))
+    loading = asyncio.ensure_future(desk.schedules.shell_of(desk.served().shells[0]))
     for _ in range(100):
         await asyncio.to_thread(bool)
     disk.open_gate()
@@ -262,17 +262,17 @@ async def test_topic_that_is_removed_while_its_schedule_is_opened_leaves_nothing
 
     monkeypatch.setattr(broker_module, "open_companion", open_slowly)
     served = desk.served()
-    opening = asyncio.ensure_future(desk.schedules.shell_of(served.partitions[0]))
+    opening = asyncio.ensure_future(desk.schedules.shell_of(served.shells[0]))
     await asyncio.to_thread(is_opening.wait, 10)
     await desk.catalog.delete_topic(TOPIC)
     may_open.set()
     assert isinstance(await opening, NotScheduled)
-    await desk.until(lambda: not desk.broker.has_companion(served.partitions[0], CompanionKind.SCHEDULE))
+    await desk.until(lambda: not desk.broker.has_companion(served.shells[0], CompanionKind.SCHEDULE))
     assert [shell for shell in desk.broker.all_shells() if shell.topic.startswith(TOPIC)] == []
 
 
 async def test_companion_is_opened_once_for_all_who_want_it_at_the_same_moment(desk: ScheduleBroker) -> None:
-    partition = desk.served().partitions[0]
+    partition = desk.served().shells[0]
     wanted = [asyncio.ensure_future(desk.broker.companion(partition, CompanionKind.SCHEDULE)) for _ in range(3)]
     await asyncio.sleep(0)
     # Who goes away must not leave behind a log that is open and nobody's.
@@ -292,7 +292,7 @@ async def test_mover_of_the_life_before_is_remembered_until_its_schedule_is_load
     assert await desk.released(1) == [b"x"]
     move = (await desk.shell()).machine.last_move()
     assert move is not None
-    desk.served().partitions[0].log.known_producers.expire(desk.time.now_ms(), expiration_ms=1_000_000)
+    desk.served().shells[0].log.known_producers.expire(desk.time.now_ms(), expiration_ms=1_000_000)
     may_load, load = asyncio.Event(), ScheduleShell.load
 
     async def load_later(shell: ScheduleShell) -> None:
@@ -310,7 +310,7 @@ async def test_mover_of_the_life_before_is_remembered_until_its_schedule_is_load
             may_load.clear()
             await desk.restart()
             await asyncio.sleep(0)
-            log = desk.served().partitions[0].log
+            log = desk.served().shells[0].log
             log.known_producers.expire(desk.time.now_ms() + 10_000_000, expiration_ms=1_000_000)
             assert log.producers.state_of(move.producer_id) is not None
             may_load.set()

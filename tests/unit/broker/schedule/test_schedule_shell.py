@@ -105,7 +105,7 @@ async def test_messages_too_large_for_one_batch_are_released_in_order() -> None:
 
 
 async def test_intent_of_which_a_part_is_there_goes_on_where_it_was(desk: ScheduleBroker) -> None:
-    log = desk.served().partitions[0].log
+    log = desk.served().shells[0].log
     append, calls = log.append, 0
 
     def append_now_and_then(data: memoryview, headers: Sequence[BatchHeader]) -> None:
@@ -221,7 +221,7 @@ async def test_transaction_decides_about_its_messages(desk: ScheduleBroker, is_c
     if not is_saved:
         forget_checkpoint(desk)
         await desk.restart()
-    partition = desk.served().partitions[0]
+    partition = desk.served().shells[0]
     for _ in range(2):
         assert await desk.schedules.end_transaction(partition, producer_id=7, producer_epoch=3, is_commit=is_commit)
     assert await desk.schedules.end_transaction(partition, producer_id=8, producer_epoch=0, is_commit=True)
@@ -234,7 +234,7 @@ async def test_transaction_decides_about_its_messages(desk: ScheduleBroker, is_c
 
 
 async def test_partition_without_delays_has_no_transaction_to_end(desk: ScheduleBroker) -> None:
-    partition = desk.served().partitions[0]
+    partition = desk.served().shells[0]
     assert await desk.schedules.end_transaction(partition, producer_id=7, producer_epoch=0, is_commit=True)
     assert desk.schedules.open_shell(partition) is None
     assert await desk.schedules.existing_shell(partition) is None
@@ -269,7 +269,7 @@ async def test_mover_is_remembered_by_its_log_for_ever(desk: ScheduleBroker) -> 
     await desk.delay((10, b"one"))
     await desk.pass_time(10)
     await desk.released(1)
-    log = desk.served().partitions[0].log
+    log = desk.served().shells[0].log
     assert len(log.producers) == 1
     for _ in range(3):
         await desk.pass_time(30 * DAY_MS)

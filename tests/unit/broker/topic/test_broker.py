@@ -37,7 +37,7 @@ async def test_topics_and_what_is_in_them_survive_a_restart(tmp_path: Path) -> N
         assert outcome(await talk.ask(once, ProduceResponse, 9)) == (ErrorCode.NONE, 0)
     async with running_node(data_dir=str(tmp_path)) as node:
         (topic,) = node.broker.topics()
-        assert (topic.topic_id, len(topic.partitions), topic.config.retention_ms) == (topic_id, 3, 5_000_000_000_000)
+        assert (topic.topic_id, topic.partition_count, topic.config.retention_ms) == (topic_id, 3, 5_000_000_000_000)
         talk = await node.connect()
         # The producer is known too: what it sends again is no second batch.
         assert outcome(await talk.ask(once, ProduceResponse, 9)) == (ErrorCode.NONE, 0)

@@ -220,7 +220,7 @@ async def test_cron_whose_message_is_lost_holds_up_no_other() -> None:
     await desk.shell()
     await desk.schedules._settle_crons()
     await desk.pass_time(61_000)
-    await desk.until(lambda: desk.served().partitions[0].readable_end > 0)
+    await desk.until(lambda: desk.served().shells[0].readable_end > 0)
     await desk.settled()
     assert set(await desk.values()) == {b"whole"}
     page = await desk.schedules.list_due(desk.served(), None, 10)

@@ -49,7 +49,7 @@ class IndexDesk:
     def shell(self) -> PartitionShell:
         topic = self.broker.broker.topic("internal")
         assert topic is not None
-        return topic.partitions[0]
+        return topic.shells[0]
 
     async def write(self, *numbers: int) -> None:
         records = [Record(value=PADDING, key=entry_key(number)) for number in numbers]

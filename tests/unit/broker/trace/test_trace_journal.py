@@ -145,7 +145,7 @@ async def test_a_journey_outlives_the_payload(desk: TraceBroker) -> None:
     await desk.settle(name, message, Act.ACCEPT)
     served = desk.broker.topic("orders")
     assert served is not None
-    await served.partitions[0].delete_before(1)
+    await served.shells[0].delete_before(1)
     journey = await desk.journey("orders", 0)
     assert journey.places[0].state is PlaceState.DELETED
     assert [event.kind for event in journey.events] == [Kind.LEASED, Kind.ACKED]
@@ -227,7 +227,7 @@ async def test_an_open_transaction_holds_a_message_up_and_an_aborted_one_keeps_i
     await desk.queue("orders")
     served = desk.broker.topic("orders")
     assert served is not None
-    partition = served.partitions[0]
+    partition = served.shells[0]
     batch = build_batch(
         [Record(b"a", timestamp_ms=desk.clock.now_ms())],
         producer_id=7,

@@ -72,7 +72,7 @@ async def test_first_producers_create_one_topic_that_is_compacted_and_durable(no
     assert len({producer.producer_id for producer in ready}) == 20
     topic = node.broker.topic(TRANSACTION_STATE)
     assert topic is not None
-    assert len(topic.partitions) == 8
+    assert topic.partition_count == 8
     assert (topic.config.is_compacted, topic.config.durability) == (True, "fsync")
 
 
@@ -144,7 +144,7 @@ async def test_lost_journal_is_read_again_when_its_log_is_back(node: TalkingNode
     producer = await open_one(node)
     topic = node.broker.topic(TRANSACTION_STATE)
     assert topic is not None
-    for shell in topic.partitions:
+    for shell in topic.shells:
         shell.log.fail("the disk is gone")
     end = EndTransaction("payments", producer.producer_id, producer.producer_epoch, is_commit=True, version=2)
     assert await node.transactions.submit(end) == UNAVAILABLE
@@ -226,7 +226,7 @@ async def test_a_commit_has_the_disk_take_what_it_covers_first() -> None:
     async with running_node() as node:
         await node.create_topic("orders", durability="interval", durability_interval_ms="60000")
         producer = await open_one(node)
-        shell = node.broker.topic("orders").partitions[0]  # type: ignore[union-attr]
+        shell = node.broker.topic("orders").shells[0]  # type: ignore[union-attr]
         batch = build_batch(
             [Record(value=b"paid")],
             producer_id=producer.producer_id,

@@ -31,7 +31,7 @@ async def http(node: TalkingNode) -> AsyncIterator[httpx.AsyncClient]:
 
 def count(node: TalkingNode, topic: str = "orders") -> int:
     served = node.parts.broker.topic(topic)
-    return 0 if served is None else sum(partition.readable_end for partition in served.partitions)
+    return 0 if served is None else sum(partition.readable_end for partition in served.shells)
 
 
 @pytest.mark.parametrize(

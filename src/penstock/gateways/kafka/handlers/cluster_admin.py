@@ -16,6 +16,7 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages import alter_partition_reassignments as reassigning
@@ -49,6 +50,7 @@ from penstock.codec.kafka.messages.update_features import (
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import ABSENCE_CODES
 from penstock.gateways.kafka.versions import FEATURES
 from penstock.gateways.node_address import NodeAddress
 
@@ -97,14 +99,8 @@ class ClusterAdminHandler:
         return None
 
     def _partition(self, topic_name: str, index: int) -> PartitionShell | _Refused:
-        topic = self._broker.topic(topic_name)
-        if topic is None:
-            return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic_name[:249]!r}")
-        shell = topic.partition(index)
-        if shell is None:
-            reason = f"{topic_name[:249]!r} has no partition {index}"
-            return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-        return shell
+        found = self._broker.find(topic_name, index)
+        return _Refused(ABSENCE_CODES[found.why], found.detail) if isinstance(found, NotHere) else found
 
     # ElectLeaders
 

@@ -307,7 +307,7 @@ class ConfigsHandler:
             if topic is None:
                 continue
             partitions = []
-            for shell in topic.partitions:
+            for shell in topic.shells:
                 if indexes is None or shell.index in indexes:
                     partitions.append(
                         DescribeLogDirsPartition(partition_index=shell.index, partition_size=shell.size_bytes)

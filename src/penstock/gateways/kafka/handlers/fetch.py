@@ -26,6 +26,7 @@ from penstock.broker.partition.read import PartitionRead, ReadProblem
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.fetch import (
     AbortedTransaction,
@@ -234,8 +235,12 @@ class FetchHandler:
             resource = access.topic(partition.topic) if topic is None else topic.resource
         if not self._admission.may(context.caller, Operation.READ, resource):
             return None, _FORBIDDEN
-        shell = None if topic is None else topic.partition(partition.partition)
-        return (None, _UNKNOWN) if shell is None else (shell, _NOTHING)
+        if topic is None:
+            return None, _UNKNOWN
+        found = topic.find(partition.partition)
+        if isinstance(found, NotHere):
+            return None, PartitionRead(problem=found.read_problem(partition.leader_epoch))
+        return found, _NOTHING
 
     async def _wait(
         self, opened: FetchContext, done: _Pass | None, limits: _Limits, context: RequestContext, waiter: Waiter

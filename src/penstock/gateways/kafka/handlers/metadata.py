@@ -198,7 +198,7 @@ class MetadataHandler:
         node_id = self._node_id
         node = (node_id,)
         partitions: list[MetadataResponsePartition] = []
-        for first in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
+        for first in range(0, len(topic.shells), PARTITIONS_AT_ONCE):
             if first:
                 yield
             partitions += [
@@ -210,7 +210,7 @@ class MetadataHandler:
                     replica_nodes=node,
                     isr_nodes=node,
                 )
-                for shell in topic.partitions[first : first + PARTITIONS_AT_ONCE]
+                for shell in topic.shells[first : first + PARTITIONS_AT_ONCE]
             ]
         return MetadataResponseTopic(
             name=topic.name,
@@ -304,7 +304,7 @@ class MetadataHandler:
                 eligible_leader_replicas=(),
                 last_known_elr=(),
             )
-            for shell in topic.partitions[first : first + room]
+            for shell in topic.shells[first : first + room]
         ]
         entry = DescribeTopicPartitionsResponseTopic(
             name=name,
@@ -313,7 +313,7 @@ class MetadataHandler:
             partitions=partitions,
             topic_authorized_operations=self._admission.operations(context.caller, topic.resource),
         )
-        return entry, len(topic.partitions)
+        return entry, topic.partition_count
 
 
 def _is_cursor_wrong(request: DescribeTopicPartitionsRequest) -> bool:

@@ -11,6 +11,7 @@ from penstock.base.long_work import Steps
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -62,7 +63,7 @@ class OffsetsHandler:
             partitions = []
             counts = Counter(wanted.partition_index for wanted in topic.partitions)
             for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
-                shell = self._find(topic.name, wanted.partition_index, context)
+                shell = self._find(topic.name, wanted.partition_index, context, epoch=wanted.current_leader_epoch)
                 if counts[wanted.partition_index] > 1:
                     partitions.append(_failed(wanted, ErrorCode.INVALID_REQUEST))
                 elif context.api_version < SPECIAL_FROM.get(wanted.timestamp, 0):
@@ -76,12 +77,11 @@ class OffsetsHandler:
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
-    def _find(self, name: str, index: int, context: RequestContext) -> PartitionShell | ErrorCode:
+    def _find(self, name: str, index: int, context: RequestContext, *, epoch: int) -> PartitionShell | ErrorCode:
         if not self._admission.may(context.caller, Operation.DESCRIBE, access.topic(name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        topic = self._broker.topic(name)
-        shell = None if topic is None else topic.partition(index)
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if shell is None else shell
+        found = self._broker.find(name, index)
+        return READ_CODES[found.read_problem(epoch)] if isinstance(found, NotHere) else found
 
     async def _locate(
         self, shell: PartitionShell, wanted: ListOffsetsPartition, end: int
@@ -138,7 +138,7 @@ class OffsetsHandler:
         return OffsetForLeaderEpochResponse(topics=topics)
 
     def _epoch_end(self, name: str, wanted: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
-        shell = self._find(name, wanted.partition, context)
+        shell = self._find(name, wanted.partition, context, epoch=wanted.current_leader_epoch)
         if isinstance(shell, ErrorCode):
             return EpochEndOffset(error_code=shell, partition=wanted.partition)
         problem = shell.check_epoch(wanted.current_leader_epoch)

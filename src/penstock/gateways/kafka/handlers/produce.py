@@ -21,6 +21,7 @@ from penstock.broker.partition.outcome import Appended, AppendRefused, DelayPoss
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.codec.kafka import ErrorCode
@@ -37,7 +38,7 @@ from penstock.domain.security import access
 from penstock.domain.security.access import Operation
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import HANG_UP, NO_REPLY, NoReply, PendingReply, RequestContext
-from penstock.gateways.kafka.errors import LOSS_CODES, refusal_code
+from penstock.gateways.kafka.errors import ABSENCE_CODES, LOSS_CODES, refusal_code
 from penstock.gateways.kafka.handlers.produce_held import HeldBatch, append_held, hold_back, holds_transactional
 
 # Produce 13 and up names topics by their ids.
@@ -177,10 +178,11 @@ class ProduceHandler:
         appends: _Appends,
         partitions: list[PartitionProduceResponse],
     ) -> None:
-        shell = None if topic is None else topic.partition(partition.index)
-        if shell is None:
+        shell = None if topic is None else topic.find(partition.index)
+        if shell is None or isinstance(shell, NotHere):
+            code = refusal if shell is None else ABSENCE_CODES[shell.why]
             appends.waiting.append(None)
-            partitions.append(PartitionProduceResponse(index=partition.index, error_code=refusal, base_offset=-1))
+            partitions.append(PartitionProduceResponse(index=partition.index, error_code=code, base_offset=-1))
             return
         records = cast("memoryview | None", partition.records)
         outcome = shell.produce(records)
@@ -206,7 +208,7 @@ class ProduceHandler:
     def _find_topic(
         self, data: TopicProduceData, acks: int, context: RequestContext
     ) -> tuple[ServedTopic | None, ErrorCode]:
-        """The topic, and the error for partitions that it does not have."""
+        """The topic, or the error for all of its partitions."""
         if context.api_version >= TOPIC_IDS_FROM:
             topic = self._broker.topic_by_id(data.topic_id)
             if topic is None:

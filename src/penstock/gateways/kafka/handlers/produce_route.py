@@ -27,6 +27,7 @@ from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.outcome import Appended, DelayPossible, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.codec.batch.header import ATTRIBUTE_TRANSACTIONAL, HEADER_BYTES
 from penstock.codec.kafka import BytesLike, RequestHeader, encode_request, encode_response_parts
 from penstock.codec.kafka.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
@@ -183,8 +184,8 @@ def learn_route(
     if topic is None or len(data.partition_data) != 1:
         return None
     (partition,) = data.partition_data
-    shell = topic.partition(partition.index)
-    if shell is None or partition.records is None:
+    shell = topic.find(partition.index)
+    if isinstance(shell, NotHere) or partition.records is None:
         return None
     # Without the batch: the route must not keep a receive buffer alive.
     empty = PartitionProduceData(index=partition.index, records=b"")

@@ -9,6 +9,7 @@ from typing import Final
 from penstock.base.long_work import Steps
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.cluster.catalog.topic_image import Topic
 from penstock.cluster.catalog.topics import (
     AlreadyExists,
@@ -55,7 +56,7 @@ from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.topic_rules import COORDINATOR_TOPICS
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import READ_CODES
+from penstock.gateways.kafka.errors import ABSENCE_CODES, READ_CODES
 from penstock.gateways.kafka.store import STORE_FAILED_CODE, StoreFailed, ask_store
 
 BY_DEFAULT: Final = -1
@@ -331,10 +332,9 @@ class TopicsHandler:
 
         if not self._admission.may(context.caller, Operation.DELETE, access.topic(name)):
             return answered(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        topic = self._broker.topic(name)
-        shell = None if topic is None else topic.partition(index)
-        if shell is None:
-            return answered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        shell = self._broker.find(name, index)
+        if isinstance(shell, NotHere):
+            return answered(ABSENCE_CODES[shell.why])
         outcome = await shell.delete_before(offset)
         if isinstance(outcome, ReadProblem):
             return answered(READ_CODES[outcome])

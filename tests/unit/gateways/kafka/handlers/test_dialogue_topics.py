@@ -68,7 +68,7 @@ async def test_topic_is_made_and_described(node: TalkingNode, talk: Conversation
     assert (result.name, result.error_code, result.error_message) == ("orders", ErrorCode.NONE, None)
     served = node.broker.topic("orders")
     assert served is not None
-    assert len(served.partitions) == 3
+    assert served.partition_count == 3
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (3, 1)
         settings = {config.name: (config.value, config.config_source) for config in result.configs or ()}
@@ -102,7 +102,7 @@ async def test_existing_topic_is_not_made_again(node: TalkingNode, talk: Convers
     assert errors(found) == {"orders": ErrorCode.TOPIC_ALREADY_EXISTS, "others": ErrorCode.NONE}
     served = node.broker.topic("orders")
     assert served is not None
-    assert len(served.partitions) == 2
+    assert served.partition_count == 2
 
 
 async def test_topic_named_twice_is_made_never(node: TalkingNode, talk: Conversation) -> None:

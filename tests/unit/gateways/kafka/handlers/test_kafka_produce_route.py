@@ -85,7 +85,7 @@ class Twin:
         talk = await self.node.connect()
         found = {}
         for topic in self.node.broker.topics():
-            for index in range(len(topic.partitions)):
+            for index in range(topic.partition_count):
                 reply = await talk.ask(fetch(topic.name, partition=index), FetchResponse, 12)
                 records = only_partition(reply).records
                 assert isinstance(records, memoryview)
@@ -243,7 +243,7 @@ async def change_topics(chance: Random, *both: Twin) -> None:
         if served is None:
             await twin.create(name)
         elif what == "grow":
-            await twin.node.catalog.create_partitions(name, len(served.partitions) + 1)
+            await twin.node.catalog.create_partitions(name, served.partition_count + 1)
         elif what == "alter":
             await twin.node.catalog.replace_config(name, {"max.message.bytes": limit})
         else:

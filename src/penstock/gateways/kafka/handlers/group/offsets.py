@@ -128,7 +128,7 @@ class GroupOffsetsHandler:
         problems: list[ErrorCode | None] = []
         for given in topic.partitions:
             yield
-            if found.partition(given.partition_index) is None:
+            if not found.has_partition(given.partition_index):
                 problems.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             problems.append(None)
@@ -268,7 +268,7 @@ class GroupOffsetsHandler:
                 yield
                 if isinstance(found, ErrorCode):
                     codes.append(found)
-                elif found.partition(given.partition_index) is None:
+                elif not found.has_partition(given.partition_index):
                     codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 else:
                     codes.append(None)

@@ -17,6 +17,7 @@ from penstock.broker.queue.shell import QueueShell, QueueUnavailable
 from penstock.broker.share.delivery import let_go, settle
 from penstock.broker.share.node import ShareGroups
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.codec.kafka import ErrorCode
 from penstock.domain.queue.commands import Outcome
 from penstock.domain.queue.definition import QueueDefinition, QueueName
@@ -33,6 +34,7 @@ from penstock.domain.share.session import (
 )
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import ABSENCE_CODES
 from penstock.gateways.kafka.handlers.share.acknowledge import AcknowledgementBatch, read_acknowledgements
 
 # group.share.max.share.sessions
@@ -144,9 +146,9 @@ class ShareDesk:
             return ShareProblem(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic of this id")
         if not self._admission.may(context.caller, Operation.READ, topic.resource):
             return ShareProblem(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to read this topic")
-        partition = topic.partition(key[1])
-        if partition is None:
-            return ShareProblem(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
+        partition = topic.find(key[1])
+        if isinstance(partition, NotHere):
+            return ShareProblem(ABSENCE_CODES[partition.why], partition.detail)
         name = QueueName(topic.name, session.group)
         definition = self._shares.queues.get(name)
         if definition is None:

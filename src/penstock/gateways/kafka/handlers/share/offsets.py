@@ -134,7 +134,7 @@ class ShareOffsetsHandler:
             code, message = ErrorCode.NONE, None
             if not is_allowed:
                 code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALLOWED
-            elif topic is None or topic.partition(partition.partition_index) is None:
+            elif topic is None or not topic.has_partition(partition.partition_index):
                 code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_PARTITION
             elif not await self._shares.move(
                 QueueName(topic.name, group_id), partition.partition_index, partition.start_offset

@@ -15,6 +15,7 @@ from penstock.base.long_work import Pace, Steps
 from penstock.base.patterns import compile_pattern
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere, no_topic
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.node import TransactionCoordinators
@@ -48,7 +49,7 @@ from penstock.domain.transaction.commands import Refused, TransactionProblem
 from penstock.domain.transaction.state import STATES_BY_LABEL, TopicPartition, TransactionMetadata
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import MARKER_CODES
+from penstock.gateways.kafka.errors import ABSENCE_CODES, MARKER_CODES
 from penstock.gateways.kafka.handlers.transaction.errors import refusal_code
 
 NO_SEQUENCE: Final = -1
@@ -211,10 +212,9 @@ class TransactionsAdminHandler:
 
 
 def _producers_of(topic: ServedTopic | None, name: str, index: int) -> PartitionResponse:
-    shell = None if topic is None else topic.partition(index)
-    if shell is None:
-        message = f"there is no topic {name}" if topic is None else f"topic {name} has no partition {index}"
-        return PartitionResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    shell = no_topic(name) if topic is None else topic.find(index)
+    if isinstance(shell, NotHere):
+        return PartitionResponse(index, ABSENCE_CODES[shell.why], shell.detail)
     return PartitionResponse(index, active_producers=_active_producers(shell))
 
 

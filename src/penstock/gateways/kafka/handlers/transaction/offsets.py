@@ -95,7 +95,7 @@ class TransactionOffsetsHandler:
         problems: list[ErrorCode | None] = []
         for given in topic.partitions:
             yield
-            if served is None or served.partition(given.partition_index) is None:
+            if served is None or not served.has_partition(given.partition_index):
                 problems.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             problems.append(None)

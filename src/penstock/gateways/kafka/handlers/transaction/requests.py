@@ -133,7 +133,7 @@ class TransactionsHandler:
                 problems[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
             topic = self._broker.topic(place.topic)
-            if topic is None or topic.partition(place.partition) is None:
+            if topic is None or not topic.has_partition(place.partition):
                 problems[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return problems
 

@@ -83,8 +83,8 @@ async def test_second_batch_of_a_transaction_asks_nobody(node: TalkingNode, talk
     for sequence in range(5):
         assert await told(talk, said(producer, b"%d" % sequence, sequence)) is NONE
         if sequence == 0:
-            ends = [shell.log.log_end for shell in journal.partitions]
-    assert [shell.log.log_end for shell in journal.partitions] == ends
+            ends = [shell.log.log_end for shell in journal.shells]
+    assert [shell.log.log_end for shell in journal.shells] == ends
 
 
 @pytest.mark.parametrize("version", [VERIFIED, ADDING])
@@ -126,7 +126,7 @@ async def test_coordinator_that_is_away_makes_the_producer_try_again(node: Talki
     producer = await producer_on(talk)
     journal = node.broker.topic("__transaction_state")
     assert journal is not None
-    for shell in journal.partitions:
+    for shell in journal.shells:
         shell.log.fail("the disk is gone")
     assert await told(talk, said(producer, b"a", 0)) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert node.shell("orders").log.log_end == 0

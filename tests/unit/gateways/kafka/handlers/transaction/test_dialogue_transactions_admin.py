@@ -182,7 +182,10 @@ async def test_partition_that_is_not_there_has_no_producers(talk: Conversation) 
     reply = await talk.ask(request, DescribeProducersResponse)
     places = [place for topic in reply.topics for place in topic.partitions]
     assert [place.error_code for place in places] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
-    assert [place.error_message for place in places] == ["topic orders has no partition 7", "there is no topic missing"]
+    assert [place.error_message for place in places] == [
+        "topic 'orders' has no partition 7",
+        "there is no topic 'missing'",
+    ]
 
 
 # Ended by hand
