@@ -37,7 +37,7 @@ from penstock.broker.partition.refusals import (
     refuse_unreadable,
     refuse_unsequenced,
 )
-from penstock.broker.partition.role import NO_EPOCH, Leading, Role
+from penstock.broker.partition.role import Leading, Role
 from penstock.broker.partition.waiting import WaitingRoom
 from penstock.codec.batch.control import EndMarker, build_marker
 from penstock.codec.batch.header import (
@@ -73,7 +73,6 @@ class PartitionShell:
         "_commits",
         "_config",
         "_dates_records",
-        "_epoch_led",
         "_has_transactions",
         "_is_synced",
         "_reads",
@@ -81,6 +80,7 @@ class PartitionShell:
         "has_lost",
         "index",
         "is_closed",
+        "is_leading",
         "log",
         "readers",
         "role",
@@ -104,8 +104,8 @@ class PartitionShell:
         self.readers = WaitingRoom()
         # Replaced by `take_role` alone.
         self.role = role
-        # Asked for every batch; NO_EPOCH: somebody else leads, or nobody.
-        self._epoch_led = role.epoch if isinstance(role, Leading) else NO_EPOCH
+        # Asked for every batch.
+        self.is_leading = isinstance(role, Leading)
         self._reads = PartitionReads(log)
         self._clock = clock
         self._commits = PartitionCommits(log, store.group_commit, self.readers)
@@ -148,14 +148,10 @@ class PartitionShell:
         """From now on. Whoever has lost the lead keeps no promise that he has not kept yet, and those who wait for more
         to read are woken to learn who leads."""
         self.role = role
-        self._epoch_led = role.epoch if isinstance(role, Leading) else NO_EPOCH
-        if self._epoch_led == NO_EPOCH:
+        self.is_leading = isinstance(role, Leading)
+        if not self.is_leading:
             self._commits.give_up(Loss.LEADERSHIP)
         self.readers.wake_all()
-
-    @property
-    def is_leading(self) -> bool:
-        return self._epoch_led >= 0
 
     def _not_leader(self) -> AppendRefused:
         return AppendRefused(Refusal.NOT_LEADER, f"{self.topic}-{self.index} {self.role.why_not}")
@@ -174,7 +170,7 @@ class PartitionShell:
         return self._take(records, guard, is_produced=True)
 
     def _take(self, records: memoryview | None, guard: int, *, is_produced: bool) -> AppendOutcome | DelayPossible:
-        if self._epoch_led < 0:
+        if not self.is_leading:
             return self._not_leader()
         if records is None:
             return AppendRefused(Refusal.INVALID, "the request holds no batch")
@@ -225,7 +221,7 @@ class PartitionShell:
     def append_checked(self, records: memoryview, *, guard: int = NO_GUARD) -> Appended | AppendRefused:
         """A batch of `produce` that had to wait, with or without holes. What else its producer has done meanwhile
         counts, and so does the end of its transaction."""
-        if self._epoch_led < 0:
+        if not self.is_leading:
             return self._not_leader()
         header = header_of(records)
         if header.producer_id >= 0:
@@ -239,14 +235,14 @@ class PartitionShell:
     def append_released(self, batch: bytearray) -> Appended | AppendRefused:
         """Messages whose time has come. They were taken when they came: none of the rules for clients is asked again,
         or what was made stricter since would hold up all that are behind them. Their sequence is the mover's matter."""
-        if self._epoch_led < 0:
+        if not self.is_leading:
             return self._not_leader()
         return self._write(memoryview(batch), header_of(batch))
 
     def _write(self, records: memoryview, header: BatchHeader) -> Appended | AppendRefused:
         log = self.log
         base_offset = log.log_end
-        header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self._epoch_led)
+        header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self.role.epoch)
         append_time_ms = NO_TIMESTAMP
         if self._dates_records:
             append_time_ms = self._clock.now_ms()
@@ -279,7 +275,7 @@ class PartitionShell:
         self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, version: int
     ) -> AppendRefused | MarkerStored | None:
         """Why a marker is not to be written: it may not be, or is there already."""
-        if self._epoch_led < 0:
+        if not self.is_leading:
             return self._not_leader()
         if self.log.failure is not None:
             return self._offline()
@@ -311,7 +307,7 @@ class PartitionShell:
             producer_epoch=producer_epoch,
             timestamp_ms=self._clock.now_ms(),
             base_offset=base_offset,
-            leader_epoch=self._epoch_led,
+            leader_epoch=self.role.epoch,
         )
         try:
             log.append(memoryview(batch), (header_of(batch),))
@@ -321,7 +317,7 @@ class PartitionShell:
 
     def refusal(self) -> AppendRefused | None:
         """What is known to be in the way of any write."""
-        if self._epoch_led < 0:
+        if not self.is_leading:
             return self._not_leader()
         log = self.log
         if log.is_healthy and not log.context.is_full:
@@ -345,8 +341,11 @@ class PartitionShell:
 
     def commit_if_unsynced(self) -> Commitment | None:
         """Of a topic that acknowledges before the disk has it: for what the disk has not yet."""
-        is_on_disk = self._is_synced or self.log.durable_end >= self.log.log_end
-        return None if is_on_disk else self.commit()
+        return None if self._is_synced else self.commit_unless_kept()
+
+    def commit_unless_kept(self) -> Commitment | None:
+        """None: everything written so far is kept."""
+        return None if self.log.durable_end >= self.log.log_end else self.commit()
 
     def commit(self) -> Commitment:
         """Has everything written so far kept, whatever the topic promises."""
@@ -375,7 +374,7 @@ class PartitionShell:
         """Whole batches from `offset` on. `must_fit`: nothing at all rather than a first batch over `bytes_max`.
         `is_committed_only`: below the last stable offset, and with the aborted transactions that the reader leaves out.
         """
-        if leader_epoch >= 0 or self._epoch_led < 0:
+        if leader_epoch >= 0 or not self.is_leading:
             problem = self.check_epoch(leader_epoch)
             if problem is not None:
                 return PartitionRead(problem=problem)
@@ -385,7 +384,7 @@ class PartitionShell:
 
     def read_from_disk(self, offset: int, *, bytes_max: int, is_committed_only: bool) -> PartitionRead:
         """The same for a reader to whom memory gave something that is no batch: a thread reads and checks it."""
-        if self._epoch_led < 0:
+        if not self.is_leading:
             return PartitionRead(problem=ReadProblem.NOT_LEADER)
         return self._reads.read_from_disk(offset, bytes_max, is_committed_only)
 
@@ -409,10 +408,10 @@ class PartitionShell:
         epoch = self.role.epoch
         if leader_epoch >= 0 and leader_epoch != epoch:
             return ReadProblem.FENCED_EPOCH if leader_epoch < epoch else ReadProblem.UNKNOWN_EPOCH
-        return None if self._epoch_led >= 0 else ReadProblem.NOT_LEADER
+        return None if self.is_leading else ReadProblem.NOT_LEADER
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        if epoch == self._epoch_led:
+        if epoch == self.role.epoch:
             # Also before its first batch, when the log has no entry for it yet.
             return epoch, self.log.readable_end
         return self.log.epochs.end_offset_for(epoch, self.log.readable_end)
@@ -429,7 +428,7 @@ class PartitionShell:
 
     async def delete_before(self, offset: int) -> int | ReadProblem:
         """Moves the start of the log, -1: to its end. The start as it is then, durably."""
-        if self._epoch_led < 0:
+        if not self.is_leading:
             return ReadProblem.NOT_LEADER
         log = self.log
         if log.failure is not None:

@@ -382,8 +382,8 @@ class ScheduleMover:
         partition = self._shell.partition
         if partition.log.failure is not None:
             return False
-        is_durable = partition.log.durable_end >= partition.log.log_end
-        if not is_durable and not await partition.commit().kept():
+        commitment = partition.commit_unless_kept()
+        if commitment is not None and not await commitment.kept():
             return False
         return self._written_count(move) == len(move.sources)
 
