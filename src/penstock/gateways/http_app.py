@@ -55,6 +55,7 @@ def make_http_app(
         Route("/health", _make_health(parts.broker), methods=["GET"]),
     ]
     application = Starlette(routes=routes, exception_handlers={HTTPException: _on_http_error})
+    application.state.door = door
     return HttpGuard(application, (*config.host_names, *names), parts.site.clock, admission)
 
 

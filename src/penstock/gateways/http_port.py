@@ -24,11 +24,11 @@ class HttpPort:
         self._admission = admission
         self._config = config
         self._names = names
-        self._server: HttpServer | None = None
+        self.server: HttpServer | None = None
 
     @property
     def address(self) -> str:
-        server = self._server
+        server = self.server
         return join_address(server.host, server.port) if server is not None and server.host else ""
 
     async def open(self) -> None:
@@ -37,15 +37,15 @@ class HttpPort:
 
         names = (split_address(self._config.listen, self.name)[0], *self._names)
         application = make_http_app(self._parts, self._admission, self._config, names)
-        self._server = HttpServer(self._config, application, self._parts.site.tasks)
-        await listen_on(self._server.start, self._config.listen, self.name)
+        self.server = HttpServer(self._config, application, self._parts.site.tasks)
+        await listen_on(self.server.start, self._config.listen, self.name)
 
     async def stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.stop_listening()
+        if self.server is not None:
+            self.server.stop_listening()
 
     async def drain(self) -> None:
         """Whoever waits for a message is woken, then what is at hand is answered."""
-        if self._server is not None:
+        if self.server is not None:
             self._parts.broker.wake_waiting()
-            await self._server.drain()
+            await self.server.drain()

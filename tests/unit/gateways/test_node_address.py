@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from penstock.base.config_error import ConfigError
 from penstock.codec.kafka.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
-from penstock.gateways import node_address
+from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.node_address import (
     NodeAddress,
     advertised_address,
@@ -62,10 +63,12 @@ def test_advertised_address_is_host_and_port() -> None:
         advertised_address("broker.example")
 
 
-async def test_every_answer_with_an_address_has_that_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    # No test listens beyond loopback, so loopback stands for every address.
-    monkeypatch.setattr(node_address, "is_wildcard", lambda host: host == "127.0.0.1")
+async def test_every_answer_with_an_address_has_that_of_the_connection() -> None:
     async with running_node() as node:
+        # No test listens beyond loopback; a door that listens on every address has none to tell.
+        door = node.doors[KafkaDoor.name]
+        assert isinstance(door, KafkaDoor)
+        door.node_address = msgspec.structs.replace(door.node_address, host=host_to_tell("0.0.0.0", None))
         talk = await node.connect()
         there = node.addresses["kafka"]
         metadata = await talk.ask(MetadataRequest(), MetadataResponse)

@@ -22,6 +22,8 @@ from penstock.gateways.request_memory import RequestMemory
 if TYPE_CHECKING:
     import uvicorn
 
+    from penstock.gateways.http.protocol import BoundedProtocol
+
 # Connections that wait in the kernel until we accept them.
 BACKLOG: Final = 2048
 START_SECONDS_MAX: Final = 10
@@ -99,6 +101,7 @@ class HttpServer:
         self._tasks = tasks
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self.protocol: type[BoundedProtocol] | None = None
         self.host = ""
         self.port = 0
 
@@ -108,7 +111,8 @@ class HttpServer:
         from penstock.gateways.http.protocol import BoundedProtocol
 
         connections_max = connections_room(self._config.connections_max)
-        protocol = type("NodeProtocol", (BoundedProtocol,), {"connections_max": connections_max})
+        # A class of this server: its bounds are its own.
+        self.protocol = type("NodeProtocol", (BoundedProtocol,), {"connections_max": connections_max})
         listener = await asyncio.to_thread(_bind, host, port)
         self.host, self.port = listener.getsockname()[:2]
         config = uvicorn.Config(
@@ -118,7 +122,7 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            http=protocol,
+            http=self.protocol,
             server_header=False,
             # Nothing here asks who a proxy says the client is.
             proxy_headers=False,

@@ -81,6 +81,9 @@ class SaslUsers:
         self._checking_count = 0
         self._queue: LoginQueue[_PasswordCheck] = LoginQueue()
         self._good = GoodLogins(secrets.token_bytes(_KEY_BYTES))
+        # Slow on purpose, and so what others must not wait for.
+        self.compare: Callable[[ScramCredential, str], bool] = is_password
+        self.derive_salt = derived_salt
         # What most credentials look like; worked out when first asked for after a change.
         self._shapes: dict[Mechanism, _Shape] | None = None
         access.on_change(self._on_change, Part.LOGINS)
@@ -126,8 +129,12 @@ class SaslUsers:
                 check.outcome.set_result(True)
                 continue
             self._checking_count += 1
-            work = asyncio.get_running_loop().run_in_executor(self._hashers, _check, check)
+            work = asyncio.get_running_loop().run_in_executor(self._hashers, self._check, check)
             work.add_done_callback(partial(self._on_checked, check))
+
+    def _check(self, check: _PasswordCheck) -> bool:
+        # Or whoever connects, sends a token and leaves would keep the hashers busy with what no connection counts for.
+        return not check.is_unwanted() and self.compare(check.credential, check.password)
 
     def _on_checked(self, check: _PasswordCheck, work: asyncio.Future[bool]) -> None:
         self._checking_count -= 1
@@ -155,7 +162,7 @@ class SaslUsers:
         return made
 
     def _salt(self, mechanism: Mechanism, user: str, size: int) -> bytes:
-        return derived_salt(self._secret, user, mechanism.sasl_name, size=size)
+        return self.derive_salt(self._secret, user, mechanism.sasl_name, size=size)
 
     # Names that do not exist
 
@@ -187,8 +194,3 @@ class SaslUsers:
         if isinstance(change, UserChanged):
             self._shapes = None
             self._good.forget(change.name)
-
-
-def _check(check: _PasswordCheck) -> bool:
-    # Or whoever connects, sends a token and leaves would keep the hashers busy with what no connection counts for.
-    return not check.is_unwanted() and is_password(check.credential, check.password)

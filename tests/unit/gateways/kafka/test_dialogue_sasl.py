@@ -8,7 +8,6 @@ import struct
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from structlog.testing import capture_logs
@@ -34,6 +33,7 @@ from penstock.domain.security.sasl import REFUSAL, derived_salt
 from penstock.domain.security.scram import Mechanism, salt_password
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.kafka.door import HASHER_THREADS
+from penstock.gateways.kafka.sasl_users import SaslUsers
 from penstock.gateways.kafka.server import LOGIN_FRAME_BYTES_MAX
 from penstock.gateways.kafka.server_config import KafkaServerConfig
 from penstock.node import Node
@@ -278,11 +278,22 @@ async def test_garbage_for_a_token_is_refused(node: TalkingNode, mechanism: str,
     await talk.expect_closed()
 
 
-async def test_who_dawdles_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.gateways.kafka.server.SWEEP_MS", 10)
+async def test_who_dawdles_is_closed() -> None:
     async with running_node(kafka=login_config(login_ms_max=1)) as node:
         talk = await node.connect()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not node.server.connection_count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        # What happens every five seconds.
+        await node.server._sweep()
         await talk.expect_closed()
+
+
+def users_of(node: TalkingNode) -> SaslUsers:
+    users = node.server.sasl._users
+    assert users is not None
+    return users
 
 
 async def test_who_leaves_in_the_middle_of_a_check_disturbs_nobody(node: TalkingNode) -> None:
@@ -309,17 +320,17 @@ async def test_who_has_left_is_not_checked_any_more(node: TalkingNode) -> None:
         await talk.send(SaslAuthenticateRequest(auth_bytes=plain(password=password)))
         return talk
 
-    with patch("penstock.gateways.kafka.sasl_users.is_password", check):
-        staying = [await guess(f"staying {number}") for number in range(HASHER_THREADS)]
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(checked) < len(staying):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            for number in range(5):
-                (await guess(f"leaving {number}")).close()
-            while node.server.connection_count > len(staying):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        may_end.set()
-        assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
+    users_of(node).compare = check
+    staying = [await guess(f"staying {number}") for number in range(HASHER_THREADS)]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(checked) < len(staying):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for number in range(5):
+            (await guess(f"leaving {number}")).close()
+        while node.server.connection_count > len(staying):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    may_end.set()
+    assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
     assert len(checked) == HASHER_THREADS + 1
     assert checked[-1] == PASSWORD
 
@@ -332,23 +343,23 @@ async def test_who_was_right_a_moment_ago_does_not_wait_behind_strangers(node: T
         checked.append(password)
         return password == PASSWORD or (may_end.wait(PATIENCE_SECONDS) and False)
 
-    with patch("penstock.gateways.kafka.sasl_users.is_password", check):
-        assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
-        strangers = []
-        for number in range(50):
-            talk = await node.connect()
-            await handshake(talk)
-            await talk.send(SaslAuthenticateRequest(auth_bytes=plain("nobody", f"guess {number}")))
-            strangers.append(talk)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(checked) < 1 + HASHER_THREADS:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        # Every hasher is busy and 49 strangers wait.
-        assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
-        assert len(checked) == 1 + HASHER_THREADS
-        may_end.set()
-        for talk in strangers:
-            assert (await talk.hear(wire.APIS[36].response)).error_code == FAILED  # type: ignore[attr-defined]
+    users_of(node).compare = check
+    assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
+    strangers = []
+    for number in range(50):
+        talk = await node.connect()
+        await handshake(talk)
+        await talk.send(SaslAuthenticateRequest(auth_bytes=plain("nobody", f"guess {number}")))
+        strangers.append(talk)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(checked) < 1 + HASHER_THREADS:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    # Every hasher is busy and 49 strangers wait.
+    assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
+    assert len(checked) == 1 + HASHER_THREADS
+    may_end.set()
+    for talk in strangers:
+        assert (await talk.hear(wire.APIS[36].response)).error_code == FAILED  # type: ignore[attr-defined]
 
 
 async def test_a_changed_password_ends_what_was_remembered(node: TalkingNode) -> None:
@@ -372,11 +383,13 @@ async def test_a_changed_password_ends_what_was_remembered(node: TalkingNode) ->
 
 async def test_whoever_finds_no_room_is_hung_up_on_and_not_told_that_the_password_is_wrong(node: TalkingNode) -> None:
     """Clients take a refusal for the last word, and try again when a connection ends."""
-    with patch.object(LoginQueue, "add", lambda *_: False):
-        talk = await node.connect()
-        await handshake(talk)
-        await talk.send(SaslAuthenticateRequest(auth_bytes=plain()))
-        await talk.expect_closed()
+    users = users_of(node)
+    with_room, users._queue = users._queue, LoginQueue(waiting_max=0)
+    talk = await node.connect()
+    await handshake(talk)
+    await talk.send(SaslAuthenticateRequest(auth_bytes=plain()))
+    await talk.expect_closed()
+    users._queue = with_room
     assert (await log_in(await node.connect())).error_code == ErrorCode.NONE
 
 
@@ -389,9 +402,9 @@ async def test_a_name_costs_the_same_whether_it_exists(node: TalkingNode, mechan
         derived.append(user)
         return derived_salt(secret, user, name, size=size)
 
-    with patch("penstock.gateways.kafka.sasl_users.derived_salt", derive):
-        for user in (USER, "nobody"):
-            assert (await log_in(await node.connect(), mechanism, user, "wrong")).error_code == FAILED
+    users_of(node).derive_salt = derive
+    for user in (USER, "nobody"):
+        assert (await log_in(await node.connect(), mechanism, user, "wrong")).error_code == FAILED
     assert derived.count(USER) == derived.count("nobody") == 1
 
 

@@ -13,8 +13,9 @@ import pytest
 from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.produce import ProduceResponse
-from penstock.gateways.http.protocol import HEAD_BYTES_MAX, BoundedProtocol
+from penstock.gateways.http.protocol import HEAD_BYTES_MAX
 from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.http_port import HttpPort
 from support.door.conversation import ANY_PORT, PATIENCE_SECONDS, TalkingNode, running_node
 from support.door.kafka_phrases import outcome, produce
 
@@ -115,20 +116,27 @@ async def test_one_connection_too_many_is_told_so(node: TalkingNode) -> None:
     await inside[0].rest()
 
 
+def hurry(node: TalkingNode) -> None:
+    """What is looked at every quarter of a minute is looked at all the time."""
+    port = node.doors[HttpPort.name]
+    assert isinstance(port, HttpPort)
+    assert port.server is not None
+    assert port.server.protocol is not None
+    port.server.protocol.period_seconds = 0.05
+
+
 @pytest.mark.parametrize(
     "sent", [b"", POST, BYTES + b"Content-Length: 100000\r\n\r\nslow", b"\r\n", POST + b"X: y\r\n"]
 )
-async def test_who_owes_the_rest_of_a_request_is_not_waited_for(
-    node: TalkingNode, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
-    monkeypatch.setattr(BoundedProtocol, "period_seconds", 0.05)
+async def test_who_owes_the_rest_of_a_request_is_not_waited_for(node: TalkingNode, sent: bytes) -> None:
+    hurry(node)
     raw = await Raw.open(node)
     raw.send(sent)
     assert b"HTTP/1.1 2" not in await raw.rest()
 
 
-async def test_who_waits_for_our_answer_is_left_alone(node: TalkingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BoundedProtocol, "period_seconds", 0.05)
+async def test_who_waits_for_our_answer_is_left_alone(node: TalkingNode) -> None:
+    hurry(node)
     await node.create_topic("orders")
     raw = await Raw.open(node)
     body = b'{"wait_ms":500}'

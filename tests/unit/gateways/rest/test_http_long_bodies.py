@@ -10,8 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock.base.long_work import LongWork
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.http_app import HttpDoor
+from penstock.gateways.http_port import HttpPort
 from support.door.conversation import ANY_PORT, TalkingNode, running_node
 
 JSON = {"content-type": "application/json"}
@@ -104,19 +106,20 @@ async def test_a_body_that_publishes_nothing_has_a_small_bound(http: httpx.Async
     assert sqs.status_code == 400
 
 
-async def test_others_are_answered_while_a_long_body_is_taken_apart(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = HttpDoor.__init__
+def door_of(node: TalkingNode) -> HttpDoor:
+    port = node.doors[HttpPort.name]
+    assert isinstance(port, HttpPort)
+    guard: Any = port.server and port.server._application
+    door = guard._application.state.door
+    assert isinstance(door, HttpDoor)
+    return door
 
-    def make_slow(door: HttpDoor, *args: Any, **kwargs: Any) -> None:
-        make(door, *args, **kwargs)
-        door.work.slice_seconds = 0
 
-    monkeypatch.setattr(HttpDoor, "__init__", make_slow)
+async def test_others_are_answered_while_a_long_body_is_taken_apart(http: httpx.AsyncClient) -> None:
     async with running_node(http=HttpServerConfig(listen=ANY_PORT)) as node:
+        door_of(node).work.slice_seconds = 0
         url = f"http://{node.addresses['http']}"
-        async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             long = asyncio.ensure_future(publish(client, [{"value": [1] * 400}] * 200))
             answered = 0
             while not long.done():
@@ -127,29 +130,22 @@ async def test_others_are_answered_while_a_long_body_is_taken_apart(
             assert answered > 5
 
 
-async def test_a_long_body_counts_until_it_is_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_body_counts_until_it_is_worked_on() -> None:
     """Not only while it comes: or bodies that wait for their turn have no bound."""
-    make = HttpDoor.__init__
     held: list[int] = []
 
-    def make_watched(door: HttpDoor, *args: Any, **kwargs: Any) -> None:
-        make(door, *args, **kwargs)
-        run = door.work.run
-        doors.append(door)
-
-        def watched(steps: Any) -> Any:
+    class WatchedWork(LongWork):
+        async def run(self, steps: Any) -> Any:
             held.append(door._memory.bytes_held)
-            return run(steps)
+            return await super().run(steps)
 
-        monkeypatch.setattr(door.work, "run", watched)
-
-    doors: list[HttpDoor] = []
-    monkeypatch.setattr(HttpDoor, "__init__", make_watched)
     async with (
         running_node(http=HttpServerConfig(listen=ANY_PORT)) as node,
         httpx.AsyncClient(base_url=f"http://{node.addresses['http']}", timeout=20) as client,
     ):
+        door = door_of(node)
+        door.work = WatchedWork()
         assert (await publish(client, [{"value": [1] * 400}] * 200)).status_code == 201
         assert len(held) >= 3
         assert min(held) > 200 * 400
-        assert doors[0]._memory.bytes_held == 0
+        assert door._memory.bytes_held == 0

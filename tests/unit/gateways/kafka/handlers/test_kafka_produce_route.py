@@ -20,8 +20,8 @@ from penstock.codec.batch.compression import Codec
 from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest
 from penstock.codec.kafka.messages.fetch import FetchResponse
 from penstock.codec.kafka.messages.produce import ProduceResponse
-from penstock.gateways.kafka.handlers.produce_route import ProduceRoute
 from support.door.conversation import Conversation, TalkingNode, running_node
+from support.door.counted_routes import frames_taken
 from support.door.kafka_phrases import (
     DAY_MS,
     altered,
@@ -106,19 +106,8 @@ async def twins() -> AsyncIterator[tuple[Twin, Twin, ManualClock]]:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the frames that went the short way."""
-    sizes: list[int] = []
-    take = ProduceRoute.take
-
-    def counting(self: ProduceRoute, connection: object, buffer: bytearray, view: object, start: int, end: int) -> bool:
-        is_taken = take(self, connection, buffer, view, start, end)  # type: ignore[arg-type]
-        if is_taken:
-            sizes.append(end - start)
-        return is_taken
-
-    monkeypatch.setattr(ProduceRoute, "take", counting)
-    return sizes
+def taken(node: TalkingNode) -> list[int]:
+    return frames_taken(node)
 
 
 class Sender:
@@ -219,9 +208,10 @@ class Sender:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_both_ways_lead_to_the_same_place(seed: int, taken: list[int]) -> None:
+async def test_both_ways_lead_to_the_same_place(seed: int) -> None:
     sender = Sender(seed)
     async with twins() as (routed, plain, clock):
+        taken = frames_taken(routed.node)
         for step in range(STEPS):
             if sender.chance.random() < 0.03:
                 await change_topics(sender.chance, routed, plain)

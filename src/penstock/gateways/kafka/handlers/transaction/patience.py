@@ -8,6 +8,7 @@ question is held back for as long as an end usually takes, and only then answere
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.broker.transaction.node import TransactionCoordinators
@@ -26,9 +27,11 @@ _ENDING: Final = Refused(TransactionProblem.CONCURRENT_TRANSACTIONS)
 
 
 async def submit_patiently(
-    transactions: TransactionCoordinators, command: InitProducer | AddPartitions
+    transactions: TransactionCoordinators,
+    command: InitProducer | AddPartitions,
+    waits_ms: Sequence[int] = WAITS_MS,
 ) -> TransactionReply:
-    for wait_ms in WAITS_MS:
+    for wait_ms in waits_ms:
         reply = await transactions.submit(command)
         if reply != _ENDING:
             return reply

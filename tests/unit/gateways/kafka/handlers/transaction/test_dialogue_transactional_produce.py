@@ -11,8 +11,8 @@ import pytest
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.produce import ProduceRequest, ProduceResponse
 from penstock.domain.security.access import Operation, Principal, Resource, ResourceType
-from penstock.gateways.kafka.handlers.produce_route import ProduceRoute
 from support.door.conversation import PATIENCE_SECONDS, Conversation, TalkingNode, running_node
+from support.door.counted_routes import watch_routes
 from support.door.kafka_phrases import batch, outcome, outcomes, produce, produce_many, records_in
 from support.storage.gated_disk import GatedDisk
 from support.transaction.phrases import (
@@ -282,16 +282,10 @@ async def test_transactional_id_is_guarded() -> None:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def taken(node: TalkingNode) -> list[bool]:
     """Whether each frame that had a route was taken by it."""
     found: list[bool] = []
-    take = ProduceRoute.take
-
-    def counting(self: ProduceRoute, connection: object, buffer: bytearray, view: object, start: int, end: int) -> bool:
-        found.append(take(self, connection, buffer, view, start, end))  # type: ignore[arg-type]
-        return found[-1]
-
-    monkeypatch.setattr(ProduceRoute, "take", counting)
+    watch_routes(node, lambda _, is_taken: found.append(is_taken))
     return found
 
 

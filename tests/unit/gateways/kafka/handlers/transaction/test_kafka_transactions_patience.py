@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-import pytest
-
 from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.domain.transaction.commands import (
     AddPartitions,
@@ -15,7 +13,6 @@ from penstock.domain.transaction.commands import (
     TransactionProblem,
     TransactionReply,
 )
-from penstock.gateways.kafka.handlers.transaction import patience as kafka_transactions_patience
 from penstock.gateways.kafka.handlers.transaction.patience import WAITS_MS, submit_patiently
 
 ENDING = Refused(TransactionProblem.CONCURRENT_TRANSACTIONS)
@@ -35,8 +32,8 @@ class Coordinator:
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
 
-async def ask(coordinator: Coordinator) -> TransactionReply:
-    return await submit_patiently(cast(TransactionCoordinators, coordinator), COMMAND)
+async def ask(coordinator: Coordinator, waits_ms: tuple[int, ...] = WAITS_MS) -> TransactionReply:
+    return await submit_patiently(cast(TransactionCoordinators, coordinator), COMMAND, waits_ms)
 
 
 async def test_end_of_the_transaction_before_is_waited_for() -> None:
@@ -51,8 +48,7 @@ async def test_every_other_answer_is_given_at_once() -> None:
     assert coordinator.asked == 1
 
 
-async def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_transactions_patience, "WAITS_MS", (0,) * len(WAITS_MS))
+async def test_patience_ends() -> None:
     coordinator = Coordinator(ENDING)
-    assert await ask(coordinator) == ENDING
+    assert await ask(coordinator, (0,) * len(WAITS_MS)) == ENDING
     assert coordinator.asked == len(WAITS_MS) + 1
