@@ -406,7 +406,6 @@ STILL_PATCHING: Final[dict[str, int]] = {
     "tests/unit/broker/schedule/test_schedule_damage.py": 1,
     "tests/unit/broker/schedule/test_schedule_hazards.py": 6,
     "tests/unit/gateways/kafka/handlers/test_dialogue_delays.py": 1,
-    "tests/unit/gateways/kafka/test_kafka_server.py": 1,
 }
 
 

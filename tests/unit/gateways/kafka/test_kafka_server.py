@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from penstock.codec.kafka.messages.fetch import FetchRequest, FetchResponse
 from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from penstock.codec.kafka.messages.metadata import MetadataResponse
 from penstock.codec.kafka.messages.produce import ProduceRequest, ProduceResponse
+from penstock.gateways.kafka.context import PendingReply, RequestContext
 from penstock.gateways.kafka.server_config import KafkaServerConfig
 from support.door.conversation import ANY_PORT, Conversation, TalkingNode, running_node
 from support.door.kafka_phrases import (
@@ -177,19 +179,20 @@ async def test_fault_of_ours_ends_its_own_connection_only(
         await talk.expect_open()
 
 
-async def test_fault_in_one_reply_after_a_sync_does_not_keep_the_others(
-    node: TalkingNode, talk: Conversation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_fault_in_one_reply_after_a_sync_does_not_keep_the_others(node: TalkingNode, talk: Conversation) -> None:
     """One turn of the disk tells many connections: a fault with the first must not silence the second."""
     await node.create_topic("orders")
-    encode = node.server._encode
+    handle = node.server._handlers[ProduceRequest.api_key]
 
-    def encode_or_fail(message: wire.Response, header: wire.RequestHeader) -> object:
-        if header.client_id == "unlucky":
-            raise RuntimeError("planted")
-        return encode(message, header)
+    def fail() -> wire.Response:
+        raise RuntimeError("planted")
 
-    monkeypatch.setattr(node.server, "_encode", encode_or_fail)
+    def handle_or_fail(request: Any, context: RequestContext) -> Any:
+        reply = handle(request, context)
+        assert isinstance(reply, PendingReply)
+        return PendingReply(reply.commitments, fail) if context.client_id == "unlucky" else reply
+
+    node.server._handlers[ProduceRequest.api_key] = handle_or_fail
     unlucky = await node.connect(client_id="unlucky")
     unlucky.send_bytes(unlucky.frame(produce("orders", batch(b"a")), 9))
     talk.send_bytes(talk.frame(produce("orders", batch(b"b")), 9))
