@@ -15,6 +15,7 @@ from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.values import DelayedMessage, Scheduled
 from penstock.domain.schedule.commands import Done
 from penstock.domain.schedule.records import ProducerBatch
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.config import StorageConfig
 from penstock.storage.store import LogStore
 from support.schedule.broker import TOPIC, ScheduleBroker
@@ -152,7 +153,8 @@ class Life:
         await self._desk.pass_time(10)
         if not is_commit:
             self.aborted |= values
-        if await shell.end_transaction(producer_id=2, producer_epoch=number, is_commit=is_commit):
+        end = TransactionEnd(producer_id=2, producer_epoch=number, coordinator_epoch=0, is_commit=is_commit)
+        if await shell.end_transaction(end):
             self.open.remove(values)
             self.told |= values if is_commit else set()
 

@@ -40,6 +40,7 @@ from penstock.domain.transaction.commands import (
     TransactionReply,
     VerifyPartitions,
 )
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.rules import TransactionSettings
 from penstock.domain.transaction.state import VERSION_TWO, TopicPartition, TransactionState
 from penstock.storage.config import StorageConfig
@@ -75,16 +76,16 @@ class DeskGroups:
         self.is_there = True
         self.ended: list[tuple[int, bool]] = []
 
-    async def end_transaction(self, _partition: int, *, producer_id: int, is_commit: bool, **_others: int) -> bool:
+    async def end_transaction(self, _partition: int, end: TransactionEnd) -> bool:
         if self.is_there:
-            self.ended.append((producer_id, is_commit))
+            self.ended.append((end.producer_id, end.is_commit))
         return self.is_there
 
 
 class DeskSchedules:
     """Nothing was ever delayed here."""
 
-    async def end_transaction(self, _partition: PartitionShell, **_end: object) -> bool:
+    async def end_transaction(self, _partition: PartitionShell, _end: TransactionEnd) -> bool:
         return True
 
 

@@ -43,6 +43,7 @@ from penstock.domain.group.values import GroupConfig, GroupError
 from penstock.domain.security.access import Authorizer
 from penstock.domain.share.machine import ShareGroup, ShareGroupConfig
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import TopicPartition
 
 log = get_logger("groups")
@@ -231,16 +232,7 @@ class GroupCoordinator:
                 break
         return reply
 
-    async def end_transaction(
-        self,
-        partition: int,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        is_commit: bool,
-        version: int,
-    ) -> bool:
+    async def end_transaction(self, partition: int, end: TransactionEnd) -> bool:
         """What a marker in this partition of `__consumer_offsets` would say; True once it is durable. It may be said
         any number of times. False: not now, say it again.
         """
@@ -251,9 +243,11 @@ class GroupCoordinator:
             return False
         if not 0 <= partition < len(self._shells):
             return True
-        log.debug("transaction ends", partition=partition, producer=producer_id, coordinator_epoch=coordinator_epoch)
+        log.debug(
+            "transaction ends", partition=partition, producer=end.producer_id, coordinator_epoch=end.coordinator_epoch
+        )
         return await self._shells[partition].end_transaction(
-            EndTransaction(producer_id, producer_epoch, is_commit, version)
+            EndTransaction(end.producer_id, end.producer_epoch, end.is_commit, end.version)
         )
 
     def offsets_partition_of(self, group_id: str) -> TopicPartition:

@@ -54,6 +54,7 @@ from penstock.codec.batch.rewrite import header_of
 from penstock.domain.config.topic import TopicConfig
 from penstock.domain.log.producer_sequence import NO_MARKER, Accept, Duplicate
 from penstock.domain.topic_rules import is_internal
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.partition import Admitted, MarkerStored, NotVerified, WriteMarker
 from penstock.domain.transaction.partition import VerificationNeeded as MustVerify
 from penstock.domain.transaction.verification import NO_GUARD
@@ -271,29 +272,23 @@ class PartitionShell:
         """The coordinator refused."""
         self.log.transactions.withdraw_verification(header, guard)
 
-    def refuse_marker(
-        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, version: int
-    ) -> AppendRefused | MarkerStored | None:
+    def refuse_marker(self, end: TransactionEnd) -> AppendRefused | MarkerStored | None:
         """Why a marker is not to be written: it may not be, or is there already."""
         if not self.is_leading:
             return self._not_leader()
         if self.log.failure is not None:
             return self._offline()
         verdict = self.log.transactions.check_marker(
-            producer_id, producer_epoch, coordinator_epoch=coordinator_epoch, version=version
+            end.producer_id, end.producer_epoch, coordinator_epoch=end.coordinator_epoch, version=end.version
         )
         if isinstance(verdict, WriteMarker):
             return None
         return verdict if isinstance(verdict, MarkerStored) else refuse_producer(verdict)
 
-    def write_marker(
-        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, version: int
-    ) -> Appended | AppendRefused:
+    def write_marker(self, end: TransactionEnd) -> Appended | AppendRefused:
         """The end of a producer's transaction. It has a commitment wherever the topic promises less, too: a marker that
         its coordinator takes for written is never written again."""
-        refused = self.refuse_marker(
-            producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, version=version
-        )
+        refused = self.refuse_marker(end)
         if isinstance(refused, AppendRefused):
             return refused
         log = self.log
@@ -302,9 +297,9 @@ class PartitionShell:
             return Appended(refused.offset, NO_TIMESTAMP, log.log_start, commitment)
         base_offset = log.log_end
         batch = build_marker(
-            EndMarker(is_commit, coordinator_epoch),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            EndMarker(end.is_commit, end.coordinator_epoch),
+            producer_id=end.producer_id,
+            producer_epoch=end.producer_epoch,
             timestamp_ms=self._clock.now_ms(),
             base_offset=base_offset,
             leader_epoch=self.role.epoch,

@@ -36,6 +36,7 @@ from penstock.codec.batch.rewrite import header_of
 from penstock.domain.schedule.delivery import BadRecords, Delayed, find_delayed
 from penstock.domain.schedule.headers import SEARCHED_FOR
 from penstock.domain.schedule.records import ProducerBatch
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.partition import NotVerified, TransactionOpen
 from penstock.domain.transaction.verification import NO_GUARD
 
@@ -61,9 +62,7 @@ class Schedules(Protocol):
 
     async def shell_of(self, partition: PartitionShell) -> ScheduleShell | NotScheduled: ...
 
-    async def end_transaction(
-        self, partition: PartitionShell, *, producer_id: int, producer_epoch: int, is_commit: bool
-    ) -> bool: ...
+    async def end_transaction(self, partition: PartitionShell, end: TransactionEnd) -> bool: ...
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -156,19 +155,15 @@ class DelayedBatches:
     # Transactions
 
     @asynccontextmanager
-    async def ending(
-        self, shell: PartitionShell, *, producer_id: int, producer_epoch: int, is_commit: bool
-    ) -> AsyncIterator[bool]:
+    async def ending(self, shell: PartitionShell, end: TransactionEnd) -> AsyncIterator[bool]:
         """Inside, the schedule knows the end of the transaction, durably, and the log's marker is to be written.
         False: it could not be told, try again later."""
-        key = (shell, producer_id)
+        key = (shell, end.producer_id)
         self._ending[key] = self._ending.get(key, 0) + 1
         try:
             while key in self._under_way:
                 await self._idle.setdefault(key, asyncio.Event()).wait()
-            yield await self._schedules.end_transaction(
-                shell, producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit
-            )
+            yield await self._schedules.end_transaction(shell, end)
         finally:
             self._ending[key] -= 1
             if not self._ending[key]:

@@ -23,6 +23,7 @@ from penstock.codec.batch.header import NO_PRODUCER_ID
 from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.batch.rewrite import header_of
 from penstock.domain.schedule.rows import Row
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.errors import StorageError
 
 log = get_logger("schedules")
@@ -79,8 +80,8 @@ class ScheduleJournal:
         ]
         self.next_position += len(rows)
 
-    def append_marker(self, *, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
-        self._begin(_Group((producer_id, producer_epoch), is_commit=is_commit))
+    def append_marker(self, end: TransactionEnd) -> None:
+        self._begin(_Group((end.producer_id, end.producer_epoch), is_commit=end.is_commit))
         self.next_position += 1
 
     def _group(self, producer: tuple[int, int]) -> _Group:

@@ -50,6 +50,7 @@ from penstock.domain.queue.receipt import read_scheduled_id
 from penstock.domain.schedule.commands import Refused, ScheduleProblem
 from penstock.domain.schedule.machine import ScheduleConfig
 from penstock.domain.schedule.records import Missed
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.errors import StorageError
 
 log = get_logger("schedules")
@@ -268,9 +269,7 @@ class NodeSchedules:
                 outcomes += [outcome] * len(some)
         return outcomes
 
-    async def end_transaction(
-        self, partition: PartitionShell, *, producer_id: int, producer_epoch: int, is_commit: bool
-    ) -> bool:
+    async def end_transaction(self, partition: PartitionShell, end: TransactionEnd) -> bool:
         """True: durable in the schedule's log, or nothing of the transaction is there. Before the partition's own
         marker: a message of a transaction that is over must not be held for ever."""
         shell = await self.existing_shell(partition)
@@ -278,7 +277,7 @@ class NodeSchedules:
             return True
         if isinstance(shell, NotScheduled):
             return False
-        return await shell.end_transaction(producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit)
+        return await shell.end_transaction(end)
 
     async def find(self, message_id: str) -> tuple[ScheduleShell, int] | NotScheduled | None:
         """Where a delayed message is or was, and its origin there. None: no such id, or its topic is gone."""

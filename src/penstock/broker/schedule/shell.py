@@ -73,6 +73,7 @@ from penstock.domain.schedule.records import (
 )
 from penstock.domain.schedule.records import Scheduled as ScheduledRow
 from penstock.domain.schedule.rows import Message, Row, read_message, write_row
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.files.buckets import BucketFiles
 
 log = get_logger("schedules")
@@ -324,13 +325,13 @@ class ScheduleShell:
             producer = None if transaction is None else (transaction.producer_id, transaction.producer_epoch)
             self.write(rows, producer=producer)
 
-    async def end_transaction(self, *, producer_id: int, producer_epoch: int, is_commit: bool) -> bool:
+    async def end_transaction(self, end: TransactionEnd) -> bool:
         """Durable in the schedule's log when it says True. Again: nothing happens, and it is True."""
         if self.refusal() is not None:
             return False
-        decision = self.decide(EndTransaction(producer_id, producer_epoch, is_commit))
+        decision = self.decide(EndTransaction(end.producer_id, end.producer_epoch, end.is_commit))
         if decision.records:
-            self.journal.append_marker(producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit)
+            self.journal.append_marker(end)
             self.mover.look()
         return await self.journal.until_durable()
 

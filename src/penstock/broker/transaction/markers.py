@@ -16,7 +16,7 @@ from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
-from penstock.domain.transaction.state import VERSION_ONE
+from penstock.domain.transaction.end import TransactionEnd
 
 
 class MarkerOutcome(enum.Enum):
@@ -49,50 +49,23 @@ class MarkerWriter:
         self._groups = groups
         self._delays = delays
 
-    async def write(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        is_commit: bool,
-        version: int = VERSION_ONE,
-    ) -> MarkerOutcome:
+    async def write(self, topic: str, partition: int, end: TransactionEnd) -> MarkerOutcome:
         shell = self._broker.find(topic, partition)
         if isinstance(shell, NotHere):
             return MarkerOutcome.GONE if shell.is_unknown else MarkerOutcome.NOT_LEADER
         if topic == CONSUMER_OFFSETS:
-            is_told = await self._groups.end_transaction(
-                partition,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                is_commit=is_commit,
-                version=version,
-            )
+            is_told = await self._groups.end_transaction(partition, end)
             return MarkerOutcome.WRITTEN if is_told else MarkerOutcome.UNAVAILABLE
-        refused = shell.refuse_marker(
-            producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=coordinator_epoch, version=version
-        )
+        refused = shell.refuse_marker(end)
         if isinstance(refused, AppendRefused):
             return _REFUSED.get(refused.refusal, MarkerOutcome.UNAVAILABLE)
         # Also where the marker is there already: after a crash the schedule may hold records of a transaction of which
         # the log has nothing.
-        async with self._delays.ending(
-            shell, producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit
-        ) as is_ended:
+        async with self._delays.ending(shell, end) as is_ended:
             if not is_ended:
                 return MarkerOutcome.UNAVAILABLE
             # Where nothing is delayed nobody has waited up to here: markers of one moment share a turn of the disk.
-            outcome = shell.write_marker(
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                is_commit=is_commit,
-                version=version,
-            )
+            outcome = shell.write_marker(end)
         if isinstance(outcome, AppendRefused):
             return _REFUSED.get(outcome.refusal, MarkerOutcome.UNAVAILABLE)
         if outcome.commitment is not None and not await outcome.commitment.kept():

@@ -45,6 +45,7 @@ from penstock.domain.transaction.commands import (
     TransactionReply,
     WriteMarkers,
 )
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.machine import TransactionCoordinator
 from penstock.domain.transaction.rules import TransactionSettings
 from penstock.domain.transaction.state import (
@@ -289,15 +290,14 @@ class TransactionShell:
             self._carry_out(machine.decide(written, self._steady.now_ms()))
 
     async def _mark_one(self, effect: WriteMarkers, partition: TopicPartition) -> MarkerOutcome:
-        return await self._markers.write(
-            partition.topic,
-            partition.partition,
+        end = TransactionEnd(
             producer_id=effect.producer_id,
             producer_epoch=effect.producer_epoch,
             coordinator_epoch=effect.coordinator_epoch,
             is_commit=effect.is_commit,
             version=effect.version,
         )
+        return await self._markers.write(partition.topic, partition.partition, end)
 
 
 def _replay(machine: TransactionCoordinator, key: bytes, value: bytes | None) -> None:

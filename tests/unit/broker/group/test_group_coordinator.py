@@ -37,6 +37,7 @@ from penstock.domain.group.commands import (
 from penstock.domain.group.description import NO_GROUP
 from penstock.domain.group.values import GroupConfig, GroupError
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import TopicPartition
 from penstock.storage.config import StorageConfig
 from penstock.storage.files import DirectoryFiles, Files, MemoryFiles
@@ -63,11 +64,7 @@ class Groups(msgspec.Struct):
     async def end(self, group_id: str, *, is_commit: bool = True, epoch: int = 0) -> bool:
         return await self.coordinator.end_transaction(
             self.coordinator.offsets_partition_of(group_id).partition,
-            producer_id=PRODUCER,
-            producer_epoch=epoch,
-            coordinator_epoch=1,
-            is_commit=is_commit,
-            version=1,
+            TransactionEnd(producer_id=PRODUCER, producer_epoch=epoch, coordinator_epoch=1, is_commit=is_commit),
         )
 
     def overrides(self) -> dict[str, str]:

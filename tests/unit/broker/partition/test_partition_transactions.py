@@ -10,6 +10,7 @@ from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal, 
 from penstock.broker.partition.read import PartitionRead, ReadProblem
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import VERSION_TWO
 from support.transaction.desk import DeskProducer, TransactionDesk
 
@@ -25,11 +26,13 @@ async def desk() -> AsyncIterator[TransactionDesk]:
 def mark(shell: PartitionShell, producer: DeskProducer, *, is_commit: bool) -> Appended | AppendRefused:
     """As a coordinator of version 2 does, whose epoch is the one after the transaction's."""
     return shell.write_marker(
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch + 1,
-        coordinator_epoch=1,
-        is_commit=is_commit,
-        version=VERSION_TWO,
+        TransactionEnd(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch + 1,
+            coordinator_epoch=1,
+            is_commit=is_commit,
+            version=VERSION_TWO,
+        )
     )
 
 
@@ -55,11 +58,12 @@ async def test_guard_of_a_transaction_that_has_ended_opens_nothing(desk: Transac
     assert isinstance(needed, VerificationNeeded)
     guard = shell.begin_verification(needed.header, version=1)
     shell.write_marker(
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        coordinator_epoch=1,
-        is_commit=True,
-        version=1,
+        TransactionEnd(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            coordinator_epoch=1,
+            is_commit=True,
+        )
     )
     refused = shell.append(producer.batch(b"late"), guard=guard)
     assert isinstance(refused, AppendRefused)

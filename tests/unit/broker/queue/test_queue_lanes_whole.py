@@ -16,6 +16,7 @@ from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.queue.commands import Act, Outcome
 from penstock.domain.queue.definition import QueueName, QueueOptions
 from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.transaction.end import TransactionEnd
 from support.queue.broker import QueueBroker
 
 LANES = [DEFAULT_LANE] * 12 + [0, 2, 7, 9]
@@ -98,11 +99,8 @@ class LaneWorld:
             values = self.pending.pop(producer_id)
             if not is_commit:
                 self.aborted.update(values)
-            await self.durable(
-                self.shell.write_marker(
-                    producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, is_commit=is_commit, version=1
-                )
-            )
+            end = TransactionEnd(producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, is_commit=is_commit)
+            await self.durable(self.shell.write_marker(end))
 
     async def durable(self, outcome: object) -> int:
         assert isinstance(outcome, Appended), outcome

@@ -17,6 +17,7 @@ from penstock.broker.queue.shell import QueueUnavailable
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.queue.commands import Act
 from penstock.domain.queue.definition import QueueName, QueueOptions, Start
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import VERSION_TWO
 from support.queue.broker import QueueBroker
 from support.queue.lives import MortalBroker
@@ -66,9 +67,10 @@ def write_in_transaction(desk: QueueBroker, producer_id: int, *texts: bytes) -> 
 
 
 async def end_transaction(desk: QueueBroker, producer_id: int, *, is_commit: bool) -> None:
-    outcome = partition_of(desk).write_marker(
+    end = TransactionEnd(
         producer_id=producer_id, producer_epoch=1, coordinator_epoch=1, is_commit=is_commit, version=VERSION_TWO
     )
+    outcome = partition_of(desk).write_marker(end)
     assert isinstance(outcome, Appended), outcome
     if outcome.commitment is not None:
         await outcome.commitment.kept()

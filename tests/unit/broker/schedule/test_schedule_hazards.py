@@ -26,6 +26,7 @@ from penstock.domain.schedule.commands import Done
 from penstock.domain.schedule.headers import SCHEDULED_AT_HEADER
 from penstock.domain.schedule.records import ProducerBatch
 from penstock.domain.schedule.rows import Row
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.errors import DiskFullError
 from penstock.storage.files.buckets import BucketFiles
 from penstock.storage.files.handles import FileOwner
@@ -34,6 +35,12 @@ from penstock.storage.log.batch_lookup import BatchLookup, plan_lookups
 from penstock.storage.log.partition_log import PartitionLog
 from support.schedule.broker import TOPIC, ScheduleBroker
 from support.storage.gated_disk import GatedDisk
+
+
+def ended(producer_id: int, producer_epoch: int, *, is_commit: bool) -> TransactionEnd:
+    return TransactionEnd(
+        producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=0, is_commit=is_commit
+    )
 
 
 @pytest.fixture
@@ -79,11 +86,11 @@ async def test_sequence_of_an_aborted_transaction_may_come_again(desk: ScheduleB
     producer = ProducerBatch(7, 0, 5)
     await desk.delay((10, b"aborted"), producer=producer, is_transactional=True)
     partition = desk.served().shells[0]
-    assert await desk.schedules.end_transaction(partition, producer_id=7, producer_epoch=0, is_commit=False)
+    assert await desk.schedules.end_transaction(partition, ended(7, 0, is_commit=False))
     await desk.restart()
     partition = desk.served().shells[0]
     assert await desk.delay((10, b"kept"), producer=producer, is_transactional=True) != [-1]
-    assert await desk.schedules.end_transaction(partition, producer_id=7, producer_epoch=0, is_commit=True)
+    assert await desk.schedules.end_transaction(partition, ended(7, 0, is_commit=True))
     await desk.pass_time(100)
     assert await desk.released(1) == [b"kept"]
 

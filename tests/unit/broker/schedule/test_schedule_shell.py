@@ -20,6 +20,7 @@ from penstock.domain.schedule.headers import (
     WRITTEN_AT_HEADER,
 )
 from penstock.domain.schedule.records import ProducerBatch
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.errors import DiskFullError
 from penstock.storage.files.buckets import CHECKPOINT_FILE
 from support.schedule.broker import TOPIC, ScheduleBroker
@@ -27,6 +28,12 @@ from support.storage.gated_disk import GatedDisk
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+
+
+def ended(producer_id: int, producer_epoch: int, *, is_commit: bool) -> TransactionEnd:
+    return TransactionEnd(
+        producer_id=producer_id, producer_epoch=producer_epoch, coordinator_epoch=0, is_commit=is_commit
+    )
 
 
 @pytest.fixture
@@ -223,8 +230,8 @@ async def test_transaction_decides_about_its_messages(desk: ScheduleBroker, is_c
         await desk.restart()
     partition = desk.served().shells[0]
     for _ in range(2):
-        assert await desk.schedules.end_transaction(partition, producer_id=7, producer_epoch=3, is_commit=is_commit)
-    assert await desk.schedules.end_transaction(partition, producer_id=8, producer_epoch=0, is_commit=True)
+        assert await desk.schedules.end_transaction(partition, ended(7, 3, is_commit=is_commit))
+    assert await desk.schedules.end_transaction(partition, ended(8, 0, is_commit=True))
     await desk.restart()
     await desk.delay((10, b"after"))
     await desk.pass_time(100)
@@ -235,7 +242,7 @@ async def test_transaction_decides_about_its_messages(desk: ScheduleBroker, is_c
 
 async def test_partition_without_delays_has_no_transaction_to_end(desk: ScheduleBroker) -> None:
     partition = desk.served().shells[0]
-    assert await desk.schedules.end_transaction(partition, producer_id=7, producer_epoch=0, is_commit=True)
+    assert await desk.schedules.end_transaction(partition, ended(7, 0, is_commit=True))
     assert desk.schedules.open_shell(partition) is None
     assert await desk.schedules.existing_shell(partition) is None
 

@@ -24,6 +24,7 @@ from penstock.domain.queue.receipt import Receipt
 from penstock.domain.trace.events import Journey, Kind, Place, PlaceState
 from penstock.domain.trace.why import Standing, WhyAnswer
 from penstock.domain.trace.zones import QueueZones, Row, ZoneEntry
+from penstock.domain.transaction.end import TransactionEnd
 from support.queue.broker import QueueBroker
 
 
@@ -245,7 +246,9 @@ async def test_an_open_transaction_holds_a_message_up_and_an_aborted_one_keeps_i
     await desk.send("orders", [b"b"])
     standings = [await desk.standing("orders", offset) for offset in (0, 1)]
     assert standings == [Standing.IN_TRANSACTION, Standing.BEHIND_TRANSACTION]
-    ended = partition.write_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False, version=1)
+    ended = partition.write_marker(
+        TransactionEnd(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False)
+    )
     assert isinstance(ended, Appended)
     assert ended.commitment is not None
     await ended.commitment.kept()

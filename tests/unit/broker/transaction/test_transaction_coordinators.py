@@ -25,6 +25,7 @@ from penstock.domain.transaction.commands import (
     TransactionListing,
     TransactionProblem,
 )
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import TopicPartition, TransactionMetadata, TransactionState
 from support.door.conversation import TalkingNode, running_node
 
@@ -179,7 +180,7 @@ async def test_node_that_stops_decides_nothing() -> None:
 
 async def mark(node: TalkingNode, topic: str = "orders", partition: int = 0, **differently: int) -> MarkerOutcome:
     said = {"producer_id": 7, "producer_epoch": 3, "coordinator_epoch": 5, **differently}
-    return await node.markers.write(topic, partition, **said, is_commit=True)  # type: ignore[arg-type]
+    return await node.markers.write(topic, partition, TransactionEnd(**said, is_commit=True))
 
 
 async def test_marker_ends_as_its_partition_says(node: TalkingNode) -> None:

@@ -19,6 +19,7 @@ from penstock.domain.transaction.commands import (
     TransactionEnded,
     TransactionProblem,
 )
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.rules import TransactionSettings
 from penstock.domain.transaction.state import TopicPartition, TransactionMetadata, TransactionState
 from support.storage.faulty_files import CrashMode
@@ -105,11 +106,12 @@ async def test_a_marker_of_an_operator_does_not_hold_the_transaction(desk: Trans
     producer = await DeskProducer(desk).begin()
     await producer.send(b"a", 0, 1)
     desk.partition(0).write_marker(
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        coordinator_epoch=1000,
-        is_commit=False,
-        version=1,
+        TransactionEnd(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            coordinator_epoch=1000,
+            is_commit=False,
+        )
     )
     await producer.end(is_commit=False)
     await until_state(desk, TransactionState.COMPLETE_ABORT)

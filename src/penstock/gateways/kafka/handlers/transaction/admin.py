@@ -46,6 +46,7 @@ from penstock.codec.kafka.messages.write_txn_markers import (
 from penstock.domain.security import access
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.transaction.commands import Refused, TransactionProblem
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import STATES_BY_LABEL, TopicPartition, TransactionMetadata
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
@@ -199,16 +200,14 @@ class TransactionsAdminHandler:
         return WritableTxnMarkerResult(marker.producer_id, topics)
 
     async def _write_one(self, marker: WritableTxnMarker, topic: str, index: int) -> ErrorCode:
-        outcome = await self._markers.write(
-            topic,
-            index,
+        end = TransactionEnd(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
             is_commit=marker.transaction_result,
             version=marker.transaction_version,
         )
-        return MARKER_CODES[outcome]
+        return MARKER_CODES[await self._markers.write(topic, index, end)]
 
 
 def _producers_of(topic: ServedTopic | None, name: str, index: int) -> PartitionResponse:

@@ -11,6 +11,7 @@ from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.produce import ProduceResponse
 from penstock.codec.kafka.messages.write_txn_markers import WriteTxnMarkersResponse
+from penstock.domain.transaction.end import TransactionEnd
 from support.door.conversation import Conversation, TalkingNode
 from support.door.kafka_phrases import outcome, produce
 from support.schedule.delay_phrases import DelayingProducer, Later, mixed_batch, pending
@@ -137,8 +138,8 @@ class Gate:
         await self.is_open.wait()
         return outcome
 
-    async def end_transaction(self, partition: PartitionShell, **end: Any) -> bool:
-        return await self._node.parts.schedules.end_transaction(partition, **end)
+    async def end_transaction(self, partition: PartitionShell, end: TransactionEnd) -> bool:
+        return await self._node.parts.schedules.end_transaction(partition, end)
 
 
 async def test_end_of_a_transaction_waits_for_its_batches_on_their_way(
@@ -155,11 +156,13 @@ async def test_end_of_a_transaction_waits_for_its_batches_on_their_way(
         node.markers.write(
             "orders",
             0,
-            producer_id=producer.producer_id,
-            producer_epoch=epoch,
-            coordinator_epoch=0,
-            is_commit=True,
-            version=producer.protocol,
+            TransactionEnd(
+                producer_id=producer.producer_id,
+                producer_epoch=epoch,
+                coordinator_epoch=0,
+                is_commit=True,
+                version=producer.protocol,
+            ),
         )
     )
     await talk.expect_open()
