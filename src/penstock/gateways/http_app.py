@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 
 from penstock.broker.parts import Parts
+from penstock.broker.queue.fifo import FifoSender
 from penstock.broker.topic.broker import Broker
 from penstock.gateways.admission import Admission
 from penstock.gateways.http.door import Endpoint, HttpDoor, json_response
@@ -29,7 +30,6 @@ from penstock.gateways.rest.topics import TopicRoutes
 from penstock.gateways.rest.trace import TraceRoutes
 from penstock.gateways.sqs.access import SqsAccess
 from penstock.gateways.sqs.door import SqsDoor
-from penstock.gateways.sqs.fifo import FifoGate
 from penstock.gateways.sqs.messages import SqsMessages
 from penstock.gateways.sqs.queues import SqsQueues
 from penstock.gateways.sqs.tasks import SqsTasks
@@ -62,7 +62,7 @@ def make_http_app(
 def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:
     sqs_access = SqsAccess(door)
     sqs_queues = SqsQueues(parts.queues, parts.delivery, parts.topics, sqs_access)
-    fifo = FifoGate(parts.queues, parts.schedules, parts.publisher, parts.site.clock)
+    fifo = FifoSender(parts.queues, parts.schedules, parts.publisher, parts.site.clock)
     sqs_messages = SqsMessages(parts.broker, sqs_queues, parts.delivery, parts.publisher, fifo, parts.site.clock)
     sqs_tasks = SqsTasks(parts.queues, parts.redrives, sqs_access)
     return SqsDoor(door, sqs_access, sqs_queues, sqs_messages, sqs_tasks).routes()

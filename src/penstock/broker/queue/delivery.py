@@ -1,6 +1,6 @@
 """Messages out of a queue and back: receive over all partitions, settle by receipts, look without taking.
 
-    receive: look from the cursors ─► machine ─► journal ─► read what was delivered ─► durable ─► messages
+    receive: partition after partition (`QueueShell.take`) ─► durable ─► messages
 
 A consumer that finds nothing waits until one of the partitions has more, a message comes back, or its time is up.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.read import ReadProblem
@@ -26,21 +25,15 @@ from penstock.broker.queue.messages import (
 from penstock.broker.queue.node import LOADING_MS_MAX, NodeQueues
 from penstock.broker.queue.settling import NoSuchQueue, ReceiptSettlement, settle_by_receipts
 from penstock.broker.queue.shell import QueueShell, QueueUnavailable
-from penstock.broker.queue.unreadable import rejections, without_unreadable
+from penstock.broker.queue.take import release
 from penstock.broker.schedule.values import NotScheduled
 from penstock.codec.batch.records import StoredRecord
 from penstock.domain.queue.commands import (
-    Act,
-    Delivery,
-    Found,
     MoveStart,
     Outcome,
     Pause,
-    Receive,
-    Received,
     Resume,
     Settle,
-    Settlement,
 )
 from penstock.domain.queue.definition import QueueDefinition, QueueName
 from penstock.domain.queue.lanes import DEFAULT_LANE, PRIORITY_HEADER, lane_of
@@ -59,13 +52,6 @@ __all__ = [
     "Source",
     "is_worth_waiting",
 ]
-
-# A look may find only messages that are too old, or must wait for others. Then it looks further, each time at twice as
-# many; a receive that may wait goes on for as long as that brings it forward.
-LOOKS_MAX: Final = 20
-LOOK_COUNT_MAX: Final = 10_000
-# Of one receive, about: ten thousand messages of a megabyte each would be more than a node has.
-RECEIVE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class QueueDelivery:
@@ -93,6 +79,8 @@ class QueueDelivery:
         if definition is None:
             self._turns.pop(name, None)
             return NoSuchQueue(name)
+        if not wait_ms:
+            return await self._take(definition, await self._queues.shells(name), consumer, count_max, lease_ms)
         clock = self._broker.clock
         deadline_ms = clock.monotonic_ms() + wait_ms
         waiter = Waiter()
@@ -159,9 +147,7 @@ class QueueDelivery:
         try:
             for index in range(len(shells)):
                 shell = shells[(turn + index) % len(shells)]
-                taken = await self.take_from(
-                    shell, definition, consumer=consumer, count_max=count_max - len(messages), lease_ms=lease_ms
-                )
+                taken = await shell.take(definition, consumer, count_max - len(messages), lease_ms=lease_ms)
                 if isinstance(taken, QueueUnavailable):
                     # The other partitions are served all the same.
                     problem = taken
@@ -182,97 +168,6 @@ class QueueDelivery:
         if problem is not None and not messages:
             return problem
         return ReceivedMessages(tuple(messages), limit, has_more)
-
-    async def take_from(
-        self, shell: QueueShell, definition: QueueDefinition, *, consumer: str, count_max: int, lease_ms: int
-    ) -> ReceivedMessages | QueueUnavailable:
-        """From one partition. The messages must not leave before the shell `is_durable`."""
-        group, options = definition.name.group, definition.options
-        count_max = min(count_max, _count_that_fits(shell))
-        for look in range(LOOKS_MAX):
-            queue = shell.queue(group)
-            if queue is None or not shell.is_loaded:
-                return shell.unavailable
-            wanted = queue.wanted(consumer, count_max, shell.now_ms())
-            if not wanted.count:
-                reply = shell.decide(group, Receive(consumer, count_max, ()))
-                return ReceivedMessages(limit=reply.limit) if isinstance(reply, Received) else ReceivedMessages()
-            found: tuple[Found, ...] = ()
-            # Also when enough come back: something more urgent may be among those that nobody has seen.
-            if wanted.ready_count < wanted.count or options.ordering is Ordering.NONE:
-                missing = max(wanted.count - wanted.ready_count, 1)
-                count = min(missing << look, max(wanted.count, LOOK_COUNT_MAX))
-                sight = await self._look(shell, definition, wanted.cursors, count)
-                if queue.has_gone_back(wanted.cursors):
-                    continue
-                if not isinstance(sight, QueueUnavailable):
-                    found = sight
-                elif not wanted.ready_count:
-                    return sight
-            if not found and not wanted.ready_count:
-                return ReceivedMessages()
-            reply = shell.decide(group, Receive(consumer, count_max, found, lease_ms))
-            if not isinstance(reply, Received):
-                return reply if isinstance(reply, QueueUnavailable) else ReceivedMessages()
-            if reply.deliveries:
-                messages = await self._load(shell, definition, reply)
-                if messages:
-                    return ReceivedMessages(tuple(messages), reply.limit)
-            elif reply.limit is not Limit.NONE or queue.wanted(consumer, count_max, 0).cursors == wanted.cursors:
-                return ReceivedMessages(limit=reply.limit)
-        return ReceivedMessages(has_more=True)
-
-    async def _look(
-        self, shell: QueueShell, definition: QueueDefinition, cursors: Sequence[tuple[int, int]], count: int
-    ) -> tuple[Found, ...] | QueueUnavailable:
-        options = definition.options
-        sight = await shell.reader.look(
-            cursors, count, ordering=options.ordering, is_committed_only=options.is_committed_only
-        )
-        if isinstance(sight, ReadProblem):
-            return QueueUnavailable(f"the partition's log is {sight.value}")
-        # A topic may promise less than the journal does. But a cursor must not come to lie behind the end of a log that
-        # has lost its last messages with the power: whatever is written there later would count as delivered.
-        commitment = shell.partition.commit_if_unsynced() if sight.found else None
-        if commitment is not None and not await commitment.kept():
-            return QueueUnavailable("the disk did not take the messages")
-        return sight.found
-
-    async def _load(self, shell: QueueShell, definition: QueueDefinition, received: Received) -> list[Message]:
-        """What was delivered. What is no longer there, or hidden, is settled at once, and never comes back; what nobody
-        can read goes to the dead letters."""
-        group, is_committed_only = definition.name.group, definition.options.is_committed_only
-        topic_id, partition = shell.partition.log.home.topic_id, shell.partition.index
-        source = Source(group, topic_id, partition, received.number, received.until_ms)
-        messages: list[Message] = []
-        gaps: list[Settlement] = []
-        now_ms = shell.now_ms()
-        try:
-            for delivery in received.deliveries:
-                first, last, count, lane = delivery.first, delivery.last, delivery.count, delivery.lane
-                found = await shell.reader.messages(first, last, is_committed_only=is_committed_only)
-                if isinstance(found, ReadProblem):
-                    # Not settled: the lease runs out, and whoever comes then may find the log well again.
-                    continue
-                found = visible(found, definition, partition)
-                if len(found) <= last - first:
-                    unreadable = await shell.reader.unreadable(first, last, is_committed_only=is_committed_only)
-                    gaps += _gaps(delivery, found, received.number)
-                    gaps = [piece for gap in gaps for piece in without_unreadable(gap, unreadable)]
-                    gaps += rejections(unreadable, received.number)
-                if count == 1:
-                    messages += [Message(source, record, 1, lane, now_ms) for record in found]
-                    continue
-                for record in found:
-                    first_ms = _first_delivery_ms(shell, group, record.offset, now_ms)
-                    messages.append(Message(source, record, count, lane, first_ms))
-        except asyncio.CancelledError:
-            ranges = [(delivery.first, delivery.last) for delivery in received.deliveries]
-            shell.decide(group, Settle(tuple(_release(first, last, received.number) for first, last in ranges)))
-            raise
-        if gaps:
-            shell.decide(group, Settle(tuple(gaps)))
-        return messages
 
     async def settle(
         self, name: QueueName, items: Sequence[ReceiptSettlement]
@@ -402,44 +297,14 @@ def _may_have_some(shell: QueueShell, definition: QueueDefinition, consumer: str
     return wanted.count > 0 and (wanted.ready_count > 0 or any(cursor < end for _, cursor in wanted.cursors))
 
 
-def _count_that_fits(shell: QueueShell) -> int:
-    """Judged by what a message of the partition takes on average: which ones it will be is not known yet."""
-    partition = shell.partition
-    message_bytes = partition.size_bytes // max(partition.readable_end - partition.log_start, 1)
-    return max(RECEIVE_BYTES_MAX // max(message_bytes, 1), 1)
-
-
-def _first_delivery_ms(shell: QueueShell, group: str, offset: int, now_ms: int) -> int:
-    queue = shell.queue(group)
-    view = queue.look_up(offset) if queue is not None else None
-    return now_ms if view is None or view.failure is None else view.failure.first_ms
-
-
 def _give_back(shells: Iterable[QueueShell], group: str, messages: Sequence[Message]) -> None:
     """Nobody is there to take them. They count as delivered, as if their lease had run out, but are free at once."""
     for shell in shells:
         index = shell.partition.index
         items = [
-            _release(message.record.offset, message.record.offset, message.source.number)
+            release(message.record.offset, message.record.offset, message.source.number)
             for message in messages
             if message.source.partition == index
         ]
         if items:
             shell.decide(group, Settle(tuple(items)))
-
-
-def _release(first: int, last: int, number: int) -> Settlement:
-    return Settlement(first, last, Act.RELEASE, number, 0)
-
-
-def _gaps(delivery: Delivery, found: Sequence[StoredRecord], number: int) -> list[Settlement]:
-    """The offsets of a delivery where there is no message."""
-    gaps: list[Settlement] = []
-    expected = delivery.first
-    for record in found:
-        if record.offset > expected:
-            gaps.append(Settlement(expected, record.offset - 1, Act.GAP, number))
-        expected = record.offset + 1
-    if expected <= delivery.last:
-        gaps.append(Settlement(expected, delivery.last, Act.GAP, number))
-    return gaps

@@ -82,7 +82,8 @@ class LaneLook:
         lanes = {DEFAULT_LANE, *self._cursors} | {lane for batch in self._window for lane in batch.lanes}
         if self._index is not None:
             hinted = self._index.lanes_from(self._window_end)
-            lanes |= {lane for lane in range(LANE_MAX + 1) if hinted >> lane & 1}
+            if hinted:
+                lanes |= {lane for lane in range(LANE_MAX + 1) if hinted >> lane & 1}
         return sorted(lanes, reverse=True)
 
     def _is_worth_telling(self, found: Found) -> bool:

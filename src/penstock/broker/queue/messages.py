@@ -11,6 +11,16 @@ from penstock.domain.queue.receipt import Receipt
 from penstock.domain.queue.values import HoldKind, Limit
 
 
+class QueueUnavailable(msgspec.Struct, frozen=True):
+    """The partition or its journal cannot be used now; it is tried again by itself, unless it is damaged."""
+
+    reason: str
+    # It stays so until an operator has repaired it: nobody need ask again.
+    is_damaged: bool = False
+    # It will be over in a moment: who can wait goes on waiting.
+    is_loading: bool = False
+
+
 class Source(msgspec.Struct, frozen=True):
     """What the messages of one delivery share."""
 

@@ -258,7 +258,6 @@ class Redrives:
         run = RedriveRun(
             task,
             self._queues,
-            self._delivery,
             chosen=chosen,
             may_write=may_write,
             clock=self._clock,

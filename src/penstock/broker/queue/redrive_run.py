@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.broker.partition.waiting import Waiter
-from penstock.broker.queue.delivery import Message, QueueDelivery
+from penstock.broker.queue.messages import Message
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.shell import QueueShell, QueueUnavailable
 from penstock.domain.partitioner import partition_for_key
@@ -63,7 +63,6 @@ class RedriveRun:
         self,
         task: RedriveTask,
         queues: NodeQueues,
-        delivery: QueueDelivery,
         *,
         chosen: Chosen | None,
         may_write: Callable[[str], bool],
@@ -75,7 +74,6 @@ class RedriveRun:
         # Of the task's author, by topic; asked for each message, because rules change.
         self._may_write = may_write
         self._queues = queues
-        self._delivery = delivery
         self._clock = clock
         self._save = save
         self._waiter = Waiter()
@@ -137,9 +135,7 @@ class RedriveRun:
         index, failures = shell.partition.index, 0
         end = self.task.ends[index] if index < len(self.task.ends) else 0
         while not self._is_cancelled and end:
-            taken = await self._delivery.take_from(
-                shell, self._definition(), consumer=CONSUMER, count_max=self._take_count(), lease_ms=LEASE_MS_MAX
-            )
+            taken = await shell.take(self._definition(), CONSUMER, self._take_count(), lease_ms=LEASE_MS_MAX)
             if isinstance(taken, QueueUnavailable):
                 failures += 1
                 if failures >= UNAVAILABLE_MAX:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.alarm import Alarm
@@ -25,8 +23,11 @@ from penstock.broker.machine.journal import Journal
 from penstock.broker.machine.portions import Batches, UnreadableRecordsError, check_whole, read_portions, rows_of
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import WaitingRoom
+from penstock.broker.queue.fifo_window import FifoWindow
+from penstock.broker.queue.messages import QueueUnavailable, ReceivedMessages
 from penstock.broker.queue.reader import QueueReader
 from penstock.broker.queue.replay_start import Kept, read_start, removable_below, write_start
+from penstock.broker.queue.take import take
 from penstock.domain.queue.commands import (
     AppendMove,
     DeadLettersWait,
@@ -38,10 +39,13 @@ from penstock.domain.queue.commands import (
     TrimLog,
     WakeReceivers,
 )
+from penstock.domain.queue.definition import QueueDefinition
 from penstock.domain.queue.ledger import JournalLedger
 from penstock.domain.queue.machine import Queue
 from penstock.domain.queue.records import Closed, QueueRecord, is_whole, read_record, write_record
 from penstock.domain.queue.values import QueueConfig
+
+__all__ = ["QueueShell", "QueueUnavailable"]
 
 log = get_logger("queues")
 
@@ -57,16 +61,6 @@ REPLAYED_AT_ONCE: Final = 500
 JournalEntry = tuple[int, str, QueueRecord]
 # The same as it stands there: offset, key, value.
 Row = tuple[int, bytes, bytes]
-
-
-class QueueUnavailable(msgspec.Struct, frozen=True):
-    """The partition or its journal cannot be used now; it is tried again by itself, unless it is damaged."""
-
-    reason: str
-    # It stays so until an operator has repaired it: nobody need ask again.
-    is_damaged: bool = False
-    # It will be over in a moment: who can wait goes on waiting.
-    is_loading: bool = False
 
 
 _NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded", is_loading=True)
@@ -107,6 +101,8 @@ class QueueShell:
         # Why it cannot be loaded before somebody repairs its journal.
         self.damage = JournalDamage(companion)
         self._is_closed = False
+        # What was sent here, if any of the queues is a FIFO queue.
+        self.fifo = FifoWindow(partition, reader)
 
     # Life
 
@@ -157,6 +153,7 @@ class QueueShell:
     def unload(self) -> None:
         """The journal is lost: nothing is decided until `load` has rebuilt the machines."""
         self.is_loaded = False
+        self.fifo.forget()
         self._alarm.cancel()
         self.wake_all()
 
@@ -235,6 +232,12 @@ class QueueShell:
             self._journal.when_durable(partial(self._do_effects, group, decision.effects))
         self._alarm.set(queue.next_deadline_ms())
         return decision.reply
+
+    async def take(
+        self, definition: QueueDefinition, consumer: str, count_max: int, *, lease_ms: int = 0
+    ) -> ReceivedMessages | QueueUnavailable:
+        """Messages for a consumer, from this partition. They must not leave before `is_durable` has said yes."""
+        return await take(self, definition, consumer, count_max, lease_ms)
 
     async def is_durable(self) -> bool:
         return await self._journal.until_durable()

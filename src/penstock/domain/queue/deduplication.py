@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+# Of a record: the id that it was sent with.
+DEDUPLICATION_HEADER: Final = "penstock-sqs-deduplication-id"
 # SQS: five minutes from the first message on, not from the last repetition.
 WINDOW_MS: Final = 300_000
 # SQS's high throughput is 3,000 messages a second with batches; 300 s of it. About 200 MB when full.

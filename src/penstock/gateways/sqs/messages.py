@@ -16,6 +16,7 @@ from penstock.broker.queue.delivery import (
     ReceivedMessages,
     is_worth_waiting,
 )
+from penstock.broker.queue.fifo import FifoSender
 from penstock.broker.queue.node import QueueUnavailable
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.served_topic import ServedTopic
@@ -44,7 +45,6 @@ from penstock.gateways.sqs.checks import (
     size_of,
 )
 from penstock.gateways.sqs.context import SqsContext, SqsRefusal, invalid, no_such_queue, queue_unavailable
-from penstock.gateways.sqs.fifo import FifoGate
 from penstock.gateways.sqs.queues import SqsQueues
 from penstock.gateways.sqs.received import shape_message
 
@@ -58,7 +58,7 @@ class SqsMessages:
         queues: SqsQueues,
         delivery: QueueDelivery,
         publisher: Publisher,
-        fifo: FifoGate,
+        fifo: FifoSender,
         clock: Clock,
     ) -> None:
         self._broker = broker
@@ -120,7 +120,8 @@ class SqsMessages:
     async def _send(self, definition: QueueDefinition, outgoing: list[Outgoing]) -> list[PublishOutcome]:
         topic = self._topic(definition)
         if definition.name.topic.endswith(FIFO_SUFFIX):
-            return await self._fifo.send(definition, topic, outgoing)
+            is_by_group = attributes_of(definition.options).get("DeduplicationScope") == "messageGroup"
+            return await self._fifo.send(definition, topic, outgoing, is_by_group=is_by_group)
         return await self._publisher.publish(topic, outgoing)
 
     def _topic(self, definition: QueueDefinition) -> ServedTopic:

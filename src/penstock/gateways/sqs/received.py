@@ -8,6 +8,7 @@ from penstock.broker.queue.delivery import Message
 from penstock.codec.sqs import messages
 from penstock.codec.sqs.digest import digest_of_attributes, digest_of_body
 from penstock.domain.queue.dead_letter import TOPIC_HEADER
+from penstock.domain.queue.deduplication import DEDUPLICATION_HEADER
 from penstock.domain.queue.definition import QueueDefinition
 from penstock.domain.queue.receipt import MessageId, read_scheduled_id, write_message_id
 from penstock.domain.schedule.headers import MESSAGE_ID_HEADER, SCHEDULED_AT_HEADER
@@ -67,7 +68,7 @@ def _system_attributes(
     }
     if definition.name.topic.endswith(FIFO_SUFFIX):
         known["SequenceNumber"] = _sequence_number(message, definition)
-        known["MessageDeduplicationId"] = sqs_records.header_text(record, sqs_records.DEDUPLICATION_HEADER)
+        known["MessageDeduplicationId"] = sqs_records.header_text(record, DEDUPLICATION_HEADER)
     origin = sqs_records.header_text(record, TOPIC_HEADER)
     if origin is not None:
         known["DeadLetterQueueSourceArn"] = context.queue_arn(origin)

@@ -16,9 +16,9 @@ from typing import Final
 
 from penstock.codec.batch.records import Record, StoredRecord
 from penstock.codec.sqs.messages import AttributeValue, Blob
+from penstock.domain.queue.deduplication import DEDUPLICATION_HEADER
 
 TYPES_HEADER: Final = "penstock-sqs-types"
-DEDUPLICATION_HEADER: Final = "penstock-sqs-deduplication-id"
 TRACE_HEADER: Final = "penstock-sqs-trace"
 ENCODING_ATTRIBUTE: Final = "penstock-encoding"
 _OWN_PREFIXES: Final = ("penstock-", "__dlq.errors.")
