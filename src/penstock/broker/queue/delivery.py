@@ -80,7 +80,8 @@ class QueueDelivery:
             self._turns.pop(name, None)
             return NoSuchQueue(name)
         if not wait_ms:
-            return await self._take(definition, await self._queues.shells(name), consumer, count_max, lease_ms)
+            shells = await self._queues.shells(name, wait_ms=LOADING_MS_MAX)
+            return await self._take(definition, shells, consumer, count_max, lease_ms)
         clock = self._broker.clock
         deadline_ms = clock.monotonic_ms() + wait_ms
         waiter = Waiter()

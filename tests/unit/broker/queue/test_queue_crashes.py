@@ -35,7 +35,7 @@ BUGS = [
     ),
     Bug(
         "a cursor runs ahead of what the disk has",
-        "penstock.broker.queue.delivery",
+        "penstock.broker.queue.take",
         "commitment = shell.partition.commit_if_unsynced() if sight.found else None",
         "commitment = None",
         # The log begins anew below the cursor; when it has grown past it, what lies between would be hidden.
