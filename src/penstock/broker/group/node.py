@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
+from penstock.base.long_work import LongWork
 from penstock.broker.group.share_shell import ShareShell
 from penstock.broker.group.shell import GroupShell
 from penstock.broker.group.topics import BrokerTopics
@@ -78,6 +79,7 @@ class GroupCoordinator:
         self._clock = site.clock
         self._steady = SteadyClock(site.clock)
         self._tasks = site.tasks
+        self._work = LongWork()
         self._topics = BrokerTopics(broker)
         self._shells: list[GroupShell] = []
         self._loading: asyncio.Task[None] | None = None
@@ -247,7 +249,7 @@ class GroupCoordinator:
             "transaction ends", partition=partition, producer=end.producer_id, coordinator_epoch=end.coordinator_epoch
         )
         return await self._shells[partition].end_transaction(
-            EndTransaction(end.producer_id, end.producer_epoch, end.is_commit, end.version)
+            EndTransaction(end.producer_id, end.producer_epoch, end.is_commit, end.version), self._work.pace()
         )
 
     def offsets_partition_of(self, group_id: str) -> TopicPartition:

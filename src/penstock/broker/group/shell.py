@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.base.long_work import LongWork, Pace
 from penstock.broker.group.share_shell import ShareShell, StoredShareRecord, is_share_key
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
@@ -212,12 +213,21 @@ class GroupShell:
         assert decision.reply is not None
         return decision.reply if await self._journal.until_durable(may_wait=may_wait) else self.unavailable
 
-    async def end_transaction(self, command: EndTransaction) -> bool:
-        """True once what follows from it is durable, also if nothing does. False: it is to be said again."""
-        if not self.is_loaded or self._journal.is_lost or self._holds_writes():
+    async def end_transaction(self, command: EndTransaction, pace: Pace | None = None) -> bool:
+        """True once what follows from it is durable, also if nothing does. False: it is to be said again.
+
+        Thousands of offsets are ended a portion at a time. Until the last of them whoever wants stable offsets is
+        refused those that are left, and after a crash they wait: the coordinator says it again.
+        """
+        if not self.can_store:
             return False
-        for group_id, decision in self._table.end_transaction(command, self._steady.now_ms()):
+        pace = pace or LongWork().pace()
+        table = self._table
+        for group_id, decision in table.end_transaction(command, self._steady.now_ms()):
             self._carry_out(group_id, decision)
+            await pace.rest_if_due()
+            if table is not self._table or not self.can_store:
+                return False
         return await self._journal.until_durable()
 
     @contextmanager

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from penstock.base.long_work import Steps
 from penstock.cluster.catalog.order import Kind, Part
 from penstock.cluster.catalog.watch import Listener, MetadataWatch
 from penstock.cluster.store.keys import KeySpace
@@ -41,10 +42,13 @@ class AccessImage:
     def __init__(self, keys: KeySpace) -> None:
         self._keys = keys
         self._bindings: dict[str, AclBinding] = {}
+        # The same, in order.
+        self._ordered: tuple[AclBinding, ...] = ()
         self._users: dict[str, tuple[ScramCredential, ...]] = {}
 
-    def bindings(self) -> list[AclBinding]:
-        return sorted(self._bindings.values())
+    def bindings(self) -> tuple[AclBinding, ...]:
+        """In order. It may be kept while others change."""
+        return self._ordered
 
     def users(self) -> list[str]:
         return sorted(self._users)
@@ -65,7 +69,8 @@ class AccessImage:
                 _put(users, name, event, tuple[ScramCredential, ...])
                 changes.append(UserChanged(name))
         if bindings != self._bindings:
-            changes.append(AclsChanged(tuple(sorted(bindings.values()))))
+            self._ordered = tuple(sorted(bindings.values()))
+            changes.append(AclsChanged(self._ordered))
         self._bindings, self._users = bindings, users
         return changes
 
@@ -104,8 +109,14 @@ class AccessCatalog:
 
     # Rules
 
-    def matching(self, wanted: AclFilter) -> list[AclBinding]:
-        return [binding for binding in self._image.bindings() if is_matched(wanted, binding)]
+    def matching(self, wanted: AclFilter) -> Steps[list[AclBinding]]:
+        """In order, as they stood at the first step."""
+        found = []
+        for binding in self._image.bindings():
+            if is_matched(wanted, binding):
+                found.append(binding)
+            yield
+        return found
 
     async def create_acls(self, bindings: Sequence[AclBinding]) -> None:
         """The caller has checked them."""

@@ -132,7 +132,7 @@ class PartitionName(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchOffsets(msgspec.Struct, frozen=True):
-    # None asks for everything.
+    # None asks what there is: it may be very much, and is then asked for a portion at a time.
     partitions: tuple[PartitionName, ...] | None = None
     member_id: str | None = None
     member_epoch: int = -1
@@ -266,6 +266,12 @@ class FetchedOffset(msgspec.Struct, frozen=True, gc=False):
     error: GroupError | None = None
 
 
+class OffsetsNamed(msgspec.Struct, frozen=True):
+    """Topics and partitions of which offsets are kept, in no order."""
+
+    places: tuple[tuple[str, int], ...]
+
+
 class OffsetsFetched(msgspec.Struct, frozen=True):
     partitions: tuple[FetchedOffset, ...]
 
@@ -274,7 +280,9 @@ class Done(msgspec.Struct, frozen=True):
     pass
 
 
-GroupReply = Refused | Joined | Synced | Alive | Left | ConsumerAlive | OffsetsWritten | OffsetsFetched | Done
+GroupReply = (
+    Refused | Joined | Synced | Alive | Left | ConsumerAlive | OffsetsWritten | OffsetsNamed | OffsetsFetched | Done
+)
 
 ALIVE: Final = Alive()
 DONE: Final = Done()

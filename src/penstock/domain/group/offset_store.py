@@ -17,6 +17,8 @@ about to change, and it would process the same input again (KIP-447).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -41,6 +43,9 @@ from penstock.domain.group.records import (
 from penstock.domain.group.values import NO_TOPIC_ID, GroupError
 
 _Place = tuple[str, int]
+
+# Offsets of a transaction that are ended in one decision, two records each: two milliseconds with their encoding.
+ENDED_AT_ONCE_MAX: Final = 200
 
 
 class OffsetStore:
@@ -135,16 +140,19 @@ class OffsetStore:
             for producer_id in sorted(self._pending)
         }
 
-    def fetch(self, partitions: Iterable[PartitionName] | None, *, requires_stable: bool) -> list[FetchedOffset]:
-        unstable = self._unstable() if requires_stable else frozenset()
-        if partitions is None:
-            places = sorted(self._committed.keys() | unstable)
-            partitions = [PartitionName(topic, partition) for topic, partition in places]
-        return [self._fetch_one(wanted, unstable) for wanted in partitions]
+    def places(self, *, with_pending: bool) -> tuple[_Place, ...]:
+        """Everything that is kept, without a look at any of it: there may be tens of thousands."""
+        if not with_pending:
+            return tuple(self._committed)
+        waiting = {place: None for offsets in self._pending.values() for place in offsets}
+        return (*self._committed, *(place for place in waiting if place not in self._committed))
 
-    def _fetch_one(self, wanted: PartitionName, unstable: frozenset[_Place]) -> FetchedOffset:
+    def fetch(self, partitions: Iterable[PartitionName], *, requires_stable: bool) -> list[FetchedOffset]:
+        return [self._fetch_one(wanted, requires_stable=requires_stable) for wanted in partitions]
+
+    def _fetch_one(self, wanted: PartitionName, *, requires_stable: bool) -> FetchedOffset:
         place = (wanted.topic, wanted.partition)
-        if place in unstable:
+        if requires_stable and any(place in offsets for offsets in self._pending.values()):
             return FetchedOffset(wanted.topic, wanted.partition, error=GroupError.UNSTABLE_OFFSET_COMMIT)
         stored = self._committed.get(place)
         if stored is None or not _is_same_topic(stored.topic_id, wanted.topic_id):
@@ -205,10 +213,12 @@ class OffsetStore:
         return GroupError.COORDINATOR_NOT_AVAILABLE if waiting.producer_epoch < producer_epoch else None
 
     def decide_transaction_end(self, producer_id: int, *, last_epoch: int, is_commit: bool, out: Outbox) -> None:
-        """Offsets of epochs up to `last_epoch`: those of a later one belong to a transaction that goes on."""
-        for place, (order, waiting) in sorted(self._pending.get(producer_id, {}).items()):
+        """Offsets of epochs up to `last_epoch`: those of a later one belong to a transaction that goes on. No more than
+        ENDED_AT_ONCE_MAX, the first that came: it is asked again until nothing is left."""
+        for place, (order, waiting) in islice(self._pending.get(producer_id, {}).items(), ENDED_AT_ONCE_MAX):
             if waiting.producer_epoch > last_epoch:
-                continue
+                # No two epochs wait together.
+                return
             if is_commit and order > self._orders.get(place, 0):
                 out.records.append(msgspec.structs.replace(waiting, producer_id=NO_PRODUCER, producer_epoch=NO_EPOCH))
                 out.records += self._pending_after(place, order)

@@ -15,6 +15,7 @@ from penstock.domain.group.commands import (
     FetchOffsets,
     GroupReply,
     OffsetsFetched,
+    OffsetsNamed,
     OffsetsWritten,
     OffsetToCommit,
     Outbox,
@@ -138,6 +139,8 @@ def decide_fetch(group: GroupWithOffsets, command: FetchOffsets) -> GroupReply:
         problem = group.consumer.fetch_problem(member_id=command.member_id, epoch=command.member_epoch)
         if problem is not None:
             return Refused(problem)
+    if command.partitions is None:
+        return OffsetsNamed(group.offsets.places(with_pending=command.requires_stable))
     found = group.offsets.fetch(command.partitions, requires_stable=command.requires_stable)
     return OffsetsFetched(tuple(found))
 

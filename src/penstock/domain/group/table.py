@@ -4,7 +4,7 @@ The same contract as `Group`, with the group's id in front, and for all groups t
 
     next_deadline_ms()   the earliest of all, or earlier: being woken in vain costs little, finding out costs more
     tick(now_ms)         the decisions of the groups that were due; their records are still to be applied and stored
-    end_transaction()    the decisions of every group in which offsets wait for that transaction
+    end_transaction()    the decisions of every group in which offsets wait for that transaction, a portion at a time
 
 Offsets of a transaction are taken only with a guard that still holds: `guards`, see `guards`.
 """
@@ -118,12 +118,16 @@ class GroupTable:
             if not group_ids:
                 del self._producer_groups[producer_id]
 
-    def end_transaction(self, command: EndTransaction, now_ms: int) -> list[tuple[str, Decision]]:
-        """Also where nothing waits, and whoever asks about that transaction now is refused. As with `tick`, the caller
-        applies and stores."""
+    def end_transaction(self, command: EndTransaction, now_ms: int) -> Iterator[tuple[str, Decision]]:
+        """Also where nothing waits, and whoever asks about that transaction now is refused. The caller applies and
+        stores each before it asks for the next; others may have their turn in between."""
         self.guards.end(command.producer_id)
-        group_ids = sorted(self._producer_groups.get(command.producer_id, ()))
-        return [(group_id, self.decide(group_id, command, now_ms)) for group_id in group_ids]
+        for group_id in sorted(self._producer_groups.get(command.producer_id, ())):
+            while group_id in self._producer_groups.get(command.producer_id, ()):
+                decision = self.decide(group_id, command, now_ms)
+                if not decision.records:
+                    break
+                yield group_id, decision
 
     def next_deadline_ms(self) -> int | None:
         while self._alarms and self._armed.get(self._alarms[0][1]) != self._alarms[0][0]:

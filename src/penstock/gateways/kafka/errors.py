@@ -12,6 +12,7 @@ from penstock.broker.topic.not_here import Absence
 from penstock.broker.transaction.markers import MarkerOutcome
 from penstock.codec.kafka import ErrorCode
 from penstock.domain.group.values import GroupError
+from penstock.domain.transaction.commands import Refused, TransactionProblem
 
 REFUSAL_CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
@@ -108,3 +109,17 @@ GROUP_CODES: Final[dict[GroupError, ErrorCode]] = {error: ErrorCode[error.name] 
 
 def group_code(error: GroupError | None) -> ErrorCode:
     return ErrorCode.NONE if error is None else GROUP_CODES[error]
+
+
+# So have a transaction's.
+TRANSACTION_CODES: Final[dict[TransactionProblem, ErrorCode]] = {
+    problem: ErrorCode[problem.name] for problem in TransactionProblem
+}
+
+
+def transaction_code(refused: Refused, *, knows_fenced: bool) -> ErrorCode:
+    """Clients from before PRODUCER_FENCED know the same by an older name, and end on any error that is new to them."""
+    code = TRANSACTION_CODES[refused.problem]
+    if code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code

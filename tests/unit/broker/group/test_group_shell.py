@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.base.long_work import LongWork
 from penstock.domain.group.commands import (
+    CommitTransactionOffsets,
     ConsumerHeartbeat,
     DeleteGroup,
     Done,
@@ -17,6 +19,7 @@ from penstock.domain.group.commands import (
     Join,
     Joined,
     OffsetsWritten,
+    OffsetToCommit,
     Refused,
     Sync,
     Synced,
@@ -24,7 +27,13 @@ from penstock.domain.group.commands import (
 from penstock.domain.group.description import GroupDescription
 from penstock.domain.group.values import GroupConfig, GroupError
 from support.group.shell_world import ShellWorld
+from support.loop_turns import LoopTurns
 from support.storage.gated_disk import GatedDisk
+
+# Offsets of one transaction: as many as took a tenth of a second in one step.
+MANY = 5_000
+# A slice of 2 ms, and the batch that it becomes.
+TURN_SECONDS_MAX = 0.015
 
 UNAVAILABLE = Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
 
@@ -212,6 +221,51 @@ async def test_lost_journal_asks_for_the_end_to_be_said_again(world: ShellWorld)
     assert (await world.fetch_one("billing", 0, requires_stable=True)).error is GroupError.UNSTABLE_OFFSET_COMMIT
     assert await world.shell.end_transaction(end)
     assert await world.fetch("billing", 0) == 9
+
+
+async def begin_large_transaction(world: ShellWorld) -> None:
+    for first in range(0, MANY, 500):
+        offsets = tuple(OffsetToCommit("orders", number, number + 1) for number in range(first, first + 500))
+        with world.shell.guard(7) as guard:
+            await world.shell.submit("billing", CommitTransactionOffsets(7, 0, offsets, guard=guard))
+
+
+async def test_no_turn_of_the_loop_is_long_while_a_transaction_with_thousands_of_offsets_ends(
+    world: ShellWorld,
+) -> None:
+    await begin_large_transaction(world)
+    async with LoopTurns() as turns:
+        assert await world.shell.end_transaction(EndTransaction(7, 0, is_commit=True))
+    assert turns.longest_s < TURN_SECONDS_MAX
+    await world.restart()
+    assert (await world.fetch_one("billing", MANY - 1, requires_stable=True)).offset == MANY
+
+
+async def test_others_are_served_while_a_large_transaction_ends_and_hear_of_no_half_of_it(world: ShellWorld) -> None:
+    await begin_large_transaction(world)
+    pace = LongWork(slice_seconds=0).pace()
+    ended = asyncio.create_task(world.shell.end_transaction(EndTransaction(7, 0, is_commit=True), pace))
+    await asyncio.sleep(0)
+    last = await world.fetch_one("billing", MANY - 1, requires_stable=True)
+    assert last.error is GroupError.UNSTABLE_OFFSET_COMMIT
+    assert not ended.done()
+    assert await asyncio.wait_for(ended, 10)
+    assert (await world.fetch_one("billing", MANY - 1, requires_stable=True)).offset == MANY
+
+
+async def test_large_transaction_whose_end_was_interrupted_ends_when_it_is_said_again(world: ShellWorld) -> None:
+    await begin_large_transaction(world)
+    pace = LongWork(slice_seconds=0).pace()
+    end = EndTransaction(7, 0, is_commit=True)
+    ended = asyncio.create_task(world.shell.end_transaction(end, pace))
+    await asyncio.sleep(0)
+    await world.restart()
+    assert not await asyncio.wait_for(ended, 10)
+    unstable = await world.fetch_one("billing", MANY - 1, requires_stable=True)
+    assert unstable.error is GroupError.UNSTABLE_OFFSET_COMMIT
+    assert await world.shell.end_transaction(end)
+    for partition in (0, MANY // 2, MANY - 1):
+        assert (await world.fetch_one("billing", partition, requires_stable=True)).offset == partition + 1
 
 
 async def test_offsets_that_come_after_the_end_are_refused(world: ShellWorld) -> None:

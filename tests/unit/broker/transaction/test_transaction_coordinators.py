@@ -131,10 +131,9 @@ async def test_successor_waits_for_the_abort_of_what_it_finds(node: TalkingNode)
 
 
 async def test_end_that_takes_long_is_not_waited_for(node: TalkingNode) -> None:
-    node.transactions.ending_ms_max = 10
     await open_one(node)
     node.shell("orders").log.fail("the disk is gone")
-    reply = await node.transactions.submit_patiently(InitProducer("payments", 60_000))
+    reply = await node.transactions.submit_patiently(InitProducer("payments", 60_000), wait_ms=10)
     assert reply == Refused(TransactionProblem.CONCURRENT_TRANSACTIONS)
 
 

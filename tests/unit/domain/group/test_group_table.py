@@ -36,11 +36,12 @@ class Coordinator:
         self.table.guards.finish(producer_id, guard)
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[str]:
-        ended = self.table.end_transaction(EndTransaction(producer_id, 0, is_commit), 0)
-        for group_id, decision in ended:
+        ended = []
+        for group_id, decision in self.table.end_transaction(EndTransaction(producer_id, 0, is_commit), 0):
+            ended.append(group_id)
             for record in decision.records:
                 self.table.apply(group_id, record)
-        return [group_id for group_id, _decision in ended]
+        return ended
 
     def tick(self, now_ms: int) -> list[str]:
         ticked = self.table.tick(now_ms)

@@ -14,6 +14,7 @@ from penstock.domain.group.commands import (
     Leave,
     LeavingMember,
     OffsetsFetched,
+    OffsetsNamed,
     OffsetsWritten,
     OffsetToCommit,
     PartitionName,
@@ -64,17 +65,17 @@ def test_commit_is_read_back() -> None:
 def test_unknown_group_has_no_offsets_and_that_is_no_error() -> None:
     desk = Desk()
     assert fetch(desk) == FetchedOffset("orders", 0, -1, -1, "")
-    assert desk.ask(FetchOffsets(None)) == OffsetsFetched(())
+    assert desk.ask(FetchOffsets(None)) == OffsetsNamed(())
     assert not desk.group.exists
 
 
-def test_everything_is_read_in_order() -> None:
+def test_whoever_asks_for_everything_is_told_what_there_is() -> None:
     desk = Desk()
     for topic, partition in (("b", 1), ("a", 2), ("b", 0)):
         commit(desk, 1, topic=topic, partition=partition)
     reply = desk.ask(FetchOffsets(None))
-    assert isinstance(reply, OffsetsFetched)
-    assert [(each.topic, each.partition) for each in reply.partitions] == [("a", 2), ("b", 0), ("b", 1)]
+    assert isinstance(reply, OffsetsNamed)
+    assert sorted(reply.places) == [("a", 2), ("b", 0), ("b", 1)]
 
 
 def test_generation_of_a_group_that_does_not_exist_is_refused() -> None:
@@ -130,9 +131,9 @@ def test_reader_that_wants_stable_offsets_waits_for_the_transaction() -> None:
     desk = Desk()
     commit_in_transaction(desk, 9)
     assert fetch(desk, requires_stable=True).error is GroupError.UNSTABLE_OFFSET_COMMIT
-    everything = desk.ask(FetchOffsets(None, requires_stable=True))
-    assert isinstance(everything, OffsetsFetched)
-    assert [each.error for each in everything.partitions] == [GroupError.UNSTABLE_OFFSET_COMMIT]
+    # It is told of what is about to come, and others are not.
+    assert desk.ask(FetchOffsets(None, requires_stable=True)) == OffsetsNamed((("orders", 0),))
+    assert desk.ask(FetchOffsets(None)) == OffsetsNamed(())
     desk.restart()
     assert fetch(desk, requires_stable=True).error is GroupError.UNSTABLE_OFFSET_COMMIT
     end(desk, is_committed=True)

@@ -13,6 +13,7 @@ import pytest
 from penstock.codec import kafka as wire
 from penstock.codec.kafka import BOUNDS, ErrorCode
 from penstock.codec.kafka.messages import delete_records as dr
+from penstock.codec.kafka.messages import describe_acls as da
 from penstock.codec.kafka.messages import fetch as f
 from penstock.codec.kafka.messages import find_coordinator as fc
 from penstock.codec.kafka.messages import join_group as jg
@@ -25,12 +26,22 @@ from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest, ApiVe
 from penstock.codec.kafka.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.codec.kafka.messages.fetch import FetchResponse
 from penstock.codec.kafka.messages.produce import ProduceResponse
+from penstock.codec.kafka.schema import Request
+from penstock.domain.group.commands import CommitOffsets, OffsetToCommit
+from penstock.domain.security.access import Operation, ResourceType
+from penstock.domain.security.acl import AclBinding, PatternType, Permission
 from penstock.gateways.kafka.server import LONG_REQUESTS_MAX
 from support.door.conversation import Conversation, TalkingNode
 from support.door.kafka_phrases import UNLIMITED, batch, fetch, values_in
 from support.group.phrases import positions
+from support.loop_turns import LoopTurns
 
 PARTITIONS = 1_200
+# As much as took tens of milliseconds in one step.
+MANY_RULES = 8_000
+MANY_POSITIONS = 20_000
+# A slice of 2 ms, and what the transport and the test itself do in the same turn.
+TURN_SECONDS_MAX = 0.012
 
 
 @pytest.fixture
@@ -224,6 +235,47 @@ async def test_a_large_topic_is_there_when_its_creation_is_answered(node: Talkin
     served = node.broker.topic("wide")
     assert served is not None
     assert served.partition_count == 3_000
+
+
+# One turn of the loop
+
+
+async def longest_turn_s(talk: Conversation, request: Request, version: int) -> float:
+    """Of those up to the first byte of the reply: what the client does with it is not the node's."""
+    async with LoopTurns() as turns:
+        await talk.send(request, version)
+        await until(lambda: talk.has_heard)
+    return turns.longest_s
+
+
+async def test_no_turn_of_the_loop_is_long_while_thousands_of_rules_are_described(
+    node: TalkingNode, talk: Conversation
+) -> None:
+    rules = [
+        AclBinding(
+            ResourceType.TOPIC, f"t{number}", PatternType.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW
+        )
+        for number in range(MANY_RULES)
+    ]
+    await node.parts.access.create_acls(rules)
+    any_of = {"pattern_type_filter": PatternType.ANY, "operation": Operation.ANY, "permission_type": Permission.ANY}
+    request = da.DescribeAclsRequest(resource_type_filter=ResourceType.ANY, **any_of)
+    assert await longest_turn_s(talk, request, 3) < TURN_SECONDS_MAX
+    reply = await talk.hear(da.DescribeAclsResponse)
+    assert [found.resource_name for found in reply.resources] == sorted(rule.resource_name for rule in rules)
+
+
+async def test_no_turn_of_the_loop_is_long_while_everything_of_a_group_is_fetched(
+    node: TalkingNode, talk: Conversation
+) -> None:
+    for first in range(0, MANY_POSITIONS, 500):
+        offsets = tuple(OffsetToCommit("gone", number, number) for number in range(first, first + 500))
+        await node.parts.groups.submit("workers", CommitOffsets(offsets))
+    everything = of.OffsetFetchRequest(groups=(of.OffsetFetchRequestGroup(group_id="workers", topics=None),))
+    assert await longest_turn_s(talk, everything, 8) < TURN_SECONDS_MAX
+    (topic,) = (await talk.hear(of.OffsetFetchResponse)).groups[0].topics
+    assert [found.partition_index for found in topic.partitions] == list(range(MANY_POSITIONS))
+    assert [found.committed_offset for found in topic.partitions] == list(range(MANY_POSITIONS))
 
 
 # Named twice

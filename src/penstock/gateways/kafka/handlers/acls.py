@@ -7,6 +7,7 @@ from enum import IntEnum
 from itertools import groupby
 from typing import Protocol, TypeVar
 
+from penstock.base.long_work import Steps
 from penstock.cluster.catalog.access import AccessCatalog
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.create_acls import (
@@ -65,7 +66,7 @@ class AclsHandler:
             ]
         )
 
-    def describe_acls(self, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+    def describe_acls(self, request: DescribeAclsRequest, context: RequestContext) -> Steps[DescribeAclsResponse]:
         if not self._admission.may(context.caller, Operation.DESCRIBE, CLUSTER):
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return DescribeAclsResponse(error_code=code, error_message=_may_not(context, "see"))
@@ -73,7 +74,8 @@ class AclsHandler:
         reason = check_filter(wanted)
         if reason is not None:
             return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
-        return DescribeAclsResponse(resources=_by_resource(self._access.matching(wanted)))
+        found = yield from self._access.matching(wanted)
+        return DescribeAclsResponse(resources=(yield from _by_resource(found)))
 
     async def delete_acls(self, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
         if not self._admission.may(context.caller, Operation.ALTER, CLUSTER):
@@ -89,11 +91,11 @@ class AclsHandler:
             if reason is not None:
                 results.append(DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=reason))
             else:
-                results.append(await self._delete(wanted))
+                results.append(await self._delete(wanted, context))
         return DeleteAclsResponse(filter_results=results)
 
-    async def _delete(self, wanted: AclFilter) -> DeleteAclsFilterResult:
-        found = self._access.matching(wanted)
+    async def _delete(self, wanted: AclFilter, context: RequestContext) -> DeleteAclsFilterResult:
+        found = await context.work.run(self._access.matching(wanted))
         outcome = await ask_store(self._access.delete_acls(found))
         if isinstance(outcome, StoreFailed):
             return DeleteAclsFilterResult(error_code=STORE_FAILED_CODE, error_message=outcome.reason)
@@ -148,21 +150,20 @@ def _filter(asked: _AskedFilter) -> AclFilter:
     )
 
 
-def _by_resource(bindings: Sequence[AclBinding]) -> list[DescribeAclsResource]:
+def _by_resource(bindings: Sequence[AclBinding]) -> Steps[list[DescribeAclsResource]]:
     """Bindings come sorted, so those of one thing stand together."""
 
     def resource_of(binding: AclBinding) -> tuple[ResourceType, str, PatternType]:
         return binding.resource_type, binding.resource_name, binding.pattern_type
 
-    return [
-        DescribeAclsResource(
-            resource_type,
-            name,
-            pattern,
-            [AclDescription(each.principal, each.host, each.operation, each.permission) for each in members],
-        )
-        for (resource_type, name, pattern), members in groupby(bindings, resource_of)
-    ]
+    resources = []
+    for (resource_type, name, pattern), members in groupby(bindings, resource_of):
+        acls = []
+        for each in members:
+            acls.append(AclDescription(each.principal, each.host, each.operation, each.permission))
+            yield
+        resources.append(DescribeAclsResource(resource_type, name, pattern, acls))
+    return resources
 
 
 def _deleted(binding: AclBinding) -> DeleteAclsMatchingAcl:

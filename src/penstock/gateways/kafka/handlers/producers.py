@@ -19,8 +19,7 @@ from penstock.domain.security.access import CLUSTER, SOME_TOPIC, Operation
 from penstock.domain.transaction.commands import InitProducer, ProducerReady, Refused
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.handlers.transaction.errors import refusal_code
-from penstock.gateways.kafka.handlers.transaction.patience import submit_patiently
+from penstock.gateways.kafka.errors import transaction_code
 
 FENCED_FROM: Final = 4
 
@@ -64,17 +63,16 @@ class ProducersHandler:
         resource = access.transactional_id(transactional_id)
         if not self._admission.may(context.caller, Operation.WRITE, resource):
             return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        reply = await submit_patiently(
-            self._transactions,
+        reply = await self._transactions.submit_patiently(
             InitProducer(
                 transactional_id,
                 request.transaction_timeout_ms,
                 producer_id=request.producer_id,
                 producer_epoch=request.producer_epoch,
-            ),
+            )
         )
         if isinstance(reply, Refused):
-            return _refused(refusal_code(reply, knows_fenced=context.api_version >= FENCED_FROM))
+            return _refused(transaction_code(reply, knows_fenced=context.api_version >= FENCED_FROM))
         assert isinstance(reply, ProducerReady), reply
         return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
 

@@ -50,8 +50,7 @@ from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import STATES_BY_LABEL, TopicPartition, TransactionMetadata
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import ABSENCE_CODES, MARKER_CODES
-from penstock.gateways.kafka.handlers.transaction.errors import refusal_code
+from penstock.gateways.kafka.errors import ABSENCE_CODES, MARKER_CODES, transaction_code
 
 NO_SEQUENCE: Final = -1
 NO_TIME: Final = -1
@@ -119,7 +118,7 @@ class TransactionsAdminHandler:
             return _not_described(transactional_id, ErrorCode.INVALID_REQUEST)
         found = await self._transactions.describe(transactional_id)
         if isinstance(found, Refused):
-            return _not_described(transactional_id, refusal_code(found, knows_fenced=True))
+            return _not_described(transactional_id, transaction_code(found, knows_fenced=True))
         if found is None:
             return _not_described(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return TransactionState(

@@ -7,13 +7,12 @@ from version 5 on it is added here (KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.base.long_work import Steps
 from penstock.broker.group.node import GroupCoordinator
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.txn_offset_commit import (
@@ -35,9 +34,9 @@ from penstock.domain.transaction.commands import AddPartitions, PartitionsVerifi
 from penstock.domain.transaction.state import VERSION_TWO, TopicPartition
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import GROUP_CODES, group_code
+from penstock.gateways.kafka.errors import GROUP_CODES, group_code, transaction_code
+from penstock.gateways.kafka.handlers.group.commit_parts import answer, sort_out
 from penstock.gateways.kafka.handlers.group.offsets import AT_ONCE_MAX
-from penstock.gateways.kafka.handlers.transaction.errors import refusal_code
 
 LOADING_FROM: Final = 2
 ABORTABLE_FROM: Final = 4
@@ -61,13 +60,16 @@ class TransactionOffsetsHandler:
             return _refused(request, problem)
         offsets: list[OffsetToCommit] = []
         # By topic and partition as they were asked for: an error, or None for what the group is to decide.
-        problems = await context.work.run(self._sort_out(request, offsets, context))
+        problems = await context.work.run(sort_out(request.topics, lambda topic: self._find(topic, context), offsets))
         outcomes: list[ErrorCode] = []
         pace = context.pace()
         for first in range(0, len(offsets), AT_ONCE_MAX):
             outcomes += await self._commit(request, offsets[first : first + AT_ONCE_MAX], context)
             await pace.rest_if_due()
-        return await context.work.run(_answer(request, problems, iter(outcomes)))
+        topics = answer(
+            request.topics, problems, iter(outcomes), partition=TxnOffsetCommitResponsePartition, topic=_answered_topic
+        )
+        return TxnOffsetCommitResponse(topics=await context.work.run(topics))
 
     def _problem(self, request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode | None:
         may = self._admission.may
@@ -77,39 +79,10 @@ class TransactionOffsetsHandler:
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         return None if request.group_id else ErrorCode.INVALID_GROUP_ID
 
-    def _sort_out(
-        self, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
-    ) -> Steps[list[list[ErrorCode | None]]]:
-        problems = []
-        for topic in request.topics:
-            problems.append((yield from self._sort_out_topic(topic, offsets, context)))
-            yield
-        return problems
-
-    def _sort_out_topic(
-        self, topic: TxnOffsetCommitRequestTopic, offsets: list[OffsetToCommit], context: RequestContext
-    ) -> Steps[list[ErrorCode | None]]:
+    def _find(self, topic: TxnOffsetCommitRequestTopic, context: RequestContext) -> ServedTopic | ErrorCode:
         if not self._admission.may(context.caller, Operation.READ, access.topic(topic.name)):
-            return [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(topic.partitions)
-        served = self._broker.topic(topic.name)
-        problems: list[ErrorCode | None] = []
-        for given in topic.partitions:
-            yield
-            if served is None or not served.has_partition(given.partition_index):
-                problems.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                continue
-            problems.append(None)
-            offsets.append(
-                OffsetToCommit(
-                    topic.name,
-                    given.partition_index,
-                    given.committed_offset,
-                    given.committed_leader_epoch,
-                    given.committed_metadata or "",
-                    served.topic_id,
-                )
-            )
-        return problems
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return self._broker.topic(topic.name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def _commit(
         self, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
@@ -141,24 +114,16 @@ class TransactionOffsetsHandler:
             reply = await self._transactions.submit(VerifyPartitions(*whose, places))
         if isinstance(reply, Refused):
             # By its older name in every version, as Kafka does it.
-            return refusal_code(reply, knows_fenced=False)
+            return transaction_code(reply, knows_fenced=False)
         if isinstance(reply, PartitionsVerified) and reply.missing:
             return ErrorCode.TRANSACTION_ABORTABLE
         return None
 
 
-def _answer(
-    request: TxnOffsetCommitRequest, problems: Sequence[Sequence[ErrorCode | None]], outcomes: Iterator[ErrorCode]
-) -> Steps[TxnOffsetCommitResponse]:
-    topics = []
-    for topic, codes in zip(request.topics, problems, strict=True):
-        partitions = []
-        for given, problem in zip(topic.partitions, codes, strict=True):
-            code = next(outcomes) if problem is None else problem
-            partitions.append(TxnOffsetCommitResponsePartition(given.partition_index, code))
-            yield
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
-    return TxnOffsetCommitResponse(topics=topics)
+def _answered_topic(
+    asked: TxnOffsetCommitRequestTopic, partitions: list[TxnOffsetCommitResponsePartition]
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)
 
 
 def _as_known(code: ErrorCode, version: int) -> ErrorCode:

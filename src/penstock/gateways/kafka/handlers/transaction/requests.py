@@ -42,9 +42,7 @@ from penstock.domain.transaction.commands import (
 from penstock.domain.transaction.state import VERSION_ONE, VERSION_TWO, TopicPartition
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import GROUP_CODES
-from penstock.gateways.kafka.handlers.transaction.errors import refusal_code
-from penstock.gateways.kafka.handlers.transaction.patience import submit_patiently
+from penstock.gateways.kafka.errors import GROUP_CODES, transaction_code
 
 # AddPartitionsToTxn
 MANY_TRANSACTIONS_FROM: Final = 4
@@ -122,7 +120,7 @@ class TransactionsHandler:
         if asked.verify_only:
             reply = await self._transactions.submit(VerifyPartitions(*whose, names))
         else:
-            reply = await submit_patiently(self._transactions, AddPartitions(*whose, names, version))
+            reply = await self._transactions.submit_patiently(AddPartitions(*whose, names, version))
         return await context.work.run(_result(asked, self._outcomes(asked, reply, context)))
 
     def _problems(self, asked: AddPartitionsToTxnTransaction, forbidden: frozenset[str]) -> Steps[Problems]:
@@ -146,7 +144,7 @@ class TransactionsHandler:
                 return dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE)
             case Refused():
                 knows_fenced = context.api_version >= FENCED_FROM
-                return _all(asked, refusal_code(reply, knows_fenced=knows_fenced))
+                return _all(asked, transaction_code(reply, knows_fenced=knows_fenced))
             case _:
                 raise AssertionError(reply)
 
@@ -163,17 +161,16 @@ class TransactionsHandler:
         if damaged is not None:
             # A transaction that the group is part of could never end.
             return AddOffsetsToTxnResponse(error_code=GROUP_CODES[damaged.error])
-        reply = await submit_patiently(
-            self._transactions,
+        reply = await self._transactions.submit_patiently(
             AddPartitions(
                 request.transactional_id,
                 request.producer_id,
                 request.producer_epoch,
                 (self._groups.offsets_partition_of(request.group_id),),
-            ),
+            )
         )
         if isinstance(reply, Refused):
-            code = refusal_code(reply, knows_fenced=context.api_version >= FENCED_FROM)
+            code = transaction_code(reply, knows_fenced=context.api_version >= FENCED_FROM)
             return AddOffsetsToTxnResponse(error_code=code)
         assert isinstance(reply, PartitionsAdded), reply
         return AddOffsetsToTxnResponse()
@@ -193,7 +190,7 @@ class TransactionsHandler:
             )
         )
         if isinstance(reply, Refused):
-            return EndTxnResponse(error_code=refusal_code(reply, knows_fenced=context.api_version >= FENCED_FROM))
+            return EndTxnResponse(error_code=transaction_code(reply, knows_fenced=context.api_version >= FENCED_FROM))
         assert isinstance(reply, TransactionEnded), reply
         return EndTxnResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
 
