@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.waiting import WaitingRoom
@@ -12,28 +11,25 @@ from penstock.storage.log.partition_log import PartitionLog
 
 
 class PartitionCommits:
-    __slots__ = ("_alarm", "_commitment", "_group_commit", "_log", "_open", "_readers", "_turn")
+    __slots__ = ("_alarm", "_group_commit", "_log", "_on_done", "_open", "_readers")
 
     def __init__(self, log: PartitionLog, group_commit: GroupCommit, readers: WaitingRoom) -> None:
         self._log = log
         self._group_commit = group_commit
         self._readers = readers
-        # The last turn of the disk that was joined, and what stands for it.
-        self._turn: Turn | None = None
-        self._commitment: Commitment | None = None
-        # Not known yet: of the turn that runs and of the next, no more.
-        self._open: list[Commitment] = []
+        # Not known yet: of the turn of the disk that runs and of the next, no more.
+        self._open: dict[Turn, Commitment] = {}
+        # Made once: every turn of a busy partition is asked to call it.
+        self._on_done = self._on_turn
         self._alarm: asyncio.TimerHandle | None = None
 
     def commit(self) -> Commitment:
         """Has everything written so far kept."""
         turn = self._group_commit.join(self._log)
-        commitment = self._commitment
-        if commitment is None or turn is not self._turn:
-            self._turn = turn
-            self._commitment = commitment = Commitment()
-            self._open.append(commitment)
-            turn.add_done_callback(partial(self._on_turn, commitment))
+        commitment = self._open.get(turn)
+        if commitment is None:
+            commitment = self._open[turn] = Commitment()
+            turn.add_done_callback(self._on_done)
         return commitment
 
     def commit_within(self, interval_ms: int) -> None:
@@ -43,9 +39,8 @@ class PartitionCommits:
 
     def give_up(self, loss: Loss) -> None:
         """Whoever waits is told at once, and what is written later has a commitment of its own."""
-        broken, self._open = self._open, []
-        self._turn = self._commitment = None
-        for commitment in broken:
+        broken, self._open = self._open, {}
+        for commitment in broken.values():
             commitment.settle(loss)
 
     def close(self) -> None:
@@ -58,7 +53,7 @@ class PartitionCommits:
         self._alarm = None
         self._group_commit.join(self._log)
 
-    def _on_turn(self, commitment: Commitment, turn: Turn) -> None:
+    def _on_turn(self, turn: Turn) -> None:
         log = self._log
         readable_end = log.readable_end
         loss = Loss.DISK if log in turn.failed else None
@@ -67,6 +62,7 @@ class PartitionCommits:
         log.advance_readable(log.durable_end)
         if loss is not None or log.readable_end != readable_end:
             self._readers.wake_all()
-        if not commitment.is_known:
-            self._open.remove(commitment)
+        commitment = self._open.pop(turn, None)
+        # None: given up, or told when this was called for the one that was.
+        if commitment is not None:
             commitment.settle(loss)
