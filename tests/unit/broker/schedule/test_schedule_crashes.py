@@ -47,8 +47,8 @@ BUGS = [
     Bug(
         "the schedule forgets before the topic has it",
         "penstock.broker.schedule.mover",
-        "is_durable = partition.log.durable_end >= partition.log.log_end",
-        "is_durable = True",
+        "commitment = partition.commit_unless_kept()",
+        "commitment = None",
         "lost",
     ),
     Bug(
