@@ -212,6 +212,10 @@ class OffsetStore:
         # tries again at this answer.
         return GroupError.COORDINATOR_NOT_AVAILABLE if waiting.producer_epoch < producer_epoch else None
 
+    def ending_portions(self, producer_id: int) -> int:
+        """How often `decide_transaction_end` is to be asked until nothing is left."""
+        return -(-len(self._pending.get(producer_id, ())) // ENDED_AT_ONCE_MAX)
+
     def decide_transaction_end(self, producer_id: int, *, last_epoch: int, is_commit: bool, out: Outbox) -> None:
         """Offsets of epochs up to `last_epoch`: those of a later one belong to a transaction that goes on. No more than
         ENDED_AT_ONCE_MAX, the first that came: it is asked again until nothing is left."""

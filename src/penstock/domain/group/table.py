@@ -123,11 +123,11 @@ class GroupTable:
         stores each before it asks for the next; others may have their turn in between."""
         self.guards.end(command.producer_id)
         for group_id in sorted(self._producer_groups.get(command.producer_id, ())):
-            while group_id in self._producer_groups.get(command.producer_id, ()):
-                decision = self.decide(group_id, command, now_ms)
-                if not decision.records:
-                    break
-                yield group_id, decision
+            group = self._groups.get(group_id)
+            # Nothing is added meanwhile: no guard holds that was begun before.
+            for _ in range(0 if group is None else group.offsets.ending_portions(command.producer_id)):
+                if self._groups.get(group_id) is group:
+                    yield group_id, self.decide(group_id, command, now_ms)
 
     def next_deadline_ms(self) -> int | None:
         while self._alarms and self._armed.get(self._alarms[0][1]) != self._alarms[0][0]:
