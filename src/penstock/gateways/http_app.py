@@ -15,10 +15,12 @@ from penstock.broker.parts import Parts
 from penstock.broker.queue.fifo import FifoSender
 from penstock.broker.topic.broker import Broker
 from penstock.gateways.admission import Admission
+from penstock.gateways.http.asgi import Application
+from penstock.gateways.http.direct import DirectRoutes
 from penstock.gateways.http.door import Endpoint, HttpDoor, json_response
 from penstock.gateways.http.guard import HttpGuard
 from penstock.gateways.http.problem import Problem, problem_response
-from penstock.gateways.http.server import Application, HttpServerConfig
+from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.rest.crons import CronRoutes
 from penstock.gateways.rest.dead_letters import DeadLetterRoutes
 from penstock.gateways.rest.node import NodeRoutes
@@ -40,7 +42,7 @@ def make_http_app(
 ) -> Application:
     """`names`: what else the node is known as, beside those of the door's own settings."""
     door = HttpDoor(parts.broker, admission, config)
-    # They are tried one after the other: those first that are asked for most.
+    # Those that look alike are tried one after the other: those first that are asked for most.
     routes: list[BaseRoute] = [
         *_sqs_routes(door, parts),
         *QueueRoutes(door, parts.queues, parts.delivery).routes(),
@@ -56,7 +58,8 @@ def make_http_app(
     ]
     application = Starlette(routes=routes, exception_handlers={HTTPException: _on_http_error})
     application.state.door = door
-    return HttpGuard(application, (*config.host_names, *names), parts.site.clock, admission)
+    direct = DirectRoutes(application, routes)
+    return HttpGuard(direct, (*config.host_names, *names), parts.site.clock, admission)
 
 
 def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:

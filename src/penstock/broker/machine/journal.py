@@ -72,8 +72,8 @@ class Journal:
         self._clock = clock
         self._flush_ms = flush_ms
         self._loop = asyncio.get_running_loop()
-        # One list for each decision.
-        self._buffer: list[list[Record]] = []
+        # One list for each decision, and its size.
+        self._buffer: list[tuple[list[Record], int]] = []
         self._buffer_bytes = 0
         self._alarm: asyncio.Handle | None = None
         self._is_flushed_soon = False
@@ -98,8 +98,9 @@ class Journal:
             return
         now_ms = self._clock.now_ms()
         records = [Record(value=value, key=key, timestamp_ms=now_ms) for key, value in entries]
-        self._buffer.append(records)
-        self._buffer_bytes += _size_bytes(records)
+        size_bytes = _size_bytes(entries)
+        self._buffer.append((records, size_bytes))
+        self._buffer_bytes += size_bytes
         self._flush_later(may_wait=may_wait and self._buffer_bytes < BATCH_BYTES_MAX)
 
     def when_durable(self, callback: OnDurable, *, may_wait: bool = False) -> None:
@@ -291,12 +292,11 @@ def _offset_of(wanted: Entry, loaded: memoryview, batches: Batches) -> int | Non
     return next((offset for offset, key, value in rows if (key or b"", value) == wanted), None)
 
 
-def _batches(decisions: list[list[Record]]) -> list[list[Record]]:
+def _batches(decisions: list[tuple[list[Record], int]]) -> list[list[Record]]:
     """Cut between decisions only: half of one, after a crash, would be a state that was never decided on."""
     batches: list[list[Record]] = [[]]
     size_bytes = 0
-    for records in decisions:
-        decision_bytes = _size_bytes(records)
+    for records, decision_bytes in decisions:
         if batches[-1] and size_bytes + decision_bytes > BATCH_BYTES_MAX:
             batches.append([])
             size_bytes = 0
@@ -305,5 +305,8 @@ def _batches(decisions: list[list[Record]]) -> list[list[Record]]:
     return batches
 
 
-def _size_bytes(records: Sequence[Record]) -> int:
-    return sum(len(record.key or b"") + len(record.value or b"") + 32 for record in records)
+def _size_bytes(entries: Sequence[Entry]) -> int:
+    size_bytes = 0
+    for key, value in entries:
+        size_bytes += len(key) + len(value or b"") + 32
+    return size_bytes

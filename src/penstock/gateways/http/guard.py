@@ -26,8 +26,8 @@ from penstock.base.log_events import get_logger
 from penstock.domain.security.access import ANONYMOUS
 from penstock.gateways.admission import Admission
 from penstock.gateways.caller import HTTP, SQS, UNKNOWN, Caller
+from penstock.gateways.http.asgi import CALLER, Application, Receive, Scope, Send
 from penstock.gateways.http.problem import PROBLEM_TYPE
-from penstock.gateways.http.server import CALLER, Application, Receive, Scope, Send
 
 log = get_logger("http")
 

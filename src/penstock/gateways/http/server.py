@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.base.tasks import TaskSupervisor
 from penstock.gateways.connection_room import connections_room
+from penstock.gateways.http.asgi import Application, Receive
 from penstock.gateways.request_memory import RequestMemory
 
 if TYPE_CHECKING:
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
 BACKLOG: Final = 2048
 START_SECONDS_MAX: Final = 10
 STOP_SECONDS_MAX: Final = 5
-
-# Where the guard writes down in a request's scope who asks.
-CALLER: Final = "penstock.caller"
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class HttpServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

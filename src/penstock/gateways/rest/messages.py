@@ -172,7 +172,11 @@ def _record_of(message: NewMessage, now_ms: int) -> Record:
 def value_of(message: NewMessage | CronRequest) -> bytes | None:
     if message.value_base64 is not None or message.value is None or isinstance(message.value, str):
         return _bytes_of("value", message.value, message.value_base64)
-    return msgspec.json.encode(message.value)
+    try:
+        return msgspec.json.encode(message.value)
+    except RecursionError:
+        # What could just be read may be too deep to be written, where the stack is a little higher.
+        raise bad_request("the body cannot be used: value is nested too deeply") from None
 
 
 def key_of(message: NewMessage | CronRequest) -> bytes | None:

@@ -110,7 +110,7 @@ def door_of(node: TalkingNode) -> HttpDoor:
     port = node.doors[HttpPort.name]
     assert isinstance(port, HttpPort)
     guard: Any = port.server and port.server._application
-    door = guard._application.state.door
+    door = guard._application._application.state.door
     assert isinstance(door, HttpDoor)
     return door
 
