@@ -94,14 +94,12 @@ class Builder:
         broker = Broker(site, catalog=catalog, store=store)
         await broker.start()
         queues = NodeQueues(
+            site,
             broker,
             catalog,
             QueueCatalog(watch, clock=clock),
             ProducerIds(metadata, keys),
             authorizer=AllowAll(),
-            readers=site.readers,
-            clock=clock,
-            tasks=tasks,
         )
         await queues.start()
         for topic in self._topics:

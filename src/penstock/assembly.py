@@ -242,7 +242,7 @@ def _make_logs(site: Site, store: LogStore, metadata: MetadataStore) -> Logs:
     groups = GroupCoordinator(site, broker, topics)
     broker.follow_archives(groups.committed_offset)
     producer_ids = ProducerIds(metadata, keys)
-    schedules = NodeSchedules(broker, topics, producer_ids, readers=site.readers, clock=clock, tasks=site.tasks)
+    schedules = NodeSchedules(site, broker, topics, producer_ids)
     site.metrics.register(ScheduleCollector(schedules))
     delays = DelayedBatches(schedules, clock=clock)
     markers = MarkerWriter(broker, groups, delays)
@@ -275,14 +275,12 @@ def _forget_routes(broker: Broker, change: AccessChange) -> None:
 async def _open_queues(logs: Logs, authorizer: Authorizer, undo: AsyncExitStack) -> NodeQueues:
     site = logs.site
     queues = NodeQueues(
+        site,
         logs.broker,
         logs.topics,
         QueueCatalog(logs.watch, clock=site.clock),
         logs.producer_ids,
         authorizer=authorizer,
-        readers=site.readers,
-        clock=site.clock,
-        tasks=site.tasks,
     )
     site.metrics.register(QueueCollector(queues))
     undo.push_async_callback(queues.stop)

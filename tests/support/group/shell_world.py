@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.base.clock import ManualClock
-from penstock.broker.group.shell import GroupShell
+from penstock.broker.group.shell import GroupContext, GroupShell
 from penstock.broker.machine.journal import SNAPSHOT_RECORDS_MIN
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.role import ALONE
@@ -67,14 +67,14 @@ class ShellWorld:
         self.shell = self.new_shell()
 
     def new_shell(self) -> GroupShell:
-        return GroupShell(
-            self.partition,
+        context = GroupContext(
             config=self.config,
             topics=OneTopic(),
             clock=self.clock,
             steady=self.clock,
             snapshot_records_min=self._snapshot_records_min,
         )
+        return GroupShell(context, self.partition.leadership, self.partition)
 
     async def restart(self) -> None:
         """The machine is dropped and rebuilt; the log stays open."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.log_events import get_logger
@@ -14,7 +14,7 @@ from penstock.broker.queue.batch import BatchCache
 from penstock.broker.queue.delivery import Message, QueueDelivery, ReceivedMessages
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.reader import QueueReader
-from penstock.broker.site import Site
+from penstock.broker.site import Site, SiteConfig
 from penstock.broker.topic.broker import Broker
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
@@ -39,6 +39,7 @@ class QueueBroker:
         self.clock = clock or SystemClock()
         self.metadata: SqliteStore | None = None
         self.authorizer: Authorizer = AllowAll()
+        self.config = SiteConfig()
 
     async def start(self) -> None:
         if self.metadata is None:
@@ -48,22 +49,23 @@ class QueueBroker:
         self.store = self.open_store()
         watch = MetadataWatch(self.metadata, keys)
         self.catalog = TopicCatalog(watch, clock=self.clock, new_topic_id=lambda: uuid.uuid4().bytes)
-        self.readers = ThreadPoolExecutor(2)
-        self.site = Site(clock=self.clock, tasks=self.tasks, readers=self.readers)
+        self.readers = self.make_readers()
+        self.site = Site(clock=self.clock, tasks=self.tasks, readers=self.readers, config=self.config)
         self.broker = Broker(self.site, catalog=self.catalog, store=self.store)
         self.queues = NodeQueues(
+            self.site,
             self.broker,
             self.catalog,
             QueueCatalog(watch, clock=self.clock),
             ProducerIds(self.metadata, keys),
             authorizer=self.authorizer,
-            readers=self.readers,
-            clock=self.clock,
-            tasks=self.tasks,
         )
         self.delivery = QueueDelivery(self.queues)
         await self.broker.start()
         await self.queues.start()
+
+    def make_readers(self) -> Executor:
+        return ThreadPoolExecutor(2)
 
     def open_store(self) -> LogStore:
         return LogStore.open(self.files, "/data", StorageConfig(), self.clock)

@@ -8,8 +8,10 @@ from typing import Final
 
 from penstock.base.clock import ManualClock
 from penstock.broker.schedule.node import NodeSchedules
+from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.values import DelayedMessage, Scheduled
+from penstock.broker.site import SiteConfig
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
@@ -29,21 +31,18 @@ class ScheduleBroker(QueueBroker):
     def __init__(self, files: MemoryFiles | None = None, config: ScheduleConfig | None = None) -> None:
         self.time = ManualClock()
         super().__init__(files, self.time)
-        self._schedule_config = config
+        self.config = SiteConfig(schedules=config or ScheduleConfig())
 
     async def start(self) -> None:
         await super().start()
         assert self.metadata is not None
         self.schedules = NodeSchedules(
-            self.broker,
-            self.catalog,
-            ProducerIds(self.metadata, KeySpace()),
-            readers=self.readers,
-            clock=self.clock,
-            tasks=self.tasks,
-            config=self._schedule_config,
+            self.site, self.broker, self.catalog, ProducerIds(self.metadata, KeySpace()), pace=self.make_pace()
         )
         await self.schedules.start()
+
+    def make_pace(self) -> MoverPace:
+        return MoverPace()
 
     async def stop(self) -> None:
         await self.schedules.stop()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 from typing import Any, Final, cast
 
-from penstock.broker.schedule import mover as schedule_mover
+from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.values import DelayedMessage, Scheduled
 from penstock.domain.schedule.commands import Done
@@ -26,10 +26,6 @@ ROUNDS: Final = 30
 # Now, soon, in the next bucket, in a higher one.
 DELAYS_MS: Final = (0, 7, 25, 60, 400_000, 40_000_000)
 LONG_MS: Final = 100_000_000
-
-
-# As it is for everybody else.
-_INTENT_MS_MAX: Final = schedule_mover.INTENT_MS_MAX
 
 
 class OnTheLoop(ThreadPoolExecutor):
@@ -59,10 +55,14 @@ class MortalSchedules(ScheduleBroker):
     async def start(self) -> None:
         # What a schedule does with its files.
         asyncio.get_running_loop().set_default_executor(OnTheLoop())
-        # The loop's clock is not ours.
-        schedule_mover.INTENT_MS_MAX = 0  # type: ignore[misc]
         await super().start()
-        self.schedules._readers = OnTheLoop()
+
+    def make_readers(self) -> Executor:
+        return OnTheLoop()
+
+    def make_pace(self) -> MoverPace:
+        # The loop's clock is not ours.
+        return MoverPace(intent_ms_max=0)
 
     async def die(self, mode: CrashMode) -> None:
         self._jobs.is_dead = True
@@ -76,7 +76,6 @@ class MortalSchedules(ScheduleBroker):
         for log in self.store.logs:
             log.close()
         cast(FaultyFiles, cast(object, self.files)).crash(mode)
-        schedule_mover.INTENT_MS_MAX = _INTENT_MS_MAX  # type: ignore[misc]
 
 
 class Life:
@@ -130,7 +129,7 @@ class Life:
     async def _cancel(self, shell: ScheduleShell, origins: dict[bytes, int]) -> None:
         value = self._random.choice(sorted(origins))
         self.cancel_tried.add(value)
-        if await shell.cancel(origins.pop(value)) == Done():
+        if await shell.pending.cancel(origins.pop(value)) == Done():
             self.cancelled.add(value)
         else:
             self.cancel_tried.discard(value)
@@ -140,7 +139,7 @@ class Life:
         due_ms = self._desk.time.now_ms() + self._random.choice(DELAYS_MS)
         before = set(self.tried[value])
         self.tried[value].add(due_ms)
-        outcome = await shell.reschedule(origins[value], due_ms)
+        outcome = await shell.pending.reschedule(origins[value], due_ms)
         self.tried[value] = {due_ms} if outcome == Done() else before
 
     async def _transaction(self, shell: ScheduleShell, number: int) -> None:

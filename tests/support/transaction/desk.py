@@ -124,6 +124,7 @@ class TransactionDesk:
         self.journal = journal
         self.shell = TransactionShell(
             journal,
+            journal.leadership,
             settings=self._settings,
             markers=MarkerWriter(
                 cast(Any, self), cast(Any, self.groups), DelayedBatches(cast(Any, DeskSchedules()), clock=self.clock)

@@ -19,10 +19,13 @@ from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.base.long_work import LongWork
 from penstock.broker.group.share_shell import ShareShell
-from penstock.broker.group.shell import GroupShell
+from penstock.broker.group.shell import GroupContext, GroupShell
 from penstock.broker.group.topics import BrokerTopics
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.portions import JournalDamagedError, JournalLostError
+from penstock.broker.machine.portions import JournalDamagedError
+from penstock.broker.machine.residents import Place, Residents, place_of
+from penstock.broker.partition.leadership import Leadership
+from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.cluster.catalog.order import Part
@@ -53,6 +56,8 @@ Problem = TypeVar("Problem")
 
 # Enough to spread groups over the nodes of a cluster; Kafka's 50 would be 50 files to sync on one node.
 PARTITION_COUNT: Final = 8
+# Of its partitions: each load computes for as long as it can.
+LOADING_AT_ONCE: Final = 1
 # A transaction that ends while it is asked about, so many times in a row, is not worth another question.
 VERIFICATIONS_MAX: Final = 3
 EXPIRY_CHECK_MS: Final = 600_000
@@ -77,11 +82,15 @@ class GroupCoordinator:
         self._catalog = catalog
         self._config = site.config.groups
         self._clock = site.clock
-        self._steady = SteadyClock(site.clock)
         self._tasks = site.tasks
         self._work = LongWork()
         self._topics = BrokerTopics(broker)
-        self._shells: list[GroupShell] = []
+        self._context = GroupContext(
+            self._config, self._topics, self._clock, SteadyClock(site.clock), config_of=self._config_of
+        )
+        self._residents = Residents("groups", self._make, tasks=site.tasks, on_loaded=self._on_loaded)
+        # Where the shells are, by partition; none before all of them were loaded.
+        self._places: list[Place] = []
         self._loading: asyncio.Task[None] | None = None
         self._last_ticket = 0
         self._share_config_of: Callable[[str], ShareGroupConfig] = lambda _group_id: ShareGroupConfig()
@@ -100,17 +109,18 @@ class GroupCoordinator:
 
     async def stop(self) -> None:
         """Everything that was accepted is stored: what waited for company is written first."""
-        for shell in self._shells:
+        shells = self._residents.close()
+        for shell in shells:
             shell.close()
-        await asyncio.gather(*(shell.flush() for shell in self._shells))
+        await asyncio.gather(*(shell.flush() for shell in shells))
 
     async def ready(self) -> bool:
         """The internal topic exists and has been replayed; False if it could not be created."""
-        if not self._shells:
+        if not self._places:
             if self._loading is None or self._loading.done():
                 self._loading = self._tasks.start("groups loading", self._create_and_load())
             await asyncio.shield(self._loading)
-        return bool(self._shells)
+        return bool(self._places)
 
     async def _create_and_load(self) -> None:
         if self._broker.topic(CONSUMER_OFFSETS) is None:
@@ -140,22 +150,13 @@ class GroupCoordinator:
             await self._settle_overrides(stored)
         topic = self._broker.topic(CONSUMER_OFFSETS)
         assert topic is not None
-        shells = [
-            GroupShell(
-                partition,
-                config=self._config,
-                topics=self._topics,
-                clock=self._clock,
-                steady=self._steady,
-                config_of=self._config_of,
-            )
-            for partition in topic.led()
-        ]
         began_ms = self._clock.monotonic_ms()
-        for shell in shells:
-            shell.shares.config_of = self._share_config_of
-            await self._load_one(shell)
-        self._shells = shells
+        partitions = topic.led()
+        for partition in partitions:
+            self._residents.lead(partition, partition.leadership.epoch)
+        await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
+        self._places = [place_of(partition) for partition in partitions]
+        shells = self._shells
         log.info(
             "groups loaded",
             groups=sum(len(shell.group_ids()) for shell in shells),
@@ -163,31 +164,31 @@ class GroupCoordinator:
             milliseconds=self._clock.monotonic_ms() - began_ms,
         )
 
-    async def _load_one(self, shell: GroupShell) -> None:
-        try:
-            await shell.load()
-        except JournalLostError as error:
-            log.error("groups not available", partition=shell.index, error=str(error))
-        else:
-            # Deleted while nobody was here to hear of it, or a moment before a crash.
-            gone = [name for name in shell.topic_names() if self._catalog.by_name(name) is None]
-            if gone:
-                shell.submit_to_all(ForgetTopics(tuple(gone)))
+    async def _make(self, partition: PartitionShell, leadership: Leadership) -> GroupShell:
+        shell = GroupShell(self._context, leadership, partition)
+        shell.shares.config_of = self._share_config_of
+        return shell
+
+    def _on_loaded(self, shell: GroupShell) -> None:
+        """Topics that were deleted while nobody was here to hear of it, or a moment before a crash, are forgotten."""
+        gone = [name for name in shell.topic_names() if self._catalog.by_name(name) is None]
+        if gone:
+            shell.submit_to_all(ForgetTopics(tuple(gone)))
+
+    @property
+    def _shells(self) -> list[GroupShell]:
+        return self._residents.shells()
 
     async def _save_snapshots(self) -> None:
         for shell in self._shells:
             await shell.save_snapshot_if_due()
 
     async def _reload_lost(self) -> None:
-        for shell in [] if self._broker.is_stopping else self._shells:
-            if shell.is_lost:
-                shell.close()
-            if not shell.is_loaded and shell.damage.reason is None:
-                await self._load_one(shell)
+        if not self._broker.is_stopping:
+            await self._residents.reload_lost()
 
     def damages(self) -> list[JournalDamage]:
-        """One for each partition, damaged or not."""
-        return [shell.damage for shell in self._shells]
+        return self._residents.damages()
 
     def obey(self, authorizer: Authorizer) -> None:
         """Whoever subscribes by a regular expression is given only what it may see (KIP-848)."""
@@ -243,12 +244,12 @@ class GroupCoordinator:
             return True
         if not await self.ready() or self._broker.is_stopping:
             return False
-        if not 0 <= partition < len(self._shells):
+        if not 0 <= partition < len(self._places):
             return True
         log.debug(
             "transaction ends", partition=partition, producer=end.producer_id, coordinator_epoch=end.coordinator_epoch
         )
-        return await self._shells[partition].end_transaction(
+        return await self._shell_at(partition).end_transaction(
             EndTransaction(end.producer_id, end.producer_epoch, end.is_commit, end.version), self._work.pace()
         )
 
@@ -297,7 +298,7 @@ class GroupCoordinator:
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         """At once, for retention: None also while groups are not available."""
-        return self._shell_of(group_id).committed_offset(group_id, topic, partition) if self._shells else None
+        return self._shell_of(group_id).committed_offset(group_id, topic, partition) if self._places else None
 
     def some_positions(self, count_max: int) -> tuple[list[tuple[str, str, int, int]], int]:
         """Group, topic, partition and offset of about so many committed positions, and how many groups are left out."""
@@ -313,7 +314,7 @@ class GroupCoordinator:
 
     def partition_of(self, group_id: str) -> int:
         # Not Python's hash, which differs from process to process.
-        return zlib.crc32(group_id.encode()) % (len(self._shells) or self._partition_count())
+        return zlib.crc32(group_id.encode()) % (len(self._places) or self._partition_count())
 
     def _partition_count(self) -> int:
         """Before they are loaded."""
@@ -321,7 +322,12 @@ class GroupCoordinator:
         return PARTITION_COUNT if topic is None else topic.partition_count
 
     def _shell_of(self, group_id: str) -> GroupShell:
-        return self._shells[self.partition_of(group_id)]
+        return self._shell_at(self.partition_of(group_id))
+
+    def _shell_at(self, partition: int) -> GroupShell:
+        shell = self._residents.get(self._places[partition])
+        assert shell is not None, "every partition of the internal topic is led here"
+        return shell
 
     # Share groups
 
@@ -335,7 +341,7 @@ class GroupCoordinator:
         return [shell.shares for shell in self._shells]
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        return self._shell_of(group_id).shares.get(group_id) if self._shells else None
+        return self._shell_of(group_id).shares.get(group_id) if self._places else None
 
     def configure_shares(self, config_of: Callable[[str], ShareGroupConfig]) -> None:
         """The settings of each share group, also of those that are loaded later."""
@@ -364,5 +370,5 @@ class GroupCoordinator:
         if isinstance(change, TopicRemoved):
             for shell in self._shells:
                 shell.submit_to_all(ForgetTopics((change.topic.name,)))
-        elif isinstance(change, GroupConfigChanged) and self._shells:
+        elif isinstance(change, GroupConfigChanged) and self._places:
             self._shell_of(change.group).configure(change.group)

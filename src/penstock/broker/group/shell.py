@@ -30,6 +30,7 @@ from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import SNAPSHOT_RECORDS_MIN, Journal
 from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.domain.group.commands import (
     Answer,
@@ -71,34 +72,33 @@ _decode_value: Callable[[bytes], GroupRecord | StoredShareRecord] = msgspec.msgp
 ).decode
 
 
+class GroupContext(msgspec.Struct, frozen=True):
+    """What all groups of a node have in common."""
+
+    config: GroupConfig
+    topics: TopicFacts
+    clock: Clock
+    # Sessions are measured with it: the wall clock may jump, and must not expire a hundred members at once.
+    steady: Clock
+    config_of: Callable[[str], GroupConfig] | None = None
+    snapshot_records_min: int = SNAPSHOT_RECORDS_MIN
+
+
 class GroupShell:
-    def __init__(
-        self,
-        partition: PartitionShell,
-        *,
-        config: GroupConfig,
-        topics: TopicFacts,
-        clock: Clock,
-        steady: Clock,
-        config_of: Callable[[str], GroupConfig] | None = None,
-        snapshot_records_min: int = SNAPSHOT_RECORDS_MIN,
-    ) -> None:
+    def __init__(self, context: GroupContext, leadership: Leadership, partition: PartitionShell) -> None:
+        self._context = context
+        self._leadership = leadership
         self._partition = partition
-        self._snapshot_records_min = snapshot_records_min
-        self._config = config
-        self._config_of = config_of
-        self._topics = topics
-        self._clock = clock
-        # Sessions are measured with it: the wall clock may jump, and must not expire a hundred members at once.
-        self._steady = steady
+        self._clock = context.clock
+        self._steady = steady = context.steady
         self._loop = asyncio.get_running_loop()
-        self._table = GroupTable(config, topics, config_of)
+        self._table = self._new_table()
         self._journal = self._new_journal()
         self._alarm = Alarm(steady, self._on_alarm)
         self._tickets: dict[int, asyncio.Future[GroupReply]] = {}
         self._is_held = False
         # Share groups live in the same partitions and in the same journal, and have their own machine.
-        self.shares = ShareShell(self, topics, steady)
+        self.shares = ShareShell(self, context.topics, steady)
         self.is_loaded = False
         # Why it cannot be loaded before somebody repairs its journal.
         self.damage = JournalDamage(partition)
@@ -112,7 +112,7 @@ class GroupShell:
             await self._load()
 
     async def _load(self) -> None:
-        table = GroupTable(self._config, self._topics, self._config_of)
+        table = self._new_table()
         journal = self._new_journal()
         count = 0
         self.shares.clear()
@@ -131,12 +131,16 @@ class GroupShell:
         self._alarm.set(table.next_deadline_ms())
         self.shares.start()
 
+    def _new_table(self) -> GroupTable:
+        return GroupTable(self._context.config, self._context.topics, self._context.config_of)
+
     def _new_journal(self) -> Journal:
         return Journal(
             self._partition,
             self._clock,
-            flush_ms=self._config.offsets_flush_ms,
-            snapshot_records_min=self._snapshot_records_min,
+            leadership=self._leadership,
+            flush_ms=self._context.config.offsets_flush_ms,
+            snapshot_records_min=self._context.snapshot_records_min,
         )
 
     async def flush(self) -> None:
@@ -162,6 +166,10 @@ class GroupShell:
             if not future.done():
                 future.set_result(self.unavailable)
         self._tickets.clear()
+
+    async def unload(self) -> None:
+        """The journal is lost, or the disk was full for a while."""
+        self.close()
 
     def configure(self, group_id: str) -> None:
         self._table.configure(group_id)

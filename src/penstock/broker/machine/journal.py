@@ -33,6 +33,7 @@ from penstock.broker.machine.portions import (
     rows_of,
 )
 from penstock.broker.partition.commitment import Commitment
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.outcome import Appended, AppendRefused, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.records import Record, StoredRecord, build_batch
@@ -64,10 +65,13 @@ class Journal:
         shell: PartitionShell,
         clock: Clock,
         *,
+        leadership: Leadership | None = None,
         flush_ms: int = 0,
         snapshot_records_min: int = SNAPSHOT_RECORDS_MIN,
     ) -> None:
+        """`leadership`: under which everything in it is decided; without one, the one that is."""
         self._shell = shell
+        self._leadership = leadership or shell.leadership
         self._snapshot_records_min = snapshot_records_min
         self._clock = clock
         self._flush_ms = flush_ms
@@ -144,8 +148,7 @@ class Journal:
         decisions, self._buffer, self._buffer_bytes = self._buffer, [], 0
         waiting, self._waiting = self._waiting, []
         for batch in _batches(decisions):
-            outcome = Appended(-1, -1, -1, None) if self.is_lost else self._shell.append(memoryview(build_batch(batch)))
-            assert not isinstance(outcome, VerificationNeeded), "no batch of a journal is part of a transaction"
+            outcome = Appended(-1, -1, -1, None) if self.is_lost else self._append_batch(batch)
             if isinstance(outcome, AppendRefused):
                 log.error(
                     "records not stored", topic=self._shell.topic, partition=self._shell.index, why=outcome.reason
@@ -156,6 +159,11 @@ class Journal:
                 outcome.commitment.when_known(self._on_known)
         for callback in waiting:
             self.when_durable(callback)
+
+    def _append_batch(self, batch: list[Record]) -> Appended | AppendRefused:
+        outcome = self._shell.append_decided(memoryview(build_batch(batch)), self._leadership)
+        assert not isinstance(outcome, VerificationNeeded), "no batch of a journal is part of a transaction"
+        return outcome
 
     def _on_known(self, commitment: Commitment) -> None:
         if commitment.loss is not None:

@@ -19,6 +19,7 @@ from penstock.broker.partition.batch_look import BatchLook
 from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.commits import PartitionCommits
 from penstock.broker.partition.delivery_search import DeliverySearch
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.outcome import (
     Appended,
@@ -154,8 +155,19 @@ class PartitionShell:
             self._commits.give_up(Loss.LEADERSHIP)
         self.readers.wake_all()
 
-    def _not_leader(self) -> AppendRefused:
-        return AppendRefused(Refusal.NOT_LEADER, f"{self.topic}-{self.index} {self.role.why_not}")
+    @property
+    def leadership(self) -> Leadership:
+        """For whoever begins to decide for this partition now."""
+        return Leadership(self.topic, self.index, self.role.epoch)
+
+    def refuse_leadership(self, leadership: Leadership) -> AppendRefused | None:
+        """Of what was decided under another leadership than this one."""
+        is_own = self.is_leading and leadership.epoch == self.role.epoch
+        return None if is_own else self._not_leader(decided=leadership)
+
+    def _not_leader(self, *, decided: Leadership | None = None) -> AppendRefused:
+        why = self.role.why_not or f"is led in another epoch, {self.role.epoch}, than this was decided in: {decided}"
+        return AppendRefused(Refusal.NOT_LEADER, f"{self.topic}-{self.index} {why}")
 
     # Append
 
@@ -164,6 +176,10 @@ class PartitionShell:
         outcome = self._take(records, guard, is_produced=False)
         assert not isinstance(outcome, DelayPossible), "nobody has looked for delays"
         return outcome
+
+    def append_decided(self, records: memoryview, leadership: Leadership) -> AppendOutcome:
+        """The same of what was decided here, under that leadership."""
+        return self.refuse_leadership(leadership) or self.append(records)
 
     def produce(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome | DelayPossible:
         """The same for a batch of a Kafka producer, who may have made it of anything, and whose records may say when
@@ -233,12 +249,10 @@ class PartitionShell:
                 return answer
         return self._write(records, header)
 
-    def append_released(self, batch: bytearray) -> Appended | AppendRefused:
+    def append_released(self, batch: bytearray, leadership: Leadership) -> Appended | AppendRefused:
         """Messages whose time has come. They were taken when they came: none of the rules for clients is asked again,
         or what was made stricter since would hold up all that are behind them. Their sequence is the mover's matter."""
-        if not self.is_leading:
-            return self._not_leader()
-        return self._write(memoryview(batch), header_of(batch))
+        return self.refuse_leadership(leadership) or self._write(memoryview(batch), header_of(batch))
 
     def _write(self, records: memoryview, header: BatchHeader) -> Appended | AppendRefused:
         log = self.log

@@ -165,7 +165,7 @@ class FifoSender:
             if schedule.refusal is Refusal.DAMAGED:
                 raise not_read(schedule)
             return now_ms
-        if schedule is not None and await schedule.show(lane.last_origin) is not None:
+        if schedule is not None and await schedule.pending.show(lane.last_origin) is not None:
             return now_ms
         lane.last_origin = -1
         return None

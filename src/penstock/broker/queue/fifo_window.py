@@ -106,7 +106,7 @@ class FifoWindow:
             raise not_read(schedule)
         after: DueCursor | None = None
         while True:
-            page = await schedule.list_due(after, PAGE_COUNT)
+            page = await schedule.pending.list_due(after, PAGE_COUNT)
             if isinstance(page, NotScheduled):
                 raise not_read(page)
             for message in page.messages:

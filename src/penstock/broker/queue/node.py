@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from typing import Final
 
-from penstock.base.clock import Clock, SteadyClock
+from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.portions import JournalDamagedError, JournalLostError
+from penstock.broker.machine.portions import JournalDamagedError
+from penstock.broker.machine.residents import Residents, place_of
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.ages import QueueAges
@@ -26,7 +26,8 @@ from penstock.broker.queue.lanes import LaneIndex, LaneScans
 from penstock.broker.queue.mover import QueueMover
 from penstock.broker.queue.reader import QueueReader
 from penstock.broker.queue.replay_start import Kept
-from penstock.broker.queue.shell import QueueShell, QueueUnavailable
+from penstock.broker.queue.shell import QueueContext, QueueShell, QueueUnavailable
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.broker.topic.served_topic import ServedTopic
@@ -39,7 +40,6 @@ from penstock.cluster.store.protocol import StoreUnavailableError
 from penstock.domain.queue.commands import Close, Open
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, Start
 from penstock.domain.queue.machine import deletable_below
-from penstock.domain.queue.values import QueueConfig
 from penstock.domain.security import access
 from penstock.domain.security.access import Authorizer, Operation
 
@@ -66,15 +66,13 @@ class NoSuchTopic(Exception):  # noqa: N818  says what is missing, not that some
 class NodeQueues:
     def __init__(
         self,
+        site: Site,
         broker: Broker,
         topics: TopicCatalog,
         queues: QueueCatalog,
         producer_ids: ProducerIds,
         *,
         authorizer: Authorizer,
-        readers: Executor,
-        clock: Clock,
-        tasks: TaskSupervisor,
         chance: Callable[[], float] | None = None,
     ) -> None:
         self.broker = broker
@@ -83,27 +81,30 @@ class NodeQueues:
         self._authorizer = authorizer
         # When it was last told that letters of a queue may not go where they should.
         self._denied_ms: dict[QueueName, int] = {}
-        self._readers = readers
-        self._clock = clock
-        # Leases are dated and waited for: an NTP step must not end all of them.
-        self._steady = SteadyClock(clock)
-        self._tasks = tasks
-        self._chance = chance or random.SystemRandom().random
+        self._readers = site.readers
+        self._clock = site.clock
+        self._tasks = site.tasks
         self._cache = BatchCache(CACHE_BYTES_MAX)
-        self.lane_scans = LaneScans(readers, tasks)
+        self.lane_scans = LaneScans(site.readers, site.tasks)
         self._mover = QueueMover(
             broker,
             producer_ids,
             find_target=self._dead_letter_target,
             is_gone=lambda topic_id: topics.by_id(topic_id) is None,
             copies=lambda topic, group: self._options_of(QueueName(topic, group)).copies_dead_letters,
-            tasks=tasks,
+            tasks=site.tasks,
         )
-        self.ages = QueueAges(clock)
-        self._shells: dict[tuple[bytes, int], QueueShell] = {}
-        # One load of a shell at a time, and everybody who wants it waits for the same.
-        self._loading: dict[tuple[bytes, int], asyncio.Task[None]] = {}
-        # The same of queues that are being opened on their partitions.
+        self._context = QueueContext(
+            # Leases are dated and waited for: an NTP step must not end all of them.
+            SteadyClock(site.clock),
+            config_of=lambda topic, group: self._options_of(QueueName(topic, group)).machine_config(topic),
+            mover=self._mover.wake,
+            chance=chance or random.SystemRandom().random,
+            kept=Kept(broker.config.trace_horizon_ms, broker.config.trace_bytes_max),
+        )
+        self.ages = QueueAges(site.clock)
+        self._residents = Residents("queues", self._make, tasks=site.tasks)
+        # Queues that are being opened on their partitions: once, and everybody who wants one waits for the same.
         self._opening: dict[QueueName, asyncio.Task[None]] = {}
         queues.on_change(self._on_queue_change, Part.QUEUES)
         topics.on_change(self._on_topic_change, Part.QUEUES)
@@ -113,17 +114,13 @@ class NodeQueues:
 
     async def start(self) -> None:
         await self._queues.start()
-        limit = asyncio.Semaphore(LOADING_AT_ONCE)
-
-        async def load(partition: PartitionShell) -> None:
-            async with limit:
-                await self._load_once(partition)
-
         wanted = {definition.name.topic for definition in self._queues.all()}
         served = [topic for name in sorted(wanted) if (topic := self.broker.topic(name)) is not None]
         partitions = [partition for topic in served for partition in topic.led()]
-        outcomes = await asyncio.gather(*map(load, partitions), return_exceptions=True)
-        lost = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        for partition in partitions:
+            self._residents.lead(partition, partition.leadership.epoch)
+        await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
+        lost: list[StoreUnavailableError] = []
         for definition in self._queues.all():
             try:
                 await self._open_once(definition)
@@ -137,7 +134,7 @@ class NodeQueues:
         self._tasks.every(RELOAD_MS, "queue reload", self._reload_lost)
 
     async def stop(self) -> None:
-        for shell in self._shells.values():
+        for shell in self._residents.close():
             shell.close()
         await self._queues.stop()
 
@@ -230,14 +227,14 @@ class NodeQueues:
     async def shell(self, partition: PartitionShell, *, wait_ms: int = LOADING_MS_MAX) -> QueueShell:
         """The queues of a partition; loaded, unless its journal cannot be read or takes longer than that.
         StoreUnavailableError: there is no journal to be had, or no partition any more."""
-        shell = self._shells.get((partition.log.home.topic_id, partition.index))
+        shell = self._residents.get(place_of(partition))
         if shell is not None and (shell.is_loaded or shell.damage.reason is not None):
             return shell
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 return await self._load_once(partition)
         except TimeoutError:
-            shell = self._shells.get((partition.log.home.topic_id, partition.index))
+            shell = self._residents.get(place_of(partition))
             if shell is None:
                 raise self._no_shell(partition) from None
             return shell
@@ -257,7 +254,7 @@ class NodeQueues:
         if topic is None:
             return []
         group, partitions = name.group, topic.led()
-        known = [self._shells.get((topic.topic_id, partition.index)) for partition in partitions]
+        known = [self._residents.get(place_of(partition)) for partition in partitions]
         if definition is not None and not all(shell is not None and shell.is_ready(group) for shell in known):
             await self._await_opening(definition, wait_ms)
         return [await self.shell(partition, wait_ms=wait_ms) for partition in partitions]
@@ -272,16 +269,9 @@ class NodeQueues:
 
     async def _load_once(self, partition: PartitionShell) -> QueueShell:
         """However long it takes, and however many wait for it."""
-        key = (partition.log.home.topic_id, partition.index)
-        shell = self._shells.get(key)
-        if shell is not None and (shell.is_loaded or shell.damage.reason is not None):
-            return shell
-        task = self._loading.get(key)
-        if task is None or task.done():
-            task = self._loading[key] = self._tasks.start("queue loading", self._load(key, partition))
-        await asyncio.shield(task)
-        self._loading.pop(key, None)
-        shell = self._shells.get(key)
+        if not partition.is_closed:
+            self._residents.lead(partition, partition.leadership.epoch)
+        shell = await self._residents.load(place_of(partition))
         if shell is None:
             raise self._no_shell(partition)
         return shell
@@ -298,37 +288,21 @@ class NodeQueues:
         return self._mover.returned_counts.get((name.topic, name.group), 0)
 
     def loaded_shells(self) -> Iterator[QueueShell]:
-        yield from list(self._shells.values())
+        yield from self._residents.shells()
 
-    async def _load(self, key: tuple[bytes, int], partition: PartitionShell) -> None:
-        shell = self._shells.get(key)
-        if shell is None:
-            companion = await self.broker.companion(partition, CompanionKind.QUEUES)
-            if partition.is_closed:
-                return  # its topic was deleted meanwhile
-            lanes = LaneIndex(partition, self.lane_scans)
-            shell = self._shells[key] = QueueShell(
-                partition,
-                companion,
-                QueueReader(partition, key[0], self._cache, self._readers, lanes=lanes),
-                clock=self._steady,
-                config_of=lambda group: self._config_of(QueueName(partition.topic, group)),
-                mover=self._mover.wake,
-                chance=self._chance,
-                kept=Kept(self.broker.config.trace_horizon_ms, self.broker.config.trace_bytes_max),
-            )
-            lanes.on_progress = shell.wake_all
-        try:
-            await shell.load()
-        except JournalLostError as error:
-            log.error("queues not available", topic=partition.topic, partition=partition.index, error=str(error))
+    async def _make(self, partition: PartitionShell, leadership: Leadership) -> QueueShell | None:
+        companion = await self.broker.companion(partition, CompanionKind.QUEUES)
+        if partition.is_closed:
+            return None  # its topic was deleted meanwhile
+        lanes = LaneIndex(partition, self.lane_scans)
+        reader = QueueReader(partition, partition.log.home.topic_id, self._cache, self._readers, lanes=lanes)
+        shell = QueueShell(self._context, leadership, partition, companion, reader)
+        lanes.on_progress = shell.wake_all
+        return shell
 
     def _options_of(self, name: QueueName) -> QueueOptions:
         definition = self._queues.get(name)
         return definition.options if definition is not None else _DEFAULTS
-
-    def _config_of(self, name: QueueName) -> QueueConfig:
-        return self._options_of(name).machine_config(name.topic)
 
     # Dead letters
 
@@ -368,7 +342,7 @@ class NodeQueues:
         """Of this topic only: what is removed may be left from an earlier one of the name."""
         topic = self.broker.topic_by_id(change.definition.topic_id)
         for partition in topic.led() if topic is not None else ():
-            shell = self._shells.get((change.definition.topic_id, partition.index))
+            shell = self._residents.get(place_of(partition))
             if shell is None:
                 continue
             if isinstance(change, QueueRemoved):
@@ -377,8 +351,7 @@ class NodeQueues:
 
     def _on_topic_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved):
-            for key in [key for key in self._shells if key[0] == change.topic.topic_id]:
-                shell = self._shells.pop(key)
+            for shell in self._residents.forget(change.topic.topic_id):
                 shell.close()
                 shell.reader.forget()
             self._tasks.start("queues of a removed topic", self._forget_gone())
@@ -403,11 +376,11 @@ class NodeQueues:
     # Upkeep
 
     async def _tidy(self) -> None:
-        for shell in list(self._shells.values()):
+        for shell in self._residents.shells():
             shell.trim()
             await shell.tidy()
             await self._delete_acked(shell)
-        await self.ages.refresh(self._shells.values())
+        await self.ages.refresh(self._residents.shells())
 
     async def _delete_acked(self, shell: QueueShell) -> None:
         """With `queue.delete.acked`: what every queue has finished goes. Other readers of the topic do not count."""
@@ -428,21 +401,15 @@ class NodeQueues:
                 log.warning("acked messages stay", topic=topic.name, partition=shell.partition.index, why=outcome.value)
 
     async def _reload_lost(self) -> None:
-        for shell in [] if self.broker.is_stopping else list(self._shells.values()):
-            if shell.is_lost:
-                shell.unload()
-            if shell.is_loaded or shell.partition.is_closed or shell.damage.reason is not None:
-                continue
+        for shell in [] if self.broker.is_stopping else await self._residents.reload_lost():
             try:
-                await self.shell(shell.partition)
                 # Those that were defined while it could not be used.
                 await self._open_on(shell.partition.topic)
             except StoreUnavailableError as error:
                 log.warning("queues still not available", topic=shell.partition.topic, error=str(error))
 
     def damages(self) -> list[JournalDamage]:
-        """One for each partition with queues, damaged or not."""
-        return [shell.damage for shell in self._shells.values()]
+        return self._residents.damages()
 
 
 __all__ = ["NoSuchTopic", "NodeQueues", "QueueUnavailable"]

@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
 from penstock.broker.machine.portions import Batches, UnreadableRecordsError, check_whole, read_portions, rows_of
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import WaitingRoom
 from penstock.broker.queue.fifo_window import FifoWindow
@@ -67,36 +70,44 @@ _NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being lo
 _LOST: Final = QueueUnavailable("the disk did not take the queue's journal")
 
 
+class QueueContext(msgspec.Struct, frozen=True):
+    """What all queues of a node have in common."""
+
+    # A steady one: leases are dated and waited for.
+    clock: Clock
+    # Of a topic and a group.
+    config_of: Callable[[str, str], QueueConfig]
+    # Told when a queue, by its group, has something to move.
+    mover: Callable[[QueueShell, str], None]
+    chance: Callable[[], float]
+    kept: Kept = Kept()
+
+
 class QueueShell:
     def __init__(
         self,
+        context: QueueContext,
+        leadership: Leadership,
         partition: PartitionShell,
         companion: PartitionShell,
         reader: QueueReader,
-        *,
-        clock: Clock,
-        config_of: Callable[[str], QueueConfig],
-        mover: Callable[[QueueShell, str], None],
-        chance: Callable[[], float],
-        kept: Kept | None = None,
     ) -> None:
         self.partition = partition
         self.reader = reader
+        self._context = context
+        self._leadership = leadership
         self._companion = companion
-        self._clock = clock
-        self._config_of = config_of
-        self._mover = mover
-        self._chance = chance
-        self._kept = kept or Kept()
+        self._clock = context.clock
+        self._mover = context.mover
         self._queues: dict[str, Queue] = {}
         self._rooms: dict[str, WaitingRoom] = {}
-        self._journal = Journal(companion, clock)
+        self._journal = Journal(companion, context.clock, leadership=leadership)
         self._ledger = JournalLedger()
         self._next_position = 0
         self._saved_start = 0
         # Where the partition's log began when the queues were last told.
         self._trimmed_below = 0
-        self._alarm = Alarm(clock, self._on_alarm)
+        self._alarm = Alarm(context.clock, self._on_alarm)
         self.is_loaded = False
         # Why it cannot be loaded before somebody repairs its journal.
         self.damage = JournalDamage(companion)
@@ -125,7 +136,7 @@ class QueueShell:
                 await asyncio.sleep(0)
         if self._is_closed:
             return
-        self._journal = Journal(companion, self._clock)
+        self._journal = Journal(companion, self._clock, leadership=self._leadership)
         self._next_position = end
         self._saved_start = saved
         self._trimmed_below = 0
@@ -148,10 +159,16 @@ class QueueShell:
                 queue.apply(record)
 
     def _make(self, group: str) -> Queue:
-        return Queue(self._config_of(group), chance=self._chance)
+        return Queue(self._config_of(group), chance=self._context.chance)
 
-    def unload(self) -> None:
+    def _config_of(self, group: str) -> QueueConfig:
+        return self._context.config_of(self.partition.topic, group)
+
+    async def unload(self) -> None:
         """The journal is lost: nothing is decided until `load` has rebuilt the machines."""
+        self._drop()
+
+    def _drop(self) -> None:
         self.is_loaded = False
         self.fifo.forget()
         self._alarm.cancel()
@@ -160,7 +177,7 @@ class QueueShell:
     def close(self) -> None:
         """For good, also for a `load` that is under way: the topic is gone, or the node stops."""
         self._is_closed = True
-        self.unload()
+        self._drop()
 
     @property
     def is_lost(self) -> bool:
@@ -319,7 +336,9 @@ class QueueShell:
         is_due = start - self._saved_start >= SAVED_BEHIND_MAX and await self.is_durable()
         if is_due and await asyncio.to_thread(write_start, self._companion.log, start):
             self._saved_start = start
-        below = removable_below(self._companion.log, start=self._saved_start, now_ms=self.now_ms(), kept=self._kept)
+        below = removable_below(
+            self._companion.log, start=self._saved_start, now_ms=self.now_ms(), kept=self._context.kept
+        )
         if below > self._companion.log_start:
             await self._companion.delete_before(below)
 

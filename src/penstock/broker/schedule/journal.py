@@ -17,6 +17,7 @@ from typing import Final
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.partition.commitment import Commitment
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.control import EndMarker, build_marker
 from penstock.codec.batch.header import NO_PRODUCER_ID
@@ -59,8 +60,10 @@ class _Group:
 
 
 class ScheduleJournal:
-    def __init__(self, companion: PartitionShell, clock: Clock) -> None:
+    def __init__(self, companion: PartitionShell, clock: Clock, leadership: Leadership) -> None:
+        """`leadership`: under which everything in it is decided."""
         self._companion = companion
+        self._leadership = leadership
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._groups: list[_Group] = []
@@ -118,7 +121,9 @@ class ScheduleJournal:
             return
         groups, self._groups = self._groups, []
         waiting, self._waiting = self._waiting, []
-        if not self._companion.is_leading:
+        refused = self._companion.refuse_leadership(self._leadership)
+        if refused is not None:
+            log.error("rows not stored", topic=self._companion.topic, why=refused.reason)
             self.is_lost = True
         if not self.is_lost:
             self._write(groups)

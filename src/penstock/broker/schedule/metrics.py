@@ -8,8 +8,8 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.broker.schedule.mover import LATENESS_BOUNDS_MS
 from penstock.broker.schedule.node import NodeSchedules
+from penstock.broker.schedule.pace import LATENESS_BOUNDS_MS
 from penstock.broker.schedule.shell import ScheduleShell
 
 _LABELS = ("topic",)

@@ -12,25 +12,22 @@ to be the same twice, so an intent may become several.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final, Protocol
 
-import msgspec
-
-from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.alarm import Alarm
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.outcome import AppendRefused
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.context import ScheduleContext
 from penstock.broker.schedule.files import ScheduleFiles
 from penstock.broker.schedule.journal import ScheduleJournal
+from penstock.broker.schedule.pace import INTENT_MS_MAX, ReleaseCounts
 from penstock.broker.schedule.reader import RowReader
+from penstock.broker.schedule.released import IntentPart, ReleasedPart, build_released
 from penstock.broker.schedule.values import NotScheduled
 from penstock.cluster.store.protocol import StoreUnavailableError
-from penstock.codec.batch.records import Record, build_batch
 from penstock.codec.batch.rewrite import header_of
 from penstock.domain.log.producer_sequence import SEQUENCE_MAX, ProducerState
 from penstock.domain.queue.receipt import ScheduledIdWriter
@@ -43,44 +40,22 @@ from penstock.domain.schedule.commands import (
     ScheduleCommand,
     ScheduleProblem,
 )
-from penstock.domain.schedule.headers import MESSAGE_ID_HEADER, released_headers
 from penstock.domain.schedule.machine import PartitionSchedule
-from penstock.domain.schedule.records import NO_POSITION, Ended, Move, Scheduled, entry_key
-from penstock.domain.schedule.rows import Row, read_message, write_row
+from penstock.domain.schedule.records import Ended, Move
+from penstock.domain.schedule.rows import Row, write_row
 
 log = get_logger("schedules")
 
 RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 1_000
-# Between two intents of one mover: a stream of messages goes in batches, not one by one. Where many are at work there
-# are not more intents for it, but larger ones: each costs half a millisecond, whatever is in it.
-INTENT_MS_MIN: Final = 5
-INTENT_MS_MAX: Final = 30
-INTENT_MS_EACH: Final = 2
-PACE_WINDOW_MS: Final = 100
 # The longest sleep of a schedule that could do something, and is kept from it.
 BLOCKED_MS: Final = 500
-# Of the batches that are written, but for a message that is larger by itself.
-BATCH_BYTES_MAX: Final = 900_000
 # Messages of one intent that are in memory together.
 PORTION_BYTES: Final = 8 * 1024 * 1024
 # If they are larger than rows are on average, which is all that is known before.
 PORTION_BYTES_MAX: Final = 4 * PORTION_BYTES
-# Of messages: an intent that makes the loop and the threads work for tens of milliseconds. After a night of downtime
-# every partition has them, and whoever else uses the node would stand behind all of them; so they take turns.
-HEAVY_COUNT: Final = 300
-HEAVY_AT_ONCE_MAX: Final = 2
 # More than this are decoded and put together in a thread.
 LOOP_COUNT_MAX: Final = 20
-# Of a message that its own log has lost: says so.
-LOST_HEADER: Final = "penstock-schedule-lost"
-# Of what a record takes in a batch beside key, value and headers.
-_RECORD_BYTES: Final = 40
-LATENESS_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 60_000)
-
-
-class MoverIds(Protocol):
-    async def take(self) -> int: ...
 
 
 class MoverShell(Protocol):
@@ -106,88 +81,28 @@ class MoverShell(Protocol):
     async def fire_crons(self) -> bool: ...
 
 
-class MoverPace:
-    """How many movers of a node are at work, and how long each should wait for more to do."""
-
-    __slots__ = ("_before_count", "_heavy", "_movers", "_since_ms")
-
-    def __init__(self) -> None:
-        self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE_MAX)
-        self._since_ms = 0
-        # In the window that is open, and in the one before it.
-        self._movers: set[int] = set()
-        self._before_count = 0
-
-    def interval_ms(self, mover: int, now_ms: int) -> int:
-        if now_ms - self._since_ms >= PACE_WINDOW_MS:
-            self._before_count = len(self._movers) if now_ms - self._since_ms < 2 * PACE_WINDOW_MS else 0
-            self._movers.clear()
-            self._since_ms = now_ms
-        self._movers.add(mover)
-        count = max(self._before_count, len(self._movers))
-        return min(max(INTENT_MS_MIN, count * INTENT_MS_EACH), INTENT_MS_MAX)
-
-    def turn(self, count: int) -> AbstractAsyncContextManager[None]:
-        """To be held while so many messages are moved."""
-        return self._heavy if count >= HEAVY_COUNT else nullcontext()
-
-
-class ReleaseCounts:
-    """Since the start."""
-
-    __slots__ = ("by_lateness", "lateness_ms", "released", "throttled")
-
-    def __init__(self) -> None:
-        self.released = 0
-        # How often something had to wait because too much was released just then.
-        self.throttled = 0
-        self.by_lateness = [0] * (len(LATENESS_BOUNDS_MS) + 1)
-        self.lateness_ms = 0
-
-    def note(self, dues_ms: Sequence[int], now_ms: int) -> None:
-        self.released += len(dues_ms)
-        for due_ms in dues_ms:
-            late_ms = max(now_ms - due_ms, 0)
-            self.lateness_ms += late_ms
-            # A bucket holds what is as late as its bound.
-            self.by_lateness[bisect_right(LATENESS_BOUNDS_MS, late_ms - 1)] += 1
-
-
-class ReleasedPart(msgspec.Struct, frozen=True):
-    """Some messages of an intent, put together."""
-
-    batches: list[bytearray]
-    # Of the rows, and when they were due: of all of them, also those that were skipped.
-    keys: list[bytes]
-    dues_ms: list[int]
-    # Places whose rows were not to be had.
-    missing: list[int]
-
-
 class ScheduleMover:
     def __init__(
         self,
         shell: MoverShell,
-        producer_ids: MoverIds,
-        readers: Executor,
-        *,
-        clock: Clock,
-        pace: MoverPace,
+        context: ScheduleContext,
+        leadership: Leadership,
         counts: ReleaseCounts,
     ) -> None:
         self._shell = shell
-        self._producer_ids = producer_ids
-        self._readers = readers
-        self._clock = clock
+        self._producer_ids = context.producer_ids
+        self._readers = context.site.readers
+        self._clock = context.site.clock
+        self._leadership = leadership
         self._loop = asyncio.get_running_loop()
         self._wakeup = asyncio.Event()
-        self._alarm = Alarm(clock, self._wakeup.set)
+        self._alarm = Alarm(context.site.clock, self._wakeup.set)
         # If not it is at work, and will look before it rests.
         self._is_resting = False
         self._producer_id: int | None = None
         # By the monotonic clock.
         self._intended_ms = -INTENT_MS_MAX
-        self._pace = pace
+        self._pace = context.pace
         self.counts = counts
 
     # Alarm
@@ -354,7 +269,7 @@ class ScheduleMover:
         now_ms, retention_ms = self._clock.now_ms(), partition.log.config.retention_ms
         # Retention is not to take what nobody could have read: it counts from the release on then.
         oldest_ms = 0 if retention_ms < 0 else now_ms - retention_ms // 2
-        part = _Part(move, first, sources, rows, skipped, ids, now_ms, oldest_ms)
+        part = IntentPart(move, first, sources, rows, skipped, ids, now_ms, oldest_ms)
         if len(sources) <= LOOP_COUNT_MAX:
             return build_released(part)
         return await self._loop.run_in_executor(self._readers, build_released, part)
@@ -369,7 +284,7 @@ class ScheduleMover:
             # The disk may have failed since they were put together, and the log have come back with less.
             if header_of(batch).base_sequence != (move.base_sequence + self._written_count(move)) & SEQUENCE_MAX:
                 return False
-            outcome = partition.append_released(batch)
+            outcome = partition.append_released(batch, self._leadership)
             if isinstance(outcome, AppendRefused):
                 log.warning(
                     "messages are due and wait", topic=partition.topic, partition=partition.index, why=outcome.reason
@@ -413,71 +328,3 @@ def _written_count(state: ProducerState, move: Move) -> int:
         return 0
     ahead = (state.batches[-1][1] - move.base_sequence) & SEQUENCE_MAX
     return ahead + 1 if ahead < len(move.sources) else 0
-
-
-class _Part(msgspec.Struct, frozen=True):
-    """What is needed to put some messages of an intent together, in a thread."""
-
-    move: Move
-    # The number of the first in the intent.
-    first: int
-    sources: Sequence[int]
-    rows: Mapping[int, Row]
-    # So many of the first ones are in the partition's log.
-    skipped: int
-    ids: ScheduledIdWriter
-    now_ms: int
-    # What was due earlier is dated with its release.
-    oldest_ms: int
-
-
-def build_released(part: _Part) -> ReleasedPart:
-    """Their number never changes: a message that the schedule's log has lost is there, and says so."""
-    built = ReleasedPart([], [], [], [position for position in part.sources if position not in part.rows])
-    records: list[Record] = []
-    size_bytes = 0
-    for place, position in enumerate(part.sources):
-        key, due_ms, record = _released(position, part)
-        built.keys.append(key)
-        built.dues_ms.append(due_ms)
-        if place < part.skipped:
-            continue
-        record_bytes = _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
-        record_bytes += sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
-        if records and size_bytes + record_bytes > BATCH_BYTES_MAX:
-            built.batches.append(_batch_of(part, place - len(records), records))
-            records, size_bytes = [], 0
-        records.append(record)
-        size_bytes += record_bytes
-    if records:
-        built.batches.append(_batch_of(part, len(part.sources) - len(records), records))
-    return built
-
-
-def _batch_of(part: _Part, place: int, records: Sequence[Record]) -> bytearray:
-    move = part.move
-    return build_batch(
-        records,
-        producer_id=move.producer_id,
-        producer_epoch=move.producer_epoch,
-        base_sequence=(move.base_sequence + part.first + place) & SEQUENCE_MAX,
-    )
-
-
-def _released(position: int, part: _Part) -> tuple[bytes, int, Record]:
-    """The key of its row, when it was due, and the message as its consumers see it."""
-    row = part.rows.get(position)
-    if row is None or row.value is None:
-        headers = ((MESSAGE_ID_HEADER, part.ids.write(position).encode()), (LOST_HEADER, b"%d" % position))
-        return entry_key(position), part.now_ms, Record(value=None, timestamp_ms=part.now_ms, headers=headers)
-    record, message = read_message(row)
-    assert isinstance(record, Scheduled)
-    origin = position if record.origin == NO_POSITION else record.origin
-    own = released_headers(
-        message.headers,
-        message_id=part.ids.write(origin),
-        arrived_ms=message.arrived_ms or record.at_ms,
-        written_ms=message.written_ms,
-    )
-    timestamp_ms = record.due_ms if record.due_ms >= part.oldest_ms else part.now_ms
-    return row.key, record.due_ms, Record(message.value, message.key, timestamp_ms, own)

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from itertools import chain
 from typing import Final
 
 import msgspec
 
-from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.machine.residents import Residents, place_of
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.context import MoverIds, ScheduleContext
 from penstock.broker.schedule.due_list import LISTED_BYTES_MAX
-from penstock.broker.schedule.mover import MoverIds, MoverPace, known_producers
+from penstock.broker.schedule.mover import known_producers
+from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.reader import RowCache
 from penstock.broker.schedule.refusals import not_scheduled
 from penstock.broker.schedule.shell import ScheduleShell
@@ -38,6 +38,7 @@ from penstock.broker.schedule.values import (
     PendingPage,
     Scheduled,
 )
+from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.broker.topic.not_here import NotHere
@@ -48,10 +49,8 @@ from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.domain.config.topic import TopicConfig
 from penstock.domain.queue.receipt import read_scheduled_id
 from penstock.domain.schedule.commands import Refused, ScheduleProblem
-from penstock.domain.schedule.machine import ScheduleConfig
 from penstock.domain.schedule.records import Missed
 from penstock.domain.transaction.end import TransactionEnd
-from penstock.storage.errors import StorageError
 
 log = get_logger("schedules")
 
@@ -72,8 +71,6 @@ _OF_ONE_MESSAGE: Final = frozenset({Refusal.TOO_LARGE, Refusal.INVALID})
 
 _NOT_PENDING: Final = Refused(ScheduleProblem.NOT_PENDING)
 
-_Key = tuple[bytes, int]
-
 
 class Delayed(msgspec.Struct, frozen=True):
     """One message that waits now, durably."""
@@ -87,28 +84,27 @@ class Delayed(msgspec.Struct, frozen=True):
 class NodeSchedules:
     def __init__(
         self,
+        site: Site,
         broker: Broker,
         topics: TopicCatalog,
         producer_ids: MoverIds,
         *,
-        readers: Executor,
-        clock: Clock,
-        tasks: TaskSupervisor,
-        config: ScheduleConfig | None = None,
+        pace: MoverPace | None = None,
     ) -> None:
+        clock = site.clock
         self._broker = broker
-        self._producer_ids = producer_ids
-        self._readers = readers
         self._clock = clock
-        self._tasks = tasks
-        self._config = config
-        self._cache = RowCache()
-        self._pace = MoverPace()
+        self._tasks = site.tasks
+        self._context = ScheduleContext(
+            site=site,
+            producer_ids=producer_ids,
+            cache=RowCache(),
+            pace=pace or MoverPace(),
+            config_of=self._config_of,
+        )
         self._crons = NodeCrons(broker, self, clock=clock)
-        self._shells: dict[_Key, ScheduleShell] = {}
+        self._residents = Residents("schedule", self._make, tasks=site.tasks, on_loaded=self._on_loaded)
         self._number = 0
-        # One load of a shell at a time, and everybody who wants it waits for the same.
-        self._loading: dict[_Key, asyncio.Task[None]] = {}
         self._offset_ms = clock.now_ms() - clock.monotonic_ms()
         topics.on_change(self._on_topic_change, Part.SCHEDULES)
         broker.follow_journals(self.damages)
@@ -134,43 +130,33 @@ class NodeSchedules:
 
     async def stop(self) -> None:
         """What is released is released; the next start reads next to nothing."""
-        for task in list(self._loading.values()):
-            task.cancel()
+        shells = self._residents.close()
         limit = asyncio.Semaphore(SAVING_AT_ONCE)
 
         async def close(shell: ScheduleShell) -> None:
             async with limit:
                 await shell.close(is_saved=True)
 
-        await asyncio.gather(*map(close, list(self._shells.values())))
+        await asyncio.gather(*map(close, shells))
 
     async def _load_all(self, partitions: Sequence[PartitionShell]) -> None:
-        limit = asyncio.Semaphore(LOADING_AT_ONCE)
-
-        async def load(partition: PartitionShell) -> None:
-            async with limit:
-                await self.shell_of(partition)
-
-        await asyncio.gather(*map(load, partitions))
+        for partition in partitions:
+            self._lead(partition)
+        await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
 
     # Shells
 
     async def shell_of(self, partition: PartitionShell) -> ScheduleShell | NotScheduled:
         """The schedule of a partition, made if there is none, and loaded."""
-        key = _key_of(partition)
-        shell = self._shells.get(key)
+        place = place_of(partition)
+        shell = self._residents.get(place)
         if shell is not None and shell.is_loaded:
             return shell
-        if shell is not None and shell.damage.reason is not None:
-            return shell.unavailable
-        if partition.is_closed or self._broker.is_stopping:
-            return NotScheduled(Refusal.OFFLINE, f"{partition.topic}-{partition.index} is closed")
-        task = self._loading.get(key)
-        if task is None or task.done():
-            task = self._loading[key] = self._tasks.start("schedule loading", self._load(key, partition))
-            task.add_done_callback(lambda done: self._forget_loading(key, done))
-        await asyncio.wait([task])
-        shell = self._shells.get(key)
+        if shell is None or shell.damage.reason is None:
+            if partition.is_closed or self._broker.is_stopping:
+                return NotScheduled(Refusal.OFFLINE, f"{partition.topic}-{partition.index} is closed")
+            self._lead(partition)
+            shell = await self._residents.load(place)
         if shell is not None and shell.damage.reason is not None:
             return shell.unavailable
         if shell is None or not shell.is_loaded:
@@ -179,55 +165,35 @@ class NodeSchedules:
             )
         return shell
 
-    def _forget_loading(self, key: _Key, task: asyncio.Task[None]) -> None:
-        if self._loading.get(key) is task:
-            del self._loading[key]
+    def _lead(self, partition: PartitionShell) -> None:
+        if not partition.is_closed:
+            self._residents.lead(partition, partition.leadership.epoch)
 
     def open_shell(self, partition: PartitionShell) -> ScheduleShell | None:
-        shell = self._shells.get(_key_of(partition))
+        shell = self._residents.get(place_of(partition))
         return shell if shell is not None and shell.is_loaded else None
 
     async def existing_shell(self, partition: PartitionShell) -> ScheduleShell | NotScheduled | None:
         """None: nothing was ever delayed there, or it is long over."""
-        key = _key_of(partition)
-        if key not in self._shells and not self._broker.has_companion(partition, CompanionKind.SCHEDULE):
+        if self._residents.get(place_of(partition)) is None and not self._broker.has_companion(
+            partition, CompanionKind.SCHEDULE
+        ):
             return None
         return await self.shell_of(partition)
 
     def loaded_shells(self) -> Iterator[ScheduleShell]:
-        yield from [shell for shell in self._shells.values() if shell.is_loaded]
+        yield from [shell for shell in self._residents.shells() if shell.is_loaded]
 
-    async def _load(self, key: _Key, partition: PartitionShell) -> None:
-        try:
-            shell = self._shells.get(key)
-            if shell is None:
-                shell = await self._make(key, partition)
-            if shell is not None and not shell.is_loaded:
-                await shell.load()
-                # Not waited for: who defines a schedule waits for a load, and this would wait for him.
-                self._tasks.start("crons of a topic", self._crons.settle(key[0]))
-        except (JournalLostError, StorageError, OSError) as error:
-            log.error("schedule not available", topic=partition.topic, partition=partition.index, error=str(error))
+    def _on_loaded(self, shell: ScheduleShell) -> None:
+        # Not waited for: who defines a schedule waits for a load, and this would wait for him.
+        self._tasks.start("crons of a topic", self._crons.settle(shell.partition.log.home.topic_id))
 
-    async def _make(self, key: _Key, partition: PartitionShell) -> ScheduleShell | None:
+    async def _make(self, partition: PartitionShell, leadership: Leadership) -> ScheduleShell | None:
         companion = await self._broker.companion(partition, CompanionKind.SCHEDULE)
         if partition.is_closed:
             return None  # its topic was deleted meanwhile
         self._number += 1
-        shell = self._shells[key] = ScheduleShell(
-            partition,
-            companion,
-            number=self._number,
-            cache=self._cache,
-            readers=self._readers,
-            producer_ids=self._producer_ids,
-            pace=self._pace,
-            config_of=lambda: self._config_of(key[0]),
-            clock=self._clock,
-            tasks=self._tasks,
-            schedule_config=self._config,
-        )
-        return shell
+        return ScheduleShell(self._context, leadership, partition, companion, number=self._number)
 
     def _config_of(self, topic_id: bytes) -> TopicConfig | None:
         topic = self._broker.topic_by_id(topic_id)
@@ -293,19 +259,19 @@ class NodeSchedules:
 
     async def show(self, message_id: str) -> PendingMessage | NotScheduled | None:
         found = await self.find(message_id)
-        return await found[0].show(found[1]) if isinstance(found, tuple) else found
+        return await found[0].pending.show(found[1]) if isinstance(found, tuple) else found
 
     async def cancel(self, message_id: str) -> ChangeOutcome:
         found = await self.find(message_id)
         if not isinstance(found, tuple):
             return found or _NOT_PENDING
-        return await found[0].cancel(found[1])
+        return await found[0].pending.cancel(found[1])
 
     async def reschedule(self, message_id: str, due_ms: int) -> ChangeOutcome:
         found = await self.find(message_id)
         if not isinstance(found, tuple):
             return found or _NOT_PENDING
-        return await found[0].reschedule(found[1], due_ms)
+        return await found[0].pending.reschedule(found[1], due_ms)
 
     async def list_due(self, topic: ServedTopic, after: DueCursor | None, limit: int) -> PendingPage | NotScheduled:
         """All partitions together, in the order of due times."""
@@ -319,7 +285,7 @@ class NodeSchedules:
                 if shell is None
                 else shell
                 if isinstance(shell, NotScheduled)
-                else await shell.list_due(after, limit, bytes_max=bytes_max)
+                else await shell.pending.list_due(after, limit, bytes_max=bytes_max)
             )
             if isinstance(page, NotScheduled):
                 return page
@@ -347,7 +313,7 @@ class NodeSchedules:
 
     def damage_of(self, topic: ServedTopic) -> str | None:
         """Why nobody can say what is delayed in a topic; None: it is known."""
-        shells = (self._shells.get(_key_of(partition)) for partition in topic.led())
+        shells = (self._residents.get(place_of(partition)) for partition in topic.led())
         refused = (shell.refusal() for shell in shells if shell is not None)
         return next((each.reason for each in refused if each is not None and each.refusal is Refusal.DAMAGED), None)
 
@@ -390,8 +356,7 @@ class NodeSchedules:
 
     def _on_topic_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved):
-            for key in [key for key in self._shells if key[0] == change.topic.topic_id]:
-                shell = self._shells.pop(key)
+            for shell in self._residents.forget(change.topic.topic_id):
                 # At once: nothing of it may be released or written any more.
                 shell.is_closed = True
                 self._tasks.start("schedule of a removed topic", shell.close())
@@ -409,29 +374,22 @@ class NodeSchedules:
     # Upkeep
 
     async def _tidy(self) -> None:
-        for count, shell in enumerate(list(self._shells.values())):
+        for count, shell in enumerate(self._residents.shells()):
             if count % SHELLS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             await shell.tidy()
 
     async def reload_lost(self) -> None:
-        for shell in [] if self._broker.is_stopping else list(self._shells.values()):
-            if shell.is_lost:
-                await shell.unload()
-            if not shell.is_loaded and not shell.is_closed and not shell.partition.is_closed:
-                await self.shell_of(shell.partition)
+        if not self._broker.is_stopping:
+            await self._residents.reload_lost()
 
     def damages(self) -> list[JournalDamage]:
-        """One for each partition with a schedule, damaged or not."""
-        return [shell.damage for shell in self._shells.values()]
+        return self._residents.damages()
 
     async def _settle_crons(self) -> None:
-        for topic_id in {key[0] for key, shell in self._shells.items() if shell.is_loaded and not shell.may_fire}:
+        held = (shell for shell in self.loaded_shells() if not shell.may_fire)
+        for topic_id in {shell.partition.log.home.topic_id for shell in held}:
             await self._crons.settle(topic_id)
-
-
-def _key_of(partition: PartitionShell) -> _Key:
-    return partition.log.home.topic_id, partition.index
 
 
 def _cursor_of(message: PendingMessage) -> DueCursor:

@@ -10,30 +10,27 @@ the decisions. When the log or a file is lost the machine is dropped, and built 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalLostError, check_whole
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.context import ScheduleContext
 from penstock.broker.schedule.crons import ScheduleCrons, find_zone
-from penstock.broker.schedule.due_list import LISTED_AT_ONCE, LISTED_BYTES_MAX, DueList
 from penstock.broker.schedule.files import SPILL_BYTES, ScheduleFiles
 from penstock.broker.schedule.journal import ScheduleJournal
-from penstock.broker.schedule.mover import MoverIds, MoverPace, ReleaseCounts, ScheduleMover, known_producers
-from penstock.broker.schedule.reader import CACHED_MS_MAX, RowCache, RowReader
+from penstock.broker.schedule.mover import ScheduleMover, known_producers
+from penstock.broker.schedule.pace import ReleaseCounts
+from penstock.broker.schedule.pending import PendingMessages
+from penstock.broker.schedule.reader import CACHED_MS_MAX, RowReader
 from penstock.broker.schedule.refusals import (
     LOST,
     not_loaded,
     refuse_damaged,
     refuse_messages,
-    refuse_unreadable,
     refuse_write,
 )
 from penstock.broker.schedule.replay import replay_rows
@@ -42,28 +39,22 @@ from penstock.broker.schedule.values import (
     CronFacts,
     CronMessage,
     DelayedMessage,
-    DueCursor,
     NotScheduled,
-    PendingMessage,
-    PendingPage,
     Scheduled,
 )
 from penstock.domain.config.topic import TopicConfig
 from penstock.domain.queue.receipt import MessageId, write_scheduled_id
 from penstock.domain.schedule.commands import (
     Accepted,
-    Cancel,
     Decision,
     DefineCron,
     Done,
     EndTransaction,
     Refused,
-    Reschedule,
     Schedule,
     ScheduleCommand,
-    ScheduleProblem,
 )
-from penstock.domain.schedule.machine import PartitionSchedule, ScheduleConfig
+from penstock.domain.schedule.machine import PartitionSchedule
 from penstock.domain.schedule.records import (
     NO_POSITION,
     Missed,
@@ -72,7 +63,7 @@ from penstock.domain.schedule.records import (
     entry_key,
 )
 from penstock.domain.schedule.records import Scheduled as ScheduledRow
-from penstock.domain.schedule.rows import Message, Row, read_message, write_row
+from penstock.domain.schedule.rows import Message, Row, write_row
 from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.files.buckets import BucketFiles
 
@@ -85,35 +76,28 @@ REPLAYED_AT_ONCE: Final = 1_000
 class ScheduleShell:
     def __init__(
         self,
+        context: ScheduleContext,
+        leadership: Leadership,
         partition: PartitionShell,
         companion: PartitionShell,
         *,
         number: int,
-        cache: RowCache,
-        readers: Executor,
-        producer_ids: MoverIds,
-        pace: MoverPace,
-        config_of: Callable[[], TopicConfig | None],
-        clock: Clock,
-        tasks: TaskSupervisor,
-        schedule_config: ScheduleConfig | None = None,
     ) -> None:
+        """`number` is its own among all of the node."""
         self.partition = partition
         self.companion = companion
-        self.reader = RowReader(companion, cache, readers, number=number)
-        self._config_of = config_of
-        self._clock = clock
-        self._tasks = tasks
-        self._schedule_config = schedule_config
-        self.machine = PartitionSchedule(schedule_config, zones=find_zone)
-        self.journal = ScheduleJournal(companion, clock)
+        self._context = context
+        self._leadership = leadership
+        self._clock = context.site.clock
+        self._tasks = context.site.tasks
+        self.reader = RowReader(companion, context.cache, context.site.readers, number=number)
+        self.machine = self._make_machine()
+        self.journal = ScheduleJournal(companion, self._clock, leadership)
         self.files = self._make_files()
-        self._readers = readers
-        self._producer_ids = producer_ids
-        self._pace = pace
         self.mover = self._make_mover(ReleaseCounts())
         self._running: asyncio.Task[None] | None = None
         self._crons = ScheduleCrons(self)
+        self.pending = PendingMessages(self, self._clock)
         self.is_loaded = False
         # Why it cannot be loaded before somebody repairs its log.
         self.damage = JournalDamage(companion)
@@ -149,7 +133,7 @@ class ScheduleShell:
         # Whatever the one before is still writing must not come between what this one writes.
         await self.files.close()
         self.files = self._make_files()
-        machine = PartitionSchedule(self._schedule_config, zones=find_zone)
+        machine = self._make_machine()
         started_ms = self._clock.monotonic_ms()
         try:
             stored = await self.files.open(companion)
@@ -167,7 +151,7 @@ class ScheduleShell:
             raise JournalLostError(f"the files of the schedule of {companion.topic} cannot be written")
         self.machine = machine
         self._producers_before = None
-        self.journal = ScheduleJournal(companion, self._clock)
+        self.journal = ScheduleJournal(companion, self._clock, self._leadership)
         self._crons = ScheduleCrons(self)
         self.mover = self._make_mover(self.mover.counts)
         self._is_lost = False
@@ -191,6 +175,9 @@ class ScheduleShell:
             await asyncio.sleep(0)
         await self.files.spill(machine, bytes_min=SPILL_BYTES)
 
+    def _make_machine(self) -> PartitionSchedule:
+        return PartitionSchedule(self._context.site.config.schedules, zones=find_zone)
+
     def _make_files(self) -> ScheduleFiles:
         home = self.companion.log.home
         files = BucketFiles(self.companion.log.context.files, home.directory)
@@ -198,7 +185,7 @@ class ScheduleShell:
 
     def _make_mover(self, counts: ReleaseCounts) -> ScheduleMover:
         """One for each machine: the one before may still wait for something."""
-        return ScheduleMover(self, self._producer_ids, self._readers, clock=self._clock, pace=self._pace, counts=counts)
+        return ScheduleMover(self, self._context, self._leadership, counts)
 
     def _on_failure(self, _reason: str) -> None:
         self._is_lost = True
@@ -264,7 +251,7 @@ class ScheduleShell:
         else:
             self.journal.append(rows, producer=producer)
 
-    async def _settle(self, reply: object) -> ChangeOutcome:
+    async def settle(self, reply: object) -> ChangeOutcome:
         if not await self.journal.until_durable():
             return LOST
         assert isinstance(reply, Done | Refused | Accepted)
@@ -277,6 +264,9 @@ class ScheduleShell:
     def pending_count(self) -> int:
         return self.machine.pending_count
 
+    def _topic_config(self) -> TopicConfig | None:
+        return self._context.config_of(self.partition.log.home.topic_id)
+
     # New messages
 
     async def schedule(
@@ -288,7 +278,7 @@ class ScheduleShell:
     ) -> Scheduled | NotScheduled:
         """Durable when it returns. In the log, behind all that came before, at its first `await`."""
         assert producer is not None or not is_transactional, "a transaction is a producer's"
-        refused = self.refusal() or (refuse_messages(messages, self._config_of()) if producer is None else None)
+        refused = self.refusal() or (refuse_messages(messages, self._topic_config()) if producer is None else None)
         if refused is not None:
             return refused
         command = Schedule(
@@ -335,131 +325,6 @@ class ScheduleShell:
             self.mover.look()
         return await self.journal.until_durable()
 
-    # Changes
-
-    async def cancel(self, origin: int) -> ChangeOutcome:
-        row = await self._row_of(origin)
-        if not isinstance(row, Row):
-            return row
-        refused = self.refusal()
-        if refused is not None:
-            return refused
-        decision = self.decide(Cancel(origin))
-        if decision.records:
-            self.write([write_row(record, entry=row.key) for record in decision.records])
-        return await self._settle(decision.reply)
-
-    async def reschedule(self, origin: int, due_ms: int) -> ChangeOutcome:
-        """Its id stays what it was. A time that is past is now."""
-        row = await self._row_of(origin)
-        if not isinstance(row, Row):
-            return row
-        refused = self.refusal()
-        if refused is not None:
-            return refused
-        record, message = read_message(row)
-        message = msgspec.structs.replace(message, arrived_ms=message.arrived_ms or record.at_ms)
-        decision = self.decide(Reschedule(self.journal.next_position, origin, due_ms))
-        rows = [write_row(record, entry=row.key, message=message) for record in decision.records]
-        if rows and isinstance(decision.reply, Accepted):
-            if due_ms < self._clock.now_ms() + CACHED_MS_MAX:
-                self.reader.keep(decision.reply.position, rows[0])
-            self.write(rows)
-            self.mover.look()
-        return await self._settle(decision.reply)
-
-    async def _row_of(self, origin: int) -> Row | Refused | NotScheduled:
-        """The row of a message that waits: its key and the message itself stay what they are, whatever comes."""
-        if not self.is_loaded:
-            return self.unavailable
-        position = self.machine.place_of(origin)
-        if position is None:
-            return Refused(ScheduleProblem.NOT_PENDING)
-        if self.machine.is_being_released(origin):
-            return Refused(ScheduleProblem.BEING_RELEASED)
-        return await self._row_at(position) or refuse_unreadable(self.companion)
-
-    async def _row_at(self, position: int) -> Row | None:
-        if position >= self.companion.readable_end:
-            await self.journal.until_durable()
-        try:
-            row = (await self.reader.rows([position])).get(position)
-        except OSError:
-            return None
-        return None if row is None or row.value is None else row
-
-    # Looking
-
-    async def show(self, origin: int) -> PendingMessage | NotScheduled | None:
-        if not self.is_loaded:
-            return self.unavailable
-        position = self.machine.place_of(origin)
-        if position is None:
-            return None
-        row = await self._row_at(position)
-        return refuse_unreadable(self.companion) if row is None else self.pending_message(position, row)
-
-    def pending_message(self, position: int, row: Row) -> PendingMessage:
-        record, message = read_message(row)
-        assert isinstance(record, ScheduledRow)
-        origin = record.origin if record.origin != NO_POSITION else position
-        return PendingMessage(
-            message_id=self.message_id(origin),
-            topic=self.partition.topic,
-            partition=self.partition.index,
-            origin=origin,
-            position=position,
-            due_ms=record.due_ms,
-            arrived_ms=message.arrived_ms or record.at_ms,
-            written_ms=message.written_ms,
-            key=message.key,
-            value=message.value,
-            headers=message.headers,
-            cron=record.cron,
-            is_being_released=self.machine.is_being_released(origin),
-        )
-
-    async def list_due(
-        self, after: DueCursor | None, limit: int, *, bytes_max: int = LISTED_BYTES_MAX
-    ) -> PendingPage | NotScheduled:
-        if not self.is_loaded:
-            return self.unavailable
-        if self.companion.readable_end < self.journal.next_position and not await self.journal.until_durable():
-            return LOST
-        machine = self.machine
-        due_list = DueList(machine, self.files, partition=self.partition.index)
-        try:
-            entries, cursor = await due_list.page(after, limit)
-        except OSError:
-            return refuse_unreadable(self.companion)
-        if self.is_lost or not self.is_loaded or self.machine is not machine:
-            # Files are gone for another reason than that their time came, and the page may lack what was in them.
-            return LOST if self.is_loaded else self.unavailable
-        messages: list[PendingMessage] = []
-        first, count = 0, LISTED_AT_ONCE
-        while first < len(entries):
-            some = entries[first : first + count]
-            first += len(some)
-            try:
-                rows = await self.reader.rows([position for _due_ms, position in some])
-            except OSError:
-                return refuse_unreadable(self.companion)
-            if self.companion.log.damage is not None:
-                # Some may be missing for no other reason: a page without them would look whole.
-                return refuse_unreadable(self.companion)
-            messages += [
-                self.pending_message(position, row)
-                for _due_ms, position in some
-                if (row := rows.get(position)) is not None and row.value is not None
-            ]
-            size_bytes = sum(len(row.value or b"") for row in rows.values())
-            bytes_max -= size_bytes
-            if bytes_max <= 0 and first < len(entries):
-                return PendingPage(messages, DueCursor(some[-1][0], self.partition.index, some[-1][1]))
-            # As many as will fit, if they are as large as these.
-            count = max(LISTED_AT_ONCE, bytes_max * len(some) // max(size_bytes, 1))
-        return PendingPage(messages, cursor)
-
     # Named schedules: see `crons`
 
     async def define_cron(
@@ -473,18 +338,18 @@ class ScheduleShell:
         version: int = 0,
     ) -> ChangeOutcome:
         refused = self.refusal() or refuse_messages(
-            [DelayedMessage(0, message.key, message.value, message.headers)], self._config_of()
+            [DelayedMessage(0, message.key, message.value, message.headers)], self._topic_config()
         )
         if refused is not None:
             return refused
         command = DefineCron(self.journal.next_position, name, expression, zone, missed, version)
         reply = self._crons.define(command, message)
         self.mover.look()
-        return await self._settle(reply)
+        return await self.settle(reply)
 
     async def delete_cron(self, name: str) -> ChangeOutcome:
         refused = self.refusal()
-        return refused if refused is not None else await self._settle(self._crons.delete(name))
+        return refused if refused is not None else await self.settle(self._crons.delete(name))
 
     def crons(self) -> list[CronFacts]:
         return self._crons.facts(self._clock.now_ms())

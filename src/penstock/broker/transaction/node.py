@@ -17,8 +17,10 @@ import msgspec
 from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.machine.residents import Place, Residents, place_of
 from penstock.broker.partition.commitment import Commitment
+from penstock.broker.partition.leadership import Leadership
+from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
@@ -49,6 +51,8 @@ log = get_logger("transactions")
 
 # Enough to spread ids over the nodes of a cluster; Kafka's 50 would be 50 files to sync on one node.
 PARTITION_COUNT: Final = 8
+# Of its partitions: each load computes for as long as it can.
+LOADING_AT_ONCE: Final = 1
 RELOAD_MS: Final = 2_000
 # Many turns of a slow disk, and less than any client's patience.
 ENDING_MS_MAX: Final = 250
@@ -85,9 +89,10 @@ class TransactionCoordinators:
         self._clock = site.clock
         self._steady = SteadyClock(site.clock)
         self._tasks = site.tasks
-        self._shells: list[TransactionShell] = []
+        self._residents = Residents("transactions", self._make, tasks=site.tasks)
+        # Where the shells are, by partition; none before all of them were loaded.
+        self._places: list[Place] = []
         self._loading: asyncio.Task[None] | None = None
-        self._is_stopped = False
         catalog.on_change(self._on_change, Part.TRANSACTIONS)
         broker.follow_journals(self.damages)
 
@@ -100,17 +105,16 @@ class TransactionCoordinators:
         self._tasks.every(RELOAD_MS, "transaction reload", self._reload_lost)
 
     async def stop(self) -> None:
-        self._is_stopped = True
-        for shell in self._shells:
+        for shell in self._residents.close():
             shell.close()
 
     async def ready(self) -> bool:
         """The internal topic exists and has been replayed; False if it could not be created."""
-        if not self._shells:
+        if not self._places:
             if self._loading is None or self._loading.done():
                 self._loading = self._tasks.start("transactions loading", self._create_and_load())
             await asyncio.shield(self._loading)
-        return bool(self._shells)
+        return bool(self._places)
 
     async def _create_and_load(self) -> None:
         if not self._has_any():
@@ -121,39 +125,33 @@ class TransactionCoordinators:
     async def _load(self) -> None:
         topic = self._broker.topic(TRANSACTION_STATE)
         assert topic is not None
-        shells = [
-            TransactionShell(
-                partition,
-                settings=self.settings,
-                markers=self._markers,
-                clock=self._clock,
-                steady=self._steady,
-                tasks=self._tasks,
-            )
-            for partition in topic.led()
-        ]
-        for shell in shells:
-            await self._load_one(shell)
-        self._shells = shells
+        partitions = topic.led()
+        for partition in partitions:
+            self._residents.lead(partition, partition.leadership.epoch)
+        await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
+        self._places = [place_of(partition) for partition in partitions]
 
-    async def _load_one(self, shell: TransactionShell) -> None:
-        try:
-            await shell.load()
-        except JournalLostError as error:
-            log.error("transactions not available", partition=shell.index, error=str(error))
+    async def _make(self, partition: PartitionShell, leadership: Leadership) -> TransactionShell:
+        return TransactionShell(
+            partition,
+            leadership,
+            settings=self.settings,
+            markers=self._markers,
+            clock=self._clock,
+            steady=self._steady,
+            tasks=self._tasks,
+        )
+
+    @property
+    def _shells(self) -> list[TransactionShell]:
+        return self._residents.shells()
 
     async def _reload_lost(self) -> None:
-        for shell in self._shells:
-            if self._is_stopped or self._broker.is_stopping:
-                return
-            if shell.is_lost:
-                shell.close()
-            if not shell.is_loaded and shell.damage.reason is None:
-                await self._load_one(shell)
+        if not self._broker.is_stopping:
+            await self._residents.reload_lost()
 
     def damages(self) -> list[JournalDamage]:
-        """One for each partition, damaged or not."""
-        return [shell.damage for shell in self._shells]
+        return self._residents.damages()
 
     # Commands
 
@@ -255,7 +253,7 @@ class TransactionCoordinators:
 
     def partition_of(self, transactional_id: str) -> int:
         # Not Python's hash, which differs from process to process.
-        return zlib.crc32(transactional_id.encode()) % len(self._shells)
+        return zlib.crc32(transactional_id.encode()) % len(self._places)
 
     # Metrics
 
@@ -277,12 +275,14 @@ class TransactionCoordinators:
     def _on_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved) and change.topic.name == TRANSACTION_STATE:
             # By an operator: all that was known of producers is gone. The next one to ask begins anew.
-            for shell in self._shells:
+            self._places = []
+            for shell in self._residents.forget(change.topic.topic_id):
                 shell.close()
-            self._shells = []
 
     def _has_any(self) -> bool:
         return self._broker.topic(TRANSACTION_STATE) is not None
 
     def _shell_of(self, transactional_id: str) -> TransactionShell:
-        return self._shells[self.partition_of(transactional_id)]
+        shell = self._residents.get(self._places[self.partition_of(transactional_id)])
+        assert shell is not None, "every partition of the internal topic is led here"
+        return shell

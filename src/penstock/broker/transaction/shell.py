@@ -30,6 +30,7 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter, WaitingRoom
 from penstock.broker.transaction.encoding import decode, encode_epoch, encode_record
@@ -73,6 +74,7 @@ class TransactionShell:
     def __init__(
         self,
         partition: PartitionShell,
+        leadership: Leadership,
         *,
         settings: TransactionSettings,
         markers: MarkerWriter,
@@ -81,6 +83,7 @@ class TransactionShell:
         tasks: TaskSupervisor,
     ) -> None:
         self._partition = partition
+        self._leadership = leadership
         self._settings = settings
         self._markers = markers
         self._clock = clock
@@ -88,7 +91,7 @@ class TransactionShell:
         self._steady = steady
         self._tasks = tasks
         self._machine = TransactionCoordinator(settings, coordinator_epoch=0)
-        self._journal = Journal(partition, clock)
+        self._journal = self._new_journal()
         self._alarm = Alarm(steady, self._on_alarm)
         self._marking: set[asyncio.Task[None]] = set()
         # Who waits for the end of a transaction, by its id.
@@ -108,7 +111,7 @@ class TransactionShell:
 
     async def _load(self) -> None:
         machine = TransactionCoordinator(self._settings, coordinator_epoch=0)
-        journal = Journal(self._partition, self._clock)
+        journal = self._new_journal()
         async for entries in journal.replay_entries():
             for key, value in entries:
                 try:
@@ -124,6 +127,9 @@ class TransactionShell:
         # What an earlier life decided and did not finish.
         self._mark_when_durable(machine.pending_markers())
         self._alarm.set(machine.next_deadline_ms())
+
+    def _new_journal(self) -> Journal:
+        return Journal(self._partition, self._clock, leadership=self._leadership)
 
     def _next_epoch(self, known_epoch: int, journal: Journal) -> int:
         """Above every one before, also where a repair has taken the last ones out of the journal: with a lower one
@@ -152,6 +158,9 @@ class TransactionShell:
         for waiting in self._ends.values():
             waiting.wake_all()
         self._ends.clear()
+
+    async def unload(self) -> None:
+        self.close()
 
     @property
     def index(self) -> int:

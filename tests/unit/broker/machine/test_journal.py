@@ -6,7 +6,9 @@ import pytest
 
 from penstock.broker.machine.journal import BATCH_BYTES_MAX, Journal, _batches
 from penstock.broker.machine.portions import JournalLostError
-from penstock.codec.batch.records import Record
+from penstock.broker.partition.leadership import Leadership
+from penstock.broker.partition.outcome import Appended, AppendRefused
+from penstock.codec.batch.records import Record, build_batch
 from penstock.storage.log.journal_snapshot import Entry
 from support.group.shell_world import ShellWorld
 from support.storage.gated_disk import GatedDisk
@@ -94,3 +96,26 @@ async def is_durable(journal: Journal) -> None:
     durable = asyncio.get_running_loop().create_future()
     journal.when_durable(durable.set_result)
     assert await asyncio.wait_for(durable, 5)
+
+
+async def test_what_was_decided_under_an_old_leadership_is_not_stored() -> None:
+    world = ShellWorld()
+    old = Leadership("__consumer_offsets", 0, world.partition.leadership.epoch - 1)
+    journal = Journal(world.partition, world.clock, leadership=old)
+    journal.append([(b"a", b"1")])
+    assert not await journal.until_durable()
+    assert journal.is_lost
+    assert world.partition.log.log_end == 0
+
+
+async def test_a_log_takes_nothing_from_another_leadership_than_its_own() -> None:
+    partition = ShellWorld().partition
+    own = partition.leadership
+    batch = build_batch([Record(value=b"1", key=b"a")])
+    for epoch in (own.epoch - 1, own.epoch + 1):
+        outcome = partition.append_decided(memoryview(bytearray(batch)), Leadership(own.topic, 0, epoch))
+        assert isinstance(outcome, AppendRefused)
+        assert f"in epoch {epoch}" in outcome.reason
+        assert isinstance(partition.append_released(bytearray(batch), Leadership(own.topic, 0, epoch)), AppendRefused)
+    assert partition.log.log_end == 0
+    assert isinstance(partition.append_decided(memoryview(bytearray(batch)), own), Appended)

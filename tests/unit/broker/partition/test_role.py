@@ -15,6 +15,7 @@ from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter
 from penstock.codec.batch.header import walk_headers
 from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import VERSION_TWO
 from support.partition import PartitionDesk
 from support.storage.gated_disk import GatedDisk
@@ -47,7 +48,9 @@ def test_leader_is_known_by_the_role(role: Role, leader: int) -> None:
 
 
 def mark(shell: PartitionShell) -> Appended | AppendRefused:
-    return shell.write_marker(producer_id=7, producer_epoch=1, coordinator_epoch=0, is_commit=True, version=VERSION_TWO)
+    return shell.write_marker(
+        TransactionEnd(producer_id=7, producer_epoch=1, coordinator_epoch=0, is_commit=True, version=VERSION_TWO)
+    )
 
 
 @pytest.mark.parametrize(("role", "reason"), NOT_LEADING)
@@ -58,7 +61,8 @@ async def test_who_does_not_lead_takes_nothing(desk: PartitionDesk, role: Role, 
         shell.append(desk.batch()),
         shell.produce(desk.batch()),
         shell.append_checked(desk.batch()),
-        shell.append_released(bytearray(desk.batch())),
+        shell.append_released(bytearray(desk.batch()), shell.leadership),
+        shell.append_decided(desk.batch(), shell.leadership),
         mark(shell),
         shell.refusal(),
     ]

@@ -8,7 +8,8 @@ import pytest
 
 from penstock.broker.schedule import files as schedule_files
 from penstock.broker.schedule import mover as schedule_mover
-from penstock.broker.schedule.mover import HEAVY_AT_ONCE_MAX, HEAVY_COUNT, ScheduleMover
+from penstock.broker.schedule.mover import ScheduleMover
+from penstock.broker.schedule.pace import HEAVY_AT_ONCE_MAX, HEAVY_COUNT
 from penstock.broker.schedule.values import DelayedMessage, Scheduled
 from penstock.domain.schedule.machine import PartitionSchedule
 from penstock.domain.schedule.records import Move
@@ -64,7 +65,7 @@ async def test_large_messages_among_many_small_ones_are_not_in_memory_together(
     build_released = schedule_mover.build_released
     sizes: list[int] = []
 
-    def weighed(part: schedule_mover._Part) -> schedule_mover.ReleasedPart:
+    def weighed(part: schedule_mover.IntentPart) -> schedule_mover.ReleasedPart:
         sizes.append(sum(len(row.value or b"") for row in part.rows.values()))
         return build_released(part)
 

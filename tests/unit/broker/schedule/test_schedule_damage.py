@@ -134,9 +134,9 @@ async def test_page_with_a_damaged_file_is_refused_and_then_whole(desk: Schedule
     shell = await desk.shell()
     for _ in range(2):
         # Also when the damaged file is gone, and nothing is there in its place yet.
-        assert isinstance(await shell.list_due(None, 10), NotScheduled)
+        assert isinstance(await shell.pending.list_due(None, 10), NotScheduled)
     await desk.schedules.reload_lost()
-    page = await (await desk.shell()).list_due(None, 10)
+    page = await (await desk.shell()).pending.list_due(None, 10)
     assert isinstance(page, PendingPage)
     assert [message.value for message in page.messages] == VALUES
 
@@ -147,8 +147,8 @@ async def test_page_is_not_silent_about_a_file_that_cannot_be_read_just_now(
     await saved(desk)
     shell = await desk.shell()
     disk.fail_reads("/bucket-", errno.EMFILE, count=1)
-    assert isinstance(await shell.list_due(None, 10), NotScheduled)
-    page = await shell.list_due(None, 10)
+    assert isinstance(await shell.pending.list_due(None, 10), NotScheduled)
+    page = await shell.pending.list_due(None, 10)
     assert isinstance(page, PendingPage)
     assert len(page.messages) == len(VALUES)
 
@@ -161,7 +161,7 @@ async def test_log_that_cannot_be_read_for_a_moment_is_not_damaged(
     directory = f"{companion_id(desk.served().topic_id, CompanionKind.SCHEDULE).hex()}/0/"
     shell = await desk.shell()
     disk.fail_reads(directory + "0", number, count=4)
-    assert isinstance(await shell.show(0), NotScheduled)
+    assert isinstance(await shell.pending.show(0), NotScheduled)
     await release_all(desk, sent_ms)
     assert disk.failed_count == 4
     assert shell.companion.log.damage is None
@@ -192,9 +192,9 @@ async def test_damaged_row_is_reported_and_nothing_is_released_in_its_place(
     (path,) = (path for path in disk.paths(directory) if path.endswith(".log"))
     disk.flip_bit(path, 100 * 8)
     shell = await desk.shell()
-    assert isinstance(await shell.show(0), NotScheduled)
+    assert isinstance(await shell.pending.show(0), NotScheduled)
     assert shell.companion.log.damage is not None
-    page = await shell.list_due(None, 10)
+    page = await shell.pending.list_due(None, 10)
     assert isinstance(page, NotScheduled), "a page that leaves out what is damaged looks whole"
     await desk.pass_time(sent_ms + DELAYS_MS[-1] - desk.time.now_ms())
     assert await desk.values() == []

@@ -99,14 +99,14 @@ class FaultyLife:
         if shell is None:
             return
         if self._random.random() < 0.5:
-            outcome = await shell.cancel(self.told[value])
+            outcome = await shell.pending.cancel(self.told[value])
             if outcome == Done():
                 self.cancelled.add(value)
             elif isinstance(outcome, NotScheduled):
                 self.doubtful.add(value)
             return
         due_ms = self._desk.time.now_ms() + self._random.choice(DELAYS_MS)
-        outcome = await shell.reschedule(self.told[value], due_ms)
+        outcome = await shell.pending.reschedule(self.told[value], due_ms)
         if outcome == Done() and value not in self.doubtful:
             self.dues[value] = {due_ms}
         elif not isinstance(outcome, Refused):

@@ -156,9 +156,9 @@ async def test_row_that_cannot_be_read_is_no_answer_about_its_message(desk: Sche
     shell.reader.forget()
     disk.fail(companion_id(desk.served().topic_id, CompanionKind.SCHEDULE), 0)
     shell.companion.log.fail("for a moment")
-    assert isinstance(await shell.show(origin), NotScheduled)
-    assert isinstance(await shell.cancel(origin), NotScheduled)
-    assert isinstance(await shell.list_due(None, 10), NotScheduled)
+    assert isinstance(await shell.pending.show(origin), NotScheduled)
+    assert isinstance(await shell.pending.cancel(origin), NotScheduled)
+    assert isinstance(await shell.pending.list_due(None, 10), NotScheduled)
 
 
 async def test_message_that_is_released_very_late_is_not_too_old_for_its_topic(desk: ScheduleBroker) -> None:
@@ -212,8 +212,8 @@ async def test_message_with_another_time_tells_when_it_came_first(desk: Schedule
     shell = await desk.shell()
     for delay_ms in (50_000, 30_000):
         await desk.pass_time(1_000)
-        assert await shell.reschedule(origin, desk.time.now_ms() + delay_ms) == Done()
-    shown = await shell.show(origin)
+        assert await shell.pending.reschedule(origin, desk.time.now_ms() + delay_ms) == Done()
+    shown = await shell.pending.show(origin)
     assert isinstance(shown, PendingMessage)
     assert shown.arrived_ms == came_ms
     await desk.pass_time(30_000)

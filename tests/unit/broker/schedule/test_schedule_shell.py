@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from penstock.broker.partition.outcome import Refusal
-from penstock.broker.schedule.mover import BATCH_BYTES_MAX
+from penstock.broker.schedule.released import BATCH_BYTES_MAX
 from penstock.broker.schedule.values import DelayedMessage, NotScheduled, PendingMessage, Scheduled
 from penstock.broker.topic.companion import CompanionKind, companion_id
 from penstock.codec.batch.header import BatchHeader
@@ -176,19 +176,19 @@ async def test_clock_put_forward_releases_and_put_back_does_not_release_again(de
 async def test_cancelled_message_is_not_released(desk: ScheduleBroker) -> None:
     kept, gone = await desk.delay((1_000, b"kept"), (1_000, b"gone"))
     shell = await desk.shell()
-    assert await shell.cancel(gone) == Done()
-    assert await shell.cancel(gone) == Refused(ScheduleProblem.NOT_PENDING)
+    assert await shell.pending.cancel(gone) == Done()
+    assert await shell.pending.cancel(gone) == Refused(ScheduleProblem.NOT_PENDING)
     assert shell.pending_count == 1
     await desk.pass_time(1_000)
     assert await desk.released(1) == [b"kept"]
-    assert await shell.cancel(kept) == Refused(ScheduleProblem.NOT_PENDING)
+    assert await shell.pending.cancel(kept) == Refused(ScheduleProblem.NOT_PENDING)
 
 
 async def test_message_with_another_time_keeps_its_id(desk: ScheduleBroker) -> None:
     (origin,) = await desk.delay((1_000, b"moved"))
     shell = await desk.shell()
     for delay_ms in (30 * DAY_MS, 2_000):
-        assert await shell.reschedule(origin, desk.time.now_ms() + delay_ms) == Done()
+        assert await shell.pending.reschedule(origin, desk.time.now_ms() + delay_ms) == Done()
     shown = await desk.schedules.show(shell.message_id(origin))
     assert isinstance(shown, PendingMessage)
     assert (shown.due_ms, shown.value, shown.origin) == (desk.time.now_ms() + 2_000, b"moved", origin)
@@ -256,7 +256,7 @@ async def test_start_knows_what_is_pending(desk: ScheduleBroker, how: str) -> No
     origins = await desk.delay(*delays)
     shell = await desk.shell()
     for origin in origins[::3]:
-        assert await shell.cancel(origin) == Done()
+        assert await shell.pending.cancel(origin) == Done()
     await desk.stop()
     if how == "no checkpoint":
         forget_checkpoint(desk)
@@ -294,7 +294,7 @@ async def test_full_disk_refuses_and_releases_when_there_is_room(desk: ScheduleB
     outcome = await shell.schedule([DelayedMessage(0, None, b"no")])
     assert isinstance(outcome, NotScheduled)
     assert outcome.refusal is Refusal.DISK_FULL
-    assert isinstance(await shell.cancel(0), NotScheduled)
+    assert isinstance(await shell.pending.cancel(0), NotScheduled)
     await desk.pass_time(100)
     assert await desk.values() == []
     desk.store.context.is_full = False

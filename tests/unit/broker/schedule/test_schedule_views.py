@@ -76,7 +76,7 @@ async def test_list_is_in_the_order_of_due_times_over_memory_files_and_partition
                 await desk.settled(partition)
     for _due_ms, partition, origin in expected[::5]:
         shell = await desk.shell(partition=partition)
-        await shell.cancel(origin)
+        await shell.pending.cancel(origin)
     left = [each for place, each in enumerate(expected) if place % 5 and each[0] > desk.time.now_ms()]
     found = await pages(desk, limit)
     assert [(each.due_ms, each.partition, each.origin) for each in found] == sorted(left)
@@ -196,8 +196,8 @@ async def test_compacted_log_tells_the_same(desk: ScheduleBroker) -> None:
         origins += await desk.delay((1_000, b"short"), ((number + 3) * DAY_MS, b"%d" % number))
         shell.companion.log.roll()
     for origin in origins[1::4]:
-        await shell.cancel(origin)
-    await shell.reschedule(origins[3], desk.time.now_ms() + 50 * DAY_MS)
+        await shell.pending.cancel(origin)
+    await shell.pending.reschedule(origins[3], desk.time.now_ms() + 50 * DAY_MS)
     shell.companion.log.roll()
     await desk.pass_time(1_000)
     await desk.released(30)

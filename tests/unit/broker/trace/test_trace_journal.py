@@ -33,14 +33,7 @@ class TraceBroker(QueueBroker):
         await super().start()
         self.groups = GroupCoordinator(self.site, self.broker, self.catalog)
         assert self.metadata is not None
-        self.schedules = NodeSchedules(
-            self.broker,
-            self.catalog,
-            ProducerIds(self.metadata, KeySpace()),
-            readers=self.readers,
-            clock=self.clock,
-            tasks=self.tasks,
-        )
+        self.schedules = NodeSchedules(self.site, self.broker, self.catalog, ProducerIds(self.metadata, KeySpace()))
         self.trace = NodeTrace(self.site, self.broker, self.queues, self.groups, self.schedules)
 
     async def settle(self, name: QueueName, message: Message, act: Act, text: str = "") -> None:

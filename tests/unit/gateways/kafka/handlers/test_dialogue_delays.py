@@ -123,7 +123,7 @@ async def test_batch_that_is_in_the_schedule_in_part_is_completed(node: TalkingN
     await schedule.schedule(kept, producer=ProducerBatch(7, 0, 0))
     sent = mixed_batch(Later(b"a"), b"x", Later(b"b"), Later(b"c"), at(b"d", far_ms), producer_id=7, sequence=0)
     assert await send(talk, sent) == (ErrorCode.NONE, 0)
-    page = await schedule.list_due(None, 10)
+    page = await schedule.pending.list_due(None, 10)
     assert isinstance(page, PendingPage)
     assert sorted(message.value or b"" for message in page.messages) == [b"a", b"b", b"c", b"d"]
     assert [record.value for record in await all_records(talk)] == [b"x"]
