@@ -79,7 +79,7 @@ class QueueDelivery:
         if definition is None:
             self._turns.pop(name, None)
             return NoSuchQueue(name)
-        if not wait_ms:
+        if not wait_ms and caller is None:
             shells = await self._queues.shells(name, wait_ms=LOADING_MS_MAX)
             return await self._take(definition, shells, consumer, count_max, lease_ms)
         clock = self._broker.clock
