@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from penstock.base.clock import Clock
@@ -76,8 +77,8 @@ class Journal:
         self._clock = clock
         self._flush_ms = flush_ms
         self._loop = asyncio.get_running_loop()
-        # One list for each decision, and its size.
-        self._buffer: list[tuple[list[Record], int]] = []
+        # One list for each decision.
+        self._buffer: list[list[Record]] = []
         self._buffer_bytes = 0
         self._alarm: asyncio.Handle | None = None
         self._is_flushed_soon = False
@@ -102,9 +103,8 @@ class Journal:
             return
         now_ms = self._clock.now_ms()
         records = [Record(value=value, key=key, timestamp_ms=now_ms) for key, value in entries]
-        size_bytes = _size_bytes(entries)
-        self._buffer.append((records, size_bytes))
-        self._buffer_bytes += size_bytes
+        self._buffer.append(records)
+        self._buffer_bytes += _size_bytes(records)
         self._flush_later(may_wait=may_wait and self._buffer_bytes < BATCH_BYTES_MAX)
 
     def when_durable(self, callback: OnDurable, *, may_wait: bool = False) -> None:
@@ -145,9 +145,11 @@ class Journal:
             self._alarm = self._loop.call_soon(self.flush)
 
     def _append_batches(self) -> None:
+        # Nearly always all of it is one batch, and nobody need count again.
+        is_one = self._buffer_bytes <= BATCH_BYTES_MAX
         decisions, self._buffer, self._buffer_bytes = self._buffer, [], 0
         waiting, self._waiting = self._waiting, []
-        for batch in _batches(decisions):
+        for batch in [list(chain.from_iterable(decisions))] if is_one else _batches(decisions):
             outcome = Appended(-1, -1, -1, None) if self.is_lost else self._append_batch(batch)
             if isinstance(outcome, AppendRefused):
                 log.error(
@@ -300,11 +302,12 @@ def _offset_of(wanted: Entry, loaded: memoryview, batches: Batches) -> int | Non
     return next((offset for offset, key, value in rows if (key or b"", value) == wanted), None)
 
 
-def _batches(decisions: list[tuple[list[Record], int]]) -> list[list[Record]]:
+def _batches(decisions: list[list[Record]]) -> list[list[Record]]:
     """Cut between decisions only: half of one, after a crash, would be a state that was never decided on."""
     batches: list[list[Record]] = [[]]
     size_bytes = 0
-    for records, decision_bytes in decisions:
+    for records in decisions:
+        decision_bytes = _size_bytes(records)
         if batches[-1] and size_bytes + decision_bytes > BATCH_BYTES_MAX:
             batches.append([])
             size_bytes = 0
@@ -313,8 +316,5 @@ def _batches(decisions: list[tuple[list[Record], int]]) -> list[list[Record]]:
     return batches
 
 
-def _size_bytes(entries: Sequence[Entry]) -> int:
-    size_bytes = 0
-    for key, value in entries:
-        size_bytes += len(key) + len(value or b"") + 32
-    return size_bytes
+def _size_bytes(records: Sequence[Record]) -> int:
+    return sum(len(record.key or b"") + len(record.value or b"") + 32 for record in records)
