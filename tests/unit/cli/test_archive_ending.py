@@ -53,7 +53,7 @@ def test_ctrl_c_ends_an_archive_in_order(capsys: pytest.CaptureFixture[str]) -> 
         return SimpleNamespace(stop=lambda: None)
 
     run = FakeRun()
-    means = archive_work.Means(open_session, lambda _spark, _request: run)  # type: ignore[arg-type,return-value]
+    means = archive_work.Means(open_session, lambda _spark, _request: run, lambda _bootstrap: None)  # type: ignore[arg-type,return-value]
     request = archive_work.request_of(
         "127.0.0.1:1", ["orders"], "there", every="1s", rows=1, schema=None, value_format="json",
         compact_every=0, group="archive", is_once=False, allows_loss=False,

@@ -67,6 +67,7 @@ class Means(NamedTuple):
 
     open_session: Callable[..., SparkSession] = open_session
     start: Callable[[SparkSession, ArchiveRequest], ArchiveRun] = start_archive
+    reach: Callable[[str], None] = reach_node
 
 
 SPARK: Final = Means()
@@ -74,7 +75,7 @@ SPARK: Final = Means()
 
 def run(request: ArchiveRequest, *, keep: str | None, master: str | None, as_json: bool, means: Means = SPARK) -> None:
     keep_ms = None if keep is None else duration_ms(keep, "--keep")
-    reach_node(request.bootstrap)
+    means.reach(request.bootstrap)
     ending = _Ending()
     spark = means.open_session("penstock archive", master=master, conf=SETTINGS, log_level=spark_log_level())
     ending.listen()

@@ -99,7 +99,7 @@ async def test_message_that_is_released_while_the_window_is_rebuilt_is_known(des
 
 async def test_window_goes_with_its_partition_and_is_built_anew(desk: FifoDesk) -> None:
     first = await desk.put(b"once")
-    queue_shell = await desk.queues.shell(desk.served().partitions[0])
+    queue_shell = await desk.queues.shell(desk.served().shells[0])
     queue_shell.unload()
     assert await desk.put(b"once") == first
     assert await desk.values() == [b"once"]
@@ -108,7 +108,7 @@ async def test_window_goes_with_its_partition_and_is_built_anew(desk: FifoDesk) 
 async def test_partition_that_is_busy_holds_up_no_other(desk: FifoDesk) -> None:
     await desk.topic("two", 2)
     busy, free = await desk.keys_of_both()
-    window = (await desk.queues.shell(desk.served("two").partitions[0])).fifo
+    window = (await desk.queues.shell(desk.served("two").shells[0])).fifo
     async with window.lock:
         waiting = asyncio.ensure_future(desk.put_two(busy))
         async with asyncio.timeout(PATIENCE_SECONDS):

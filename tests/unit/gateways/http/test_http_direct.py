@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from penstock.gateways.admission import Admission
 from penstock.gateways.http.direct import DirectRoutes
 from penstock.gateways.http.door import json_response
 from penstock.gateways.http.protocol import reply
@@ -158,7 +159,7 @@ async def test_idle_connection_is_closed_and_a_busy_one_is_not(node: TalkingNode
 async def test_every_operation_takes_the_straight_way(node: TalkingNode) -> None:
     from penstock.gateways.http_app import make_http_app
 
-    application: Any = make_http_app(node.parts, HttpServerConfig())
+    application: Any = make_http_app(node.parts, Admission(node.parts.authorizer), HttpServerConfig())
     for operation in OPERATIONS:
         path = re.sub(r"\{\w+\}", "1", operation.path)
         assert application._application.find(operation.method.upper(), path) is not None, operation.path
