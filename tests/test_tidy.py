@@ -397,11 +397,8 @@ OURS: Final = frozenset({"penstock", "support", "conformance", "bench"})
 
 # What is left of them, at most: a line goes with its last patch, and none comes.
 STILL_PATCHING: Final[dict[str, int]] = {
-    "tests/support/schedule/lives.py": 2,
     "tests/support/spark/faulty_sink.py": 2,
-    "tests/unit/broker/schedule/test_node_crons.py": 5,
     "tests/unit/broker/schedule/test_schedule_bursts.py": 6,
-    "tests/unit/broker/schedule/test_schedule_damage.py": 1,
     "tests/unit/broker/schedule/test_schedule_hazards.py": 6,
     "tests/unit/gateways/kafka/handlers/test_dialogue_delays.py": 1,
 }

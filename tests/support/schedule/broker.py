@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.base.clock import ManualClock
+from penstock.broker.schedule.limits import ScheduleLimits
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.shell import ScheduleShell
@@ -28,16 +29,32 @@ PATIENCE_SECONDS: Final = 10.0
 class ScheduleBroker(QueueBroker):
     """Its clock stands still until `pass_time`. `restart` as for queues."""
 
-    def __init__(self, files: MemoryFiles | None = None, config: ScheduleConfig | None = None) -> None:
+    def __init__(
+        self,
+        files: MemoryFiles | None = None,
+        config: ScheduleConfig | None = None,
+        *,
+        limits: ScheduleLimits | None = None,
+        shell: type[ScheduleShell] = ScheduleShell,
+    ) -> None:
         self.time = ManualClock()
         super().__init__(files, self.time)
         self.config = SiteConfig(schedules=config or ScheduleConfig())
+        self._limits = limits or ScheduleLimits()
+        # What the schedules of the next start are.
+        self.shell_type = shell
 
     async def start(self) -> None:
         await super().start()
         assert self.metadata is not None
         self.schedules = NodeSchedules(
-            self.site, self.broker, self.catalog, ProducerIds(self.metadata, KeySpace()), pace=self.make_pace()
+            self.site,
+            self.broker,
+            self.catalog,
+            ProducerIds(self.metadata, KeySpace()),
+            pace=self.make_pace(),
+            limits=self._limits,
+            shell=self.shell_type,
         )
         await self.schedules.start()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.broker.schedule.limits import ScheduleLimits
 from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.reader import RowCache
 from penstock.broker.site import Site
@@ -22,5 +23,6 @@ class ScheduleContext:
     producer_ids: MoverIds
     cache: RowCache
     pace: MoverPace
+    limits: ScheduleLimits
     # By a topic's id; None: it is gone.
     config_of: Callable[[bytes], TopicConfig | None]

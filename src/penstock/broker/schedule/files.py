@@ -26,6 +26,7 @@ from penstock.base.threads import finish_in_thread
 from penstock.broker.machine.portions import check_reaches
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.journal import ScheduleJournal
+from penstock.broker.schedule.limits import ScheduleLimits
 from penstock.domain.schedule.buckets import ENTRY_BYTES
 from penstock.domain.schedule.commands import BucketName, BucketRead
 from penstock.domain.schedule.machine import PartitionSchedule
@@ -35,15 +36,8 @@ from penstock.storage.files.buckets import BLOCK_BYTES, CHECKPOINT_FILE, BucketD
 log = get_logger("schedules")
 
 
-# New entries in memory before they are written.
-SPILL_BYTES: Final = 1024 * 1024
-# Taken from the machine at once: some milliseconds.
-SPILL_BYTES_AT_ONCE: Final = 256 * 1024
 # Of a near file, handed to the machine at once: some three milliseconds.
 LOAD_BYTES: Final = BLOCK_BYTES
-# Of a read that does not work just now, ten seconds in all; the machine is built anew then.
-READ_ATTEMPTS_MAX: Final = 20
-READ_AGAIN_SECONDS: Final = 0.5
 # What a start would have to read: a second of it, or two.
 CHECKPOINT_ROWS: Final = 200_000
 CHECKPOINT_BYTES: Final = 512 * 1024 * 1024
@@ -52,9 +46,16 @@ CHECKPOINT_MS: Final = 3_600_000
 
 class ScheduleFiles:
     def __init__(
-        self, files: BucketFiles, *, clock: Clock, on_failure: Callable[[str], None], tasks: TaskSupervisor
+        self,
+        files: BucketFiles,
+        limits: ScheduleLimits,
+        *,
+        clock: Clock,
+        on_failure: Callable[[str], None],
+        tasks: TaskSupervisor,
     ) -> None:
         self._files = files
+        self._limits = limits
         self._clock = clock
         self._on_failure = on_failure
         self._tasks = tasks
@@ -110,7 +111,7 @@ class ScheduleFiles:
             await asyncio.sleep(0)
 
     async def _read_patiently(self, name: BucketName, position: int, size: int) -> bytes:
-        for _attempt in range(READ_ATTEMPTS_MAX - 1):
+        for _attempt in range(self._limits.read_attempts_max - 1):
             try:
                 return await self.read(name, position=position, size=size)
             except BucketDamagedError:
@@ -119,7 +120,7 @@ class ScheduleFiles:
                 if self.is_closed:
                     return b""
                 log.warning("bucket file not read yet", bucket=name.number, error=str(error))
-                await asyncio.sleep(READ_AGAIN_SECONDS)
+                await asyncio.sleep(self._limits.read_again_ms / 1000)
         return await self.read(name, position=position, size=size)
 
     async def read(self, name: BucketName, *, position: int, size: int) -> bytes:
@@ -143,9 +144,9 @@ class ScheduleFiles:
 
     # Writing
 
-    async def spill(self, machine: PartitionSchedule, *, bytes_min: int = SPILL_BYTES) -> None:
+    async def spill(self, machine: PartitionSchedule) -> None:
         """Writes new entries if they are many."""
-        if machine.spill_bytes < bytes_min:
+        if machine.spill_bytes < self._limits.spill_bytes:
             return
         try:
             async with self._lock:
@@ -155,10 +156,10 @@ class ScheduleFiles:
 
     async def _spill(self, machine: PartitionSchedule, *, bytes_min: int) -> None:
         """What is there now, but for the last of it. In portions: the loop has others to serve."""
-        left = machine.spill_bytes
+        left, at_once = machine.spill_bytes, self._limits.spill_bytes_at_once
         while left > bytes_min and not self.is_closed:
-            writes = machine.take_spill(SPILL_BYTES_AT_ONCE)
-            left -= SPILL_BYTES_AT_ONCE
+            writes = machine.take_spill(at_once)
+            left -= at_once
             await finish_in_thread(partial(self._files.append, writes))
 
     def is_checkpoint_due(self, journal: ScheduleJournal) -> bool:
@@ -178,7 +179,7 @@ class ScheduleFiles:
             self._fail("checkpoint not written", error)
 
     async def _save(self, machine: PartitionSchedule, journal: ScheduleJournal) -> None:
-        await self._spill(machine, bytes_min=SPILL_BYTES_AT_ONCE)
+        await self._spill(machine, bytes_min=self._limits.spill_bytes_at_once)
         if self.is_closed:
             return
         checkpoint = machine.checkpoint(journal.next_position)

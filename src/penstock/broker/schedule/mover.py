@@ -50,10 +50,6 @@ RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 1_000
 # The longest sleep of a schedule that could do something, and is kept from it.
 BLOCKED_MS: Final = 500
-# Messages of one intent that are in memory together.
-PORTION_BYTES: Final = 8 * 1024 * 1024
-# If they are larger than rows are on average, which is all that is known before.
-PORTION_BYTES_MAX: Final = 4 * PORTION_BYTES
 # More than this are decoded and put together in a thread.
 LOOP_COUNT_MAX: Final = 20
 
@@ -93,6 +89,7 @@ class ScheduleMover:
         self._producer_ids = context.producer_ids
         self._readers = context.site.readers
         self._clock = context.site.clock
+        self._limits = context.limits
         self._leadership = leadership
         self._loop = asyncio.get_running_loop()
         self._wakeup = asyncio.Event()
@@ -255,12 +252,12 @@ class ScheduleMover:
     def _portion_count(self) -> int:
         companion_log = self._shell.companion.log
         row_bytes = max(companion_log.size_bytes // max(companion_log.log_end - companion_log.log_start, 1), 1)
-        return max(PORTION_BYTES // row_bytes, 1)
+        return max(self._limits.portion_bytes // row_bytes, 1)
 
     async def _prepare(self, move: Move, first: int, sources: Sequence[int]) -> ReleasedPart | None:
         """None: they are too large to be in memory together."""
         partition = self._shell.partition
-        rows = await self._shell.reader.some_rows(sources, bytes_max=PORTION_BYTES_MAX)
+        rows = await self._shell.reader.some_rows(sources, bytes_max=self._limits.portion_bytes_max)
         if rows is None:
             return None
         # What is there already, from before a crash or a full disk, is not built once more.

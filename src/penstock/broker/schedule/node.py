@@ -21,6 +21,7 @@ from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.context import MoverIds, ScheduleContext
 from penstock.broker.schedule.due_list import LISTED_BYTES_MAX
+from penstock.broker.schedule.limits import ScheduleLimits
 from penstock.broker.schedule.mover import known_producers
 from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.reader import RowCache
@@ -70,6 +71,7 @@ SCHEDULED_AT_ONCE: Final = 500
 _OF_ONE_MESSAGE: Final = frozenset({Refusal.TOO_LARGE, Refusal.INVALID})
 
 _NOT_PENDING: Final = Refused(ScheduleProblem.NOT_PENDING)
+_LIMITS: Final = ScheduleLimits()
 
 
 class Delayed(msgspec.Struct, frozen=True):
@@ -90,6 +92,8 @@ class NodeSchedules:
         producer_ids: MoverIds,
         *,
         pace: MoverPace | None = None,
+        limits: ScheduleLimits = _LIMITS,
+        shell: type[ScheduleShell] = ScheduleShell,
     ) -> None:
         clock = site.clock
         self._broker = broker
@@ -100,8 +104,10 @@ class NodeSchedules:
             producer_ids=producer_ids,
             cache=RowCache(),
             pace=pace or MoverPace(),
+            limits=limits,
             config_of=self._config_of,
         )
+        self._shell = shell
         self._crons = NodeCrons(broker, self, clock=clock)
         self._residents = Residents("schedule", self._make, tasks=site.tasks, on_loaded=self._on_loaded)
         self._number = 0
@@ -193,7 +199,7 @@ class NodeSchedules:
         if partition.is_closed:
             return None  # its topic was deleted meanwhile
         self._number += 1
-        return ScheduleShell(self._context, leadership, partition, companion, number=self._number)
+        return self._shell(self._context, leadership, partition, companion, number=self._number)
 
     def _config_of(self, topic_id: bytes) -> TopicConfig | None:
         topic = self._broker.topic_by_id(topic_id)

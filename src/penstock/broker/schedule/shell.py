@@ -20,7 +20,7 @@ from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.context import ScheduleContext
 from penstock.broker.schedule.crons import ScheduleCrons, find_zone
-from penstock.broker.schedule.files import SPILL_BYTES, ScheduleFiles
+from penstock.broker.schedule.files import ScheduleFiles
 from penstock.broker.schedule.journal import ScheduleJournal
 from penstock.broker.schedule.mover import ScheduleMover, known_producers
 from penstock.broker.schedule.pace import ReleaseCounts
@@ -91,7 +91,7 @@ class ScheduleShell:
         self._clock = context.site.clock
         self._tasks = context.site.tasks
         self.reader = RowReader(companion, context.cache, context.site.readers, number=number)
-        self.machine = self._make_machine()
+        self.machine = self.make_machine()
         self.journal = ScheduleJournal(companion, self._clock, leadership)
         self.files = self._make_files()
         self.mover = self._make_mover(ReleaseCounts())
@@ -133,7 +133,7 @@ class ScheduleShell:
         # Whatever the one before is still writing must not come between what this one writes.
         await self.files.close()
         self.files = self._make_files()
-        machine = self._make_machine()
+        machine = self.make_machine()
         started_ms = self._clock.monotonic_ms()
         try:
             stored = await self.files.open(companion)
@@ -173,15 +173,16 @@ class ScheduleShell:
             for record in records[place : place + REPLAYED_AT_ONCE]:
                 machine.apply(record)
             await asyncio.sleep(0)
-        await self.files.spill(machine, bytes_min=SPILL_BYTES)
+        await self.files.spill(machine)
 
-    def _make_machine(self) -> PartitionSchedule:
+    def make_machine(self) -> PartitionSchedule:
         return PartitionSchedule(self._context.site.config.schedules, zones=find_zone)
 
     def _make_files(self) -> ScheduleFiles:
         home = self.companion.log.home
         files = BucketFiles(self.companion.log.context.files, home.directory)
-        return ScheduleFiles(files, clock=self._clock, on_failure=self._on_failure, tasks=self._tasks)
+        limits = self._context.limits
+        return ScheduleFiles(files, limits, clock=self._clock, on_failure=self._on_failure, tasks=self._tasks)
 
     def _make_mover(self, counts: ReleaseCounts) -> ScheduleMover:
         """One for each machine: the one before may still wait for something."""

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.partition.outcome import Refusal
-from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.topic_crons import HELD_MS_MAX
 from penstock.broker.schedule.values import ChangeOutcome, CronMessage, NotScheduled
 from penstock.domain.partitioner import partition_for_key
 from penstock.domain.schedule.commands import Done
 from support.schedule.broker import TOPIC, ScheduleBroker
+from support.schedule.hindered import ALWAYS, Hindrance
 
 MINUTE_MS = 60_000
 PARTITIONS = 2
@@ -23,8 +22,13 @@ KEYS = [next(b"%d" % n for n in range(99) if partition_for_key(b"%d" % n, PARTIT
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[ScheduleBroker]:
-    desk = ScheduleBroker()
+async def hindrance() -> Hindrance:
+    return Hindrance()
+
+
+@pytest.fixture
+async def desk(hindrance: Hindrance) -> AsyncIterator[ScheduleBroker]:
+    desk = ScheduleBroker(shell=hindrance.shell_type())
     await desk.start()
     await desk.topic(TOPIC, PARTITIONS)
     yield desk
@@ -46,26 +50,22 @@ async def fired(desk: ScheduleBroker) -> list[bytes]:
     return [value for partition in range(PARTITIONS) for value in await desk.values(partition=partition)]
 
 
-async def die_between(desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def die_between(desk: ScheduleBroker, hindrance: Hindrance) -> None:
     """The node dies when the new one is written, and the old one is not deleted."""
-
-    async def never(_shell: ScheduleShell, _name: str) -> ChangeOutcome:
-        return NotScheduled(Refusal.OFFLINE, "the node is dead")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ScheduleShell, "delete_cron", never)
-        assert await define(desk, 1) == Done()
-        assert len(await places(desk)) == 2
-        await desk.stop()
+    hindrance.deletions_refused = ALWAYS
+    assert await define(desk, 1) == Done()
+    assert len(await places(desk)) == 2
+    await desk.stop()
+    hindrance.deletions_refused = 0
     await desk.start()
 
 
 @pytest.mark.parametrize("downtime_ms", [0, 10 * MINUTE_MS])
 async def test_the_newer_definition_wins_when_a_death_has_left_both(
-    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch, downtime_ms: int
+    desk: ScheduleBroker, hindrance: Hindrance, downtime_ms: int
 ) -> None:
     assert await define(desk, 0) == Done()
-    await die_between(desk, monkeypatch)
+    await die_between(desk, hindrance)
     desk.time.advance_ms(downtime_ms)
     for partition in range(PARTITIONS):
         await desk.shell(partition=partition)
@@ -77,47 +77,30 @@ async def test_the_newer_definition_wins_when_a_death_has_left_both(
     assert await places(desk) == [1]
 
 
-async def test_nobody_fires_before_it_is_known_who_may(desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_fires_before_it_is_known_who_may(desk: ScheduleBroker, hindrance: Hindrance) -> None:
     """The partition with the old definition is there at once, that with the new one takes its time."""
     assert await define(desk, 0) == Done()
-    load = ScheduleShell.load
-    may_load = asyncio.Event()
-
-    async def load_later(shell: ScheduleShell) -> None:
-        if shell.partition.index == 1:
-            await may_load.wait()
-        await load(shell)
-
-    monkeypatch.setattr(ScheduleShell, "load", load_later)
-    may_load.set()
     await desk.shell(partition=1)
-    await die_between(desk, monkeypatch)
-    may_load.clear()
+    await die_between(desk, hindrance)
+    hindrance.waiting = {1}
     await desk.restart()
     desk.time.advance_ms(MINUTE_MS)
     old = await desk.shell(partition=0)
     await desk.delay((0, b"message"))
     await desk.until(lambda: old.mover.counts.released == 1)
     assert await desk.values() == [b"message"], "messages do not wait for that"
-    may_load.set()
+    hindrance.may_load.set()
     new = await desk.shell(partition=1)
     await desk.until(lambda: new.may_fire and old.may_fire)
     assert await fired(desk) == [b"message", b"1"]
 
 
 async def test_partition_that_never_comes_keeps_the_others_from_nothing(
-    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+    desk: ScheduleBroker, hindrance: Hindrance
 ) -> None:
     assert await define(desk, 0) == Done()
     await desk.delay((MINUTE_MS * 100, b"x"), partition=1)
-
-    async def never(shell: ScheduleShell) -> None:
-        if shell.partition.index == 1:
-            raise OSError("damaged")
-        await load(shell)
-
-    load = ScheduleShell.load
-    monkeypatch.setattr(ScheduleShell, "load", never)
+    hindrance.unreadable = {1}
     await desk.restart()
     shell = await desk.shell(partition=0)
     await desk.schedules._settle_crons()
@@ -134,21 +117,12 @@ async def test_of_two_definitions_at_the_same_time_one_is_left(desk: ScheduleBro
         assert len(await places(desk)) == 1
 
 
-async def test_old_definition_that_cannot_be_deleted_does_not_fire(
-    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_definition_that_cannot_be_deleted_does_not_fire(desk: ScheduleBroker, hindrance: Hindrance) -> None:
     assert await define(desk, 0) == Done()
-    delete_cron, refusals = ScheduleShell.delete_cron, 2
-
-    async def refuse(shell: ScheduleShell, name: str) -> ChangeOutcome:
-        nonlocal refusals
-        refusals -= 1
-        return NotScheduled(Refusal.DISK_FULL, "full") if refusals >= 0 else await delete_cron(shell, name)
-
-    monkeypatch.setattr(ScheduleShell, "delete_cron", refuse)
+    hindrance.deletions_refused = 2
     assert await define(desk, 1) == Done()
     await desk.pass_time(MINUTE_MS)
-    await desk.until(lambda: desk.served().partition_count == 2 and refusals <= 1)
+    await desk.until(lambda: desk.served().partition_count == 2 and hindrance.deletions_refused <= 1)
     await desk.settled(1)
     assert await desk.values(partition=0) == []
     await desk.schedules._settle_crons()
@@ -158,11 +132,11 @@ async def test_old_definition_that_cannot_be_deleted_does_not_fire(
 
 
 async def test_a_clock_that_was_put_back_makes_no_definition_an_older_one(
-    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+    desk: ScheduleBroker, hindrance: Hindrance
 ) -> None:
     assert await define(desk, 0) == Done()
     desk.time.step_wall_ms(-100 * MINUTE_MS)
-    await die_between(desk, monkeypatch)
+    await die_between(desk, hindrance)
     for partition in range(PARTITIONS):
         await desk.shell(partition=partition)
     await desk.schedules._settle_crons()
@@ -170,13 +144,9 @@ async def test_a_clock_that_was_put_back_makes_no_definition_an_older_one(
 
 
 async def test_name_in_a_partition_that_cannot_be_looked_at_is_not_unknown(
-    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+    desk: ScheduleBroker, hindrance: Hindrance
 ) -> None:
     assert await define(desk, 0) == Done()
-
-    async def never(_shell: ScheduleShell) -> None:
-        raise OSError("not now")
-
-    monkeypatch.setattr(ScheduleShell, "load", never)
+    hindrance.unreadable = {0}
     await desk.restart()
     assert isinstance(await desk.schedules.delete_cron(desk.served(), "tick"), NotScheduled)

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from penstock.broker.schedule import files as schedule_files
+from penstock.broker.schedule.limits import ScheduleLimits
 from penstock.broker.schedule.values import NotScheduled, PendingPage
 from penstock.broker.topic.companion import CompanionKind, companion_id
 from penstock.storage.files.buckets import CHECKPOINT_FILE
@@ -28,9 +28,8 @@ async def disk() -> WeakDisk:
 
 
 @pytest.fixture
-async def desk(disk: WeakDisk, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScheduleBroker]:
-    monkeypatch.setattr(schedule_files, "READ_AGAIN_SECONDS", 0.001)
-    desk = ScheduleBroker(disk)
+async def desk(disk: WeakDisk) -> AsyncIterator[ScheduleBroker]:
+    desk = ScheduleBroker(disk, limits=ScheduleLimits(read_again_ms=1))
     await desk.start()
     await desk.topic(TOPIC)
     yield desk
