@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
@@ -74,6 +74,10 @@ REPLAYED_AT_ONCE: Final = 1_000
 
 
 class ScheduleShell:
+    # A subclass may have others.
+    reader_type: ClassVar[type[RowReader]] = RowReader
+    machine_type: ClassVar[type[PartitionSchedule]] = PartitionSchedule
+
     def __init__(
         self,
         context: ScheduleContext,
@@ -90,8 +94,8 @@ class ScheduleShell:
         self._leadership = leadership
         self._clock = context.site.clock
         self._tasks = context.site.tasks
-        self.reader = RowReader(companion, context.cache, context.site.readers, number=number)
-        self.machine = self.make_machine()
+        self.reader = self.reader_type(companion, context.cache, context.site.readers, number=number)
+        self.machine = self._make_machine()
         self.journal = ScheduleJournal(companion, self._clock, leadership)
         self.files = self._make_files()
         self.mover = self._make_mover(ReleaseCounts())
@@ -133,7 +137,7 @@ class ScheduleShell:
         # Whatever the one before is still writing must not come between what this one writes.
         await self.files.close()
         self.files = self._make_files()
-        machine = self.make_machine()
+        machine = self._make_machine()
         started_ms = self._clock.monotonic_ms()
         try:
             stored = await self.files.open(companion)
@@ -175,8 +179,8 @@ class ScheduleShell:
             await asyncio.sleep(0)
         await self.files.spill(machine)
 
-    def make_machine(self) -> PartitionSchedule:
-        return PartitionSchedule(self._context.site.config.schedules, zones=find_zone)
+    def _make_machine(self) -> PartitionSchedule:
+        return self.machine_type(self._context.site.config.schedules, zones=find_zone)
 
     def _make_files(self) -> ScheduleFiles:
         home = self.companion.log.home
