@@ -20,6 +20,7 @@ class Hindrance:
         self.unreadable: set[int] = set()
         self.waiting: set[int] = set()
         self.may_load = asyncio.Event()
+        self.is_waiting = asyncio.Event()
         # How many deletions of named schedules are refused from now on.
         self.deletions_refused = 0
 
@@ -31,6 +32,7 @@ class Hindrance:
                 if self.partition.index in hindrance.unreadable:
                     raise OSError("not now")
                 if self.partition.index in hindrance.waiting:
+                    hindrance.is_waiting.set()
                     await hindrance.may_load.wait()
                 await super().load()
 

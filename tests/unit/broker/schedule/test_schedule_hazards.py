@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
-import threading
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from penstock.broker.config import BrokerConfig
-from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.schedule import reader as schedule_reader
 from penstock.broker.schedule.due_list import LISTED_BYTES_MAX
 from penstock.broker.schedule.journal import WRITE_BYTES_MAX
 from penstock.broker.schedule.reader import RowCache
-from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.values import DelayedMessage, NotScheduled, PendingMessage, PendingPage
-from penstock.broker.topic import broker as broker_module
-from penstock.broker.topic.companion import CompanionKind, companion_id, companion_settings, open_companion
+from penstock.broker.topic.companion import CompanionKind, companion_id, companion_settings
 from penstock.codec.batch.header import BatchHeader
 from penstock.domain.config.topic import make_topic_config
 from penstock.domain.schedule.commands import Done
@@ -28,13 +21,10 @@ from penstock.domain.schedule.records import ProducerBatch
 from penstock.domain.schedule.rows import Row
 from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.errors import DiskFullError
-from penstock.storage.files.buckets import BucketFiles
-from penstock.storage.files.handles import FileOwner
-from penstock.storage.files.protocols import File
-from penstock.storage.log.batch_lookup import BatchLookup, plan_lookups
-from penstock.storage.log.partition_log import PartitionLog
-from support.schedule.broker import TOPIC, ScheduleBroker
-from support.storage.gated_disk import GatedDisk
+from penstock.storage.files.buckets import CHECKPOINT_FILE
+from support.schedule.broker import PATIENCE_SECONDS, TOPIC, ScheduleBroker
+from support.schedule.hindered import Hindrance
+from support.storage.held_disk import HeldDisk
 
 
 def ended(producer_id: int, producer_epoch: int, *, is_commit: bool) -> TransactionEnd:
@@ -44,20 +34,25 @@ def ended(producer_id: int, producer_epoch: int, *, is_commit: bool) -> Transact
 
 
 @pytest.fixture
-async def disk() -> GatedDisk:
-    return GatedDisk()
+async def disk() -> HeldDisk:
+    return HeldDisk()
 
 
 @pytest.fixture
-async def desk(disk: GatedDisk) -> AsyncIterator[ScheduleBroker]:
-    desk = ScheduleBroker(disk)
+async def hindrance() -> Hindrance:
+    return Hindrance()
+
+
+@pytest.fixture
+async def desk(disk: HeldDisk, hindrance: Hindrance) -> AsyncIterator[ScheduleBroker]:
+    desk = ScheduleBroker(disk, shell=hindrance.shell_type())
     await desk.start()
     await desk.topic(TOPIC)
     yield desk
     await desk.stop()
 
 
-async def test_what_recovery_did_not_find_in_the_log_is_written_again(desk: ScheduleBroker, disk: GatedDisk) -> None:
+async def test_what_recovery_did_not_find_in_the_log_is_written_again(desk: ScheduleBroker, disk: HeldDisk) -> None:
     """The log comes back, without what the disk did not take, just after the mover has looked what is there."""
     await desk.delay(*((10, b"%d" % number) for number in range(5)))
     shell = await desk.shell()
@@ -122,35 +117,23 @@ async def test_schedule_comes_back_when_the_disk_took_half_of_its_rows(desk: Sch
 
 
 async def test_message_whose_row_cannot_be_read_for_a_moment_is_not_released_without_it(
-    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+    desk: ScheduleBroker, disk: HeldDisk
 ) -> None:
     await desk.delay((1_000, b"whole"))
     shell = await desk.shell()
+    log = shell.companion.log
+    # What is written from now on needs another file.
+    log.roll()
+    await desk.delay((1_000_000, b"later"))
     shell.reader.forget()
-    log, handles = shell.companion.log, desk.store.context.handles
-    open_file, failures = handles.open, 0
-
-    def no_more_files(owner: FileOwner, *, create: bool = False) -> File:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), owner.path)
-
-    def plan_without_files(_log: PartitionLog, offsets: Sequence[int]) -> list[BatchLookup]:
-        nonlocal failures
-        failures += 1
-        for segment in log.segments:
-            handles.forget(segment)
-        handles.open = no_more_files if failures <= 3 else open_file  # type: ignore[method-assign]
-        try:
-            return plan_lookups(log, offsets)
-        finally:
-            handles.open = open_file  # type: ignore[method-assign]
-
-    monkeypatch.setattr(schedule_reader, "plan_lookups", plan_without_files)
+    desk.store.context.handles.forget(log.segments[0])
+    disk.refuse_opens(log.segments[0].path, 3)
     await desk.pass_time(1_000)
     assert await desk.released(1) == [b"whole"]
-    assert failures > 3
+    assert disk.refusals_left == 0
 
 
-async def test_row_that_cannot_be_read_is_no_answer_about_its_message(desk: ScheduleBroker, disk: GatedDisk) -> None:
+async def test_row_that_cannot_be_read_is_no_answer_about_its_message(desk: ScheduleBroker, disk: HeldDisk) -> None:
     (origin,) = await desk.delay((1_000, b"x"))
     shell = await desk.shell()
     shell.reader.forget()
@@ -222,57 +205,33 @@ async def test_message_with_another_time_tells_when_it_came_first(desk: Schedule
     assert dict(record.headers)[SCHEDULED_AT_HEADER] == b"%d" % came_ms
 
 
-async def test_load_waits_for_what_the_files_before_are_writing(
-    desk: ScheduleBroker, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_load_waits_for_what_the_files_before_are_writing(desk: ScheduleBroker, disk: HeldDisk) -> None:
     """Two that write the same files: one would take a checkpoint for its own that the other is just writing."""
     await desk.delay((400_000, b"x"))
     shell = await desk.shell()
-    events: list[str] = []
-    save_checkpoint, read_checkpoint = BucketFiles.save_checkpoint, BucketFiles.read_checkpoint
-
-    is_saving = threading.Event()
-
-    def save(files: BucketFiles, payload: bytes) -> None:
-        is_saving.set()
-        save_checkpoint(files, payload)
-        events.append("saved")
-
-    def read(files: BucketFiles) -> bytes | None:
-        events.append("read")
-        return read_checkpoint(files)
-
-    monkeypatch.setattr(BucketFiles, "save_checkpoint", save)
-    monkeypatch.setattr(BucketFiles, "read_checkpoint", read)
+    disk.follow(CHECKPOINT_FILE)
     disk.close_gate()
     saving = asyncio.ensure_future(desk.checkpoint())
-    await asyncio.to_thread(is_saving.wait, 10)
+    await disk.wait_until_syncing()
     unloading = asyncio.ensure_future(shell.unload())
     loading = asyncio.ensure_future(desk.schedules.shell_of(desk.served().shells[0]))
     for _ in range(100):
         await asyncio.to_thread(bool)
     disk.open_gate()
     await asyncio.gather(saving, unloading, loading)
-    assert events == ["saved", "read"]
+    assert disk.events == ["saved", "read"]
     assert shell.is_loaded
 
 
 async def test_topic_that_is_removed_while_its_schedule_is_opened_leaves_nothing(
-    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+    desk: ScheduleBroker, disk: HeldDisk
 ) -> None:
-    is_opening, may_open = threading.Event(), threading.Event()
-
-    def open_slowly(partition: PartitionShell, kind: CompanionKind, **others: object) -> PartitionShell:
-        is_opening.set()
-        assert may_open.wait(10)
-        return open_companion(partition, kind, **others)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(broker_module, "open_companion", open_slowly)
     served = desk.served()
+    disk.hold(companion_id(served.topic_id, CompanionKind.SCHEDULE).hex())
     opening = asyncio.ensure_future(desk.schedules.shell_of(served.shells[0]))
-    await asyncio.to_thread(is_opening.wait, 10)
+    await disk.wait_until_held()
     await desk.catalog.delete_topic(TOPIC)
-    may_open.set()
+    disk.let_go()
     assert isinstance(await opening, NotScheduled)
     await desk.until(lambda: not desk.broker.has_companion(served.shells[0], CompanionKind.SCHEDULE))
     assert [shell for shell in desk.broker.all_shells() if shell.topic.startswith(TOPIC)] == []
@@ -290,8 +249,9 @@ async def test_companion_is_opened_once_for_all_who_want_it_at_the_same_moment(d
     assert (await desk.shell()).companion is opened
 
 
+@pytest.mark.parametrize("is_opened", [False, True])
 async def test_mover_of_the_life_before_is_remembered_until_its_schedule_is_loaded(
-    desk: ScheduleBroker, monkeypatch: pytest.MonkeyPatch
+    desk: ScheduleBroker, disk: HeldDisk, hindrance: Hindrance, is_opened: bool
 ) -> None:
     """What it has written of an intent is known by its sequence alone, and a sweep may come before anybody looks."""
     await desk.delay((10, b"x"))
@@ -300,27 +260,18 @@ async def test_mover_of_the_life_before_is_remembered_until_its_schedule_is_load
     move = (await desk.shell()).machine.last_move()
     assert move is not None
     desk.served().shells[0].log.known_producers.expire(desk.time.now_ms(), expiration_ms=1_000_000)
-    may_load, load = asyncio.Event(), ScheduleShell.load
-
-    async def load_later(shell: ScheduleShell) -> None:
-        await may_load.wait()
-        await load(shell)
-
-    async def make_later(*_arguments: object) -> None:
-        await may_load.wait()
-
-    monkeypatch.setattr(ScheduleShell, "load", load_later)
-    for hindrance in ("_make", None):
-        with monkeypatch.context() as patch:
-            if hindrance is not None:
-                patch.setattr(type(desk.schedules), hindrance, make_later)
-            may_load.clear()
-            await desk.restart()
-            await asyncio.sleep(0)
-            log = desk.served().shells[0].log
-            log.known_producers.expire(desk.time.now_ms() + 10_000_000, expiration_ms=1_000_000)
-            assert log.producers.state_of(move.producer_id) is not None
-            may_load.set()
+    await desk.stop()
+    if is_opened:
+        hindrance.waiting = {0}
+    else:
+        disk.hold(companion_id(desk.served().topic_id, CompanionKind.SCHEDULE).hex())
+    await desk.start()
+    await (asyncio.wait_for(hindrance.is_waiting.wait(), PATIENCE_SECONDS) if is_opened else disk.wait_until_held())
+    log = desk.served().shells[0].log
+    log.known_producers.expire(desk.time.now_ms() + 10_000_000, expiration_ms=1_000_000)
+    assert log.producers.state_of(move.producer_id) is not None
+    hindrance.may_load.set()
+    disk.let_go()
 
 
 async def test_companion_is_kept_as_long_as_the_node_is_told_to_trace() -> None:
