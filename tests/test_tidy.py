@@ -398,7 +398,6 @@ OURS: Final = frozenset({"penstock", "support", "conformance", "bench"})
 # What is left of them, at most: a line goes with its last patch, and none comes.
 STILL_PATCHING: Final[dict[str, int]] = {
     "tests/support/spark/faulty_sink.py": 2,
-    "tests/unit/gateways/kafka/handlers/test_dialogue_delays.py": 1,
 }
 
 

@@ -48,9 +48,9 @@ class HeldDisk(GatedDisk):
 
     # Refusing
 
-    def refuse_opens(self, path: str, count: int) -> None:
-        """The next ones: the process has too many files open."""
-        self._refused, self.refusals_left = path, count
+    def refuse_opens(self, part: str, count: int) -> None:
+        """The next ones of what has this in its path: the process has too many files open."""
+        self._refused, self.refusals_left = part, count
 
     # Following
 
@@ -63,7 +63,7 @@ class HeldDisk(GatedDisk):
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         self._pass(path)
-        if path == self._refused and self.refusals_left:
+        if self._refused in path and self.refusals_left:
             self.refusals_left -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         if path.endswith(self._followed):

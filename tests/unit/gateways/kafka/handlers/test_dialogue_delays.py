@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.partition.outcome import AppendRefused, Refusal
-from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.values import DelayedMessage, PendingPage
 from penstock.codec.batch.compression import Codec
@@ -27,6 +25,7 @@ from support.door.kafka_phrases import (
 )
 from support.schedule.delay_phrases import HOUR_MS, Later, all_records, at, eventually, headers_in, mixed_batch, pending
 from support.storage.gated_disk import GatedDisk
+from support.storage.held_disk import HeldDisk
 
 
 @pytest.fixture(autouse=True)
@@ -129,23 +128,22 @@ async def test_batch_that_is_in_the_schedule_in_part_is_completed(node: TalkingN
     assert [record.value for record in await all_records(talk)] == [b"x"]
 
 
-async def test_batch_under_the_sequence_of_one_that_was_given_up_is_scheduled(
-    node: TalkingNode, talk: Conversation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The node died between schedule and topic; the producer gave up, and goes on with the sequence that it had."""
+async def test_batch_under_the_sequence_of_one_that_was_given_up_is_scheduled() -> None:
+    """It came into the schedule and not into the topic; the producer gave up, and goes on with the sequence that it
+    had."""
     given_up = mixed_batch(Later(b"a"), Later(b"b"), producer_id=7, sequence=0)
     other = mixed_batch(Later(b"a"), Later(b"c"), producer_id=7, sequence=0)
-
-    def refuse(*_arguments: object, **_others: object) -> AppendRefused:
-        return AppendRefused(Refusal.OFFLINE, "the node died here")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PartitionShell, "append_checked", refuse)
-        for _ in range(2):
+    disk = HeldDisk()
+    async with running_node(files=lambda: disk) as node:
+        topic_id = await node.create_topic("orders")
+        talk = await node.connect()
+        disk.refuse_opens(topic_id.hex(), 2)
+        for refusals_left in (1, 0):
             assert (await send(talk, given_up))[0] is not ErrorCode.NONE
+            assert disk.refusals_left == refusals_left, "the topic's log has no file to write to"
             assert pending(node) == 2, "sent again, it is there once"
-    assert await send(talk, other) == (ErrorCode.NONE, 0)
-    assert pending(node) == 4
+        assert await send(talk, other) == (ErrorCode.NONE, 0)
+        assert pending(node) == 4
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
