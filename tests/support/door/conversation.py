@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -23,6 +23,7 @@ from penstock.assembly import Assembly
 from penstock.base.clock import Clock
 from penstock.broker.config import BrokerConfig
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.parts import Parts
 from penstock.broker.share.node import ShareGroups
 from penstock.broker.topic.broker import Broker
 from penstock.broker.transaction.markers import MarkerWriter
@@ -32,6 +33,7 @@ from penstock.codec import kafka as wire
 from penstock.config import Config, NodeConfig
 from penstock.domain.security.access import Authorizer
 from penstock.domain.security.acl import AccessSettings
+from penstock.gateways.door import Door
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.kafka.server import KafkaServer
@@ -41,6 +43,7 @@ from penstock.storage.config import StorageConfig
 from penstock.storage.files.protocols import Files
 
 R = TypeVar("R", bound=wire.Response)
+MakeDoors = Callable[[Config, Parts, str], Sequence[Door]]
 
 ANY_PORT: Final = "127.0.0.1:0"
 # Far above what anything here takes, far below the patience of whoever runs the tests.
@@ -183,6 +186,7 @@ def assembly_with(
     files: Callable[[], Files] | None = None,
     authorizer: Authorizer | None = None,
     clock: Clock | None = None,
+    doors: MakeDoors | None = None,
 ) -> Assembly:
     """What a node is made of, but for these."""
     assembly = Assembly()
@@ -190,6 +194,8 @@ def assembly_with(
         assembly = replace(assembly, files=lambda _node: files())
     if authorizer is not None:
         assembly = replace(assembly, authorizer=lambda _config, _access: authorizer)
+    if doors is not None:
+        assembly = replace(assembly, doors=doors)
     return assembly if clock is None else replace(assembly, clock=lambda: clock)
 
 
@@ -200,6 +206,7 @@ async def running_node(
     files: Callable[[], Files] | None = None,
     authorizer: Authorizer | None = None,
     clock: Clock | None = None,
+    doors: MakeDoors | None = None,
     kafka: KafkaServerConfig | None = None,
     http: HttpServerConfig | None = None,
     broker: BrokerConfig | None = None,
@@ -215,7 +222,7 @@ async def running_node(
         storage=storage or StorageConfig(),
         access=access or AccessSettings(),
     )
-    node = TalkingNode(config, assembly_with(files=files, authorizer=authorizer, clock=clock))
+    node = TalkingNode(config, assembly_with(files=files, authorizer=authorizer, clock=clock, doors=doors))
     await node.start()
     try:
         yield node

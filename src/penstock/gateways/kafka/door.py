@@ -20,6 +20,7 @@ from penstock.gateways.admission import Admission
 from penstock.gateways.caller import KAFKA
 from penstock.gateways.door import listen_on
 from penstock.gateways.kafka.apis import make_handlers
+from penstock.gateways.kafka.context import Handler
 from penstock.gateways.kafka.handlers.produce_route import learn_route
 from penstock.gateways.kafka.metrics import KafkaDoorCollector
 from penstock.gateways.kafka.sasl import SaslHandler, SaslSettings
@@ -64,14 +65,7 @@ class KafkaDoor:
         parts, config, site = self._parts, self._config, self._parts.site
         await parts.shares.start()
         sasl = await self._open_sasl()
-        handlers = make_handlers(
-            parts,
-            self._admission,
-            address=lambda: self.node_address,
-            node_entries=lambda: self._node_entries(self.node_address),
-            node_settings={CONNECTIONS_MAX: str(config.connections_max)},
-            sasl=sasl,
-        )
+        handlers = self.handlers(sasl)
         learn = partial(learn_route, parts.broker)
         server = self.server = KafkaServer(config, handlers, site.tasks, learn, sasl, self._admission)
         follow_setting(parts.topics, site.node_id, CONNECTIONS_MAX, server.limit_connections, config.connections_max)
@@ -80,6 +74,17 @@ class KafkaDoor:
         host, port = advertised_address(config.advertised) or (None, server.port)
         told = host_to_tell(server.host, host)
         self.node_address = msgspec.structs.replace(self.node_address, host=told, port=port)
+
+    def handlers(self, sasl: SaslHandler) -> dict[int, Handler]:
+        """Who answers what, by the key of the request."""
+        return make_handlers(
+            self._parts,
+            self._admission,
+            address=lambda: self.node_address,
+            node_entries=lambda: self._node_entries(self.node_address),
+            node_settings={CONNECTIONS_MAX: str(self._config.connections_max)},
+            sasl=sasl,
+        )
 
     async def _open_sasl(self) -> SaslHandler:
         config, clock = self._config, self._parts.site.clock

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
+from penstock.broker.parts import Parts
 from penstock.codec import kafka as wire
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -16,9 +17,14 @@ from penstock.codec.kafka.messages.fetch import FetchRequest, FetchResponse
 from penstock.codec.kafka.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from penstock.codec.kafka.messages.metadata import MetadataResponse
 from penstock.codec.kafka.messages.produce import ProduceRequest, ProduceResponse
-from penstock.gateways.kafka.context import PendingReply, RequestContext
+from penstock.config import Config
+from penstock.gateways.admission import Admission
+from penstock.gateways.door import Door
+from penstock.gateways.kafka.context import Handler, HandlerResult, PendingReply, RequestContext
+from penstock.gateways.kafka.door import KafkaDoor
+from penstock.gateways.kafka.sasl import SaslHandler
 from penstock.gateways.kafka.server_config import KafkaServerConfig
-from support.door.conversation import ANY_PORT, Conversation, TalkingNode, running_node
+from support.door.conversation import ANY_PORT, Conversation, MakeDoors, TalkingNode, running_node
 from support.door.kafka_phrases import (
     batch,
     fetch,
@@ -159,18 +165,34 @@ async def test_requests_under_way_are_bounded_over_all_connections() -> None:
 # Faults
 
 
-async def test_fault_of_ours_ends_its_own_connection_only(
-    node: TalkingNode, talk: Conversation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(request: wire.Request, context: object) -> wire.Response:
-        raise RuntimeError("planted")
+def door_with(request: type[wire.Request], fault: Callable[[Handler], Handler]) -> MakeDoors:
+    """Kafka's door, in which `fault` has made another handler of the true one for this request."""
 
-    async def broken_later(request: wire.Request, context: object) -> wire.Response:
-        await asyncio.sleep(0)
-        raise RuntimeError("planted")
+    class FaultyDoor(KafkaDoor):
+        def handlers(self, sasl: SaslHandler) -> dict[int, Handler]:
+            handlers = super().handlers(sasl)
+            return {**handlers, request.api_key: fault(handlers[request.api_key])}
 
-    for handler in (broken, broken_later):
-        monkeypatch.setitem(node.server._handlers, ListOffsetsRequest.api_key, handler)
+    def make(config: Config, parts: Parts, cluster_id: str) -> list[Door]:
+        admission = Admission(parts.authorizer)
+        return [FaultyDoor(parts, admission, config.kafka, cluster_id=cluster_id, node_entries=lambda _address: ())]
+
+    return make
+
+
+def broken(_request: wire.Request, _context: object) -> wire.Response:
+    raise RuntimeError("planted")
+
+
+async def broken_later(_request: wire.Request, _context: object) -> wire.Response:
+    await asyncio.sleep(0)
+    raise RuntimeError("planted")
+
+
+@pytest.mark.parametrize("handler", [broken, broken_later])
+async def test_fault_of_ours_ends_its_own_connection_only(handler: Handler) -> None:
+    async with running_node(doors=door_with(ListOffsetsRequest, lambda _true: handler)) as node:
+        talk = await node.connect()
         hurt = await node.connect()
         await hurt.expect_open()
         await hurt.send(list_offsets("orders", -1))
@@ -179,25 +201,27 @@ async def test_fault_of_ours_ends_its_own_connection_only(
         await talk.expect_open()
 
 
-async def test_fault_in_one_reply_after_a_sync_does_not_keep_the_others(node: TalkingNode, talk: Conversation) -> None:
+async def test_fault_in_one_reply_after_a_sync_does_not_keep_the_others() -> None:
     """One turn of the disk tells many connections: a fault with the first must not silence the second."""
-    await node.create_topic("orders")
-    handle = node.server._handlers[ProduceRequest.api_key]
 
     def fail() -> wire.Response:
         raise RuntimeError("planted")
 
-    def handle_or_fail(request: Any, context: RequestContext) -> Any:
-        reply = handle(request, context)
-        assert isinstance(reply, PendingReply)
-        return PendingReply(reply.commitments, fail) if context.client_id == "unlucky" else reply
+    def fail_the_unlucky(handle: Handler) -> Handler:
+        def handle_or_fail(request: wire.Request, context: RequestContext) -> HandlerResult:
+            reply = handle(request, context)
+            assert isinstance(reply, PendingReply)
+            return PendingReply(reply.commitments, fail) if context.client_id == "unlucky" else reply
 
-    node.server._handlers[ProduceRequest.api_key] = handle_or_fail
-    unlucky = await node.connect(client_id="unlucky")
-    unlucky.send_bytes(unlucky.frame(produce("orders", batch(b"a")), 9))
-    talk.send_bytes(talk.frame(produce("orders", batch(b"b")), 9))
-    assert outcome(await talk.hear(ProduceResponse))[0] == ErrorCode.NONE
-    await unlucky.expect_closed()
+        return handle_or_fail
+
+    async with running_node(doors=door_with(ProduceRequest, fail_the_unlucky)) as node:
+        await node.create_topic("orders")
+        talk, unlucky = await node.connect(), await node.connect(client_id="unlucky")
+        unlucky.send_bytes(unlucky.frame(produce("orders", batch(b"a")), 9))
+        talk.send_bytes(talk.frame(produce("orders", batch(b"b")), 9))
+        assert outcome(await talk.hear(ProduceResponse))[0] == ErrorCode.NONE
+        await unlucky.expect_closed()
 
 
 async def test_malformed_request_ends_its_connection_after_what_was_ready(
