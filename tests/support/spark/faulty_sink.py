@@ -24,7 +24,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +32,7 @@ from pyspark import TaskContext
 from penstock.client.kafka.transactional_producer import TransactionalProducer
 from penstock.pipeline.connector.sink import StreamWriter
 from penstock.pipeline.connector.source import PenstockSource
-from penstock.pipeline.sink import batches as sink_batches
+from penstock.pipeline.sink.stage_copy import StageCopy
 from penstock.pipeline.sink.stage_write import StageWriter
 
 SECONDS_MAX: Final = 120
@@ -62,12 +61,11 @@ class FaultyWriter(StreamWriter):
         self._batch = int(batch or 0)
         self._directory = directory
 
-    def write(self, iterator: Iterator[Any]) -> Any:
+    def write(self, iterator: Iterator[Any], **_others: Any) -> Any:
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
         if self._point == "staging" and batch == str(self._batch):
-            with self._patched(StageWriter, "write", self._staging), _small_chunks():
-                return super().write(iterator)
+            return super().write(iterator, stage=self._hanging_stage())
         staged = super().write(iterator)
         if self._fault == "task" and self._strike():
             raise RuntimeError("a fault on order: the task")
@@ -75,7 +73,7 @@ class FaultyWriter(StreamWriter):
             os.kill(os.getpid(), signal.SIGKILL)
         return staged
 
-    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803  Spark's name
+    def commit(self, messages: Any, batchId: int, **_others: Any) -> None:  # noqa: N803  Spark's name
         if self._fault == "raise-before" and self._strike():
             raise RuntimeError("a fault on order: before the commit")
         if self._fault != "hang" or batchId != self._batch:
@@ -88,51 +86,46 @@ class FaultyWriter(StreamWriter):
     def _commit_and_hang(self, messages: Any, batch_id: int) -> None:
         if self._point == "staged":
             self._hang()
-        with (
-            self._patched(TransactionalProducer, "send", self._copying),
-            self._patched(TransactionalProducer, "commit", self._copied),
-        ):
-            super().commit(messages, batch_id)
+        super().commit(messages, batch_id, copy=self._hanging_copy())
         if self._point == "committed":
             self._hang()
 
     # the points
 
-    def _staging(self, true_write: Any) -> Any:
-        async def write(writer: StageWriter, batches: Any) -> None:
-            await true_write(writer, batches)
-            # Durable, as the point says.
-            await writer.finish()
-            self._hang()
+    def _hanging_stage(self) -> type[StageWriter]:
+        # What goes to a worker by value takes along what functions name, not what the bodies of classes in them do.
+        hang, rows_max = self._hang, CHUNK_ROWS_MAX
 
-        return write
+        class HangingStage(StageWriter):
+            chunk_rows_max = rows_max
 
-    def _copying(self, true_send: Any) -> Any:
-        async def send(producer: TransactionalProducer, batches: Any) -> Any:
-            sent = await true_send(producer, batches)
-            if self._point == "copying":
-                self._hang()
-            return sent
+            async def write(self, batches: Any) -> None:
+                await super().write(batches)
+                # Durable, as the point says.
+                await self.finish()
+                hang()
 
-        return send
+        return HangingStage
 
-    def _copied(self, true_commit: Any) -> Any:
-        async def commit(producer: TransactionalProducer) -> None:
-            if self._point == "copied":
-                self._hang()
-            await true_commit(producer)
+    def _hanging_copy(self) -> type[StageCopy]:
+        point, hang = self._point, self._hang
 
-        return commit
+        class HangingProducer(TransactionalProducer):
+            async def send(self, batches: Any) -> list[int]:
+                offsets = await super().send(batches)
+                if point == "copying":
+                    hang()
+                return offsets
 
-    @contextmanager
-    def _patched(self, owner: type, name: str, make: Any) -> Iterator[None]:
-        """Spark uses a worker's process again, also for other queries."""
-        true_method = getattr(owner, name)
-        setattr(owner, name, make(true_method))
-        try:
-            yield
-        finally:
-            setattr(owner, name, true_method)
+            async def commit(self) -> None:
+                if point == "copied":
+                    hang()
+                await super().commit()
+
+        class HangingCopy(StageCopy):
+            producer_type = HangingProducer
+
+        return HangingCopy
 
     def _strike(self) -> bool:
         """True the first time."""
@@ -153,13 +146,3 @@ class FaultyWriter(StreamWriter):
         while not (Path(self._directory) / GO).exists():
             assert time.monotonic() < deadline, "nobody let it go"
             time.sleep(0.01)
-
-
-@contextmanager
-def _small_chunks() -> Iterator[None]:
-    true_size = sink_batches.CHUNK_ROWS_MAX
-    sink_batches.CHUNK_ROWS_MAX = CHUNK_ROWS_MAX  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        sink_batches.CHUNK_ROWS_MAX = true_size  # type: ignore[misc]

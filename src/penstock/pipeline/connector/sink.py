@@ -16,8 +16,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.pipeline.sink.options import QUERY_ID_PROPERTY, SinkOptions
-from penstock.pipeline.sink.stage_copy import commit_staged
-from penstock.pipeline.sink.stage_write import StagedBatch, stage_rows
+from penstock.pipeline.sink.stage_copy import StageCopy, commit_staged
+from penstock.pipeline.sink.stage_write import StagedBatch, StageWriter, stage_rows
 from penstock.pipeline.source.options import OptionError
 
 if TYPE_CHECKING:
@@ -36,17 +36,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _stage(self._options, iterator)
+    def write(
+        self, iterator: Iterator[pa.RecordBatch], *, stage: type[StageWriter] = StageWriter
+    ) -> WriterCommitMessage:
+        return _stage(self._options, iterator, stage)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803  Spark's name
+        *,
+        copy: type[StageCopy] = StageCopy,
+    ) -> None:
         staged, query_ids = _gather(messages)
         if not staged:
             return
         query_id = min(query_ids, default=None) or self._options.query_id
         if query_id is None:
             raise OptionError("Spark does not tell the query's id: the option queryId must")
-        asyncio.run(commit_staged(self._options.bootstrap, staged, writer_id=query_id, batch_id=batchId))
+        asyncio.run(commit_staged(self._options.bootstrap, staged, writer_id=query_id, batch_id=batchId, copy=copy))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         """Nothing: Spark calls this also when `commit` took effect and failed afterwards. What was staged and not
@@ -75,11 +83,11 @@ class BatchWriter(DataSourceArrowWriter):
         """As in a stream: nothing."""
 
 
-def _stage(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> StagedRows:
+def _stage(options: SinkOptions, rows: Iterator[pa.RecordBatch], stage: type[StageWriter] = StageWriter) -> StagedRows:
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
     query_id = None if context is None else context.getLocalProperty(QUERY_ID_PROPERTY)
-    return StagedRows(query_id, tuple(stage_rows(options, rows, task=task)))
+    return StagedRows(query_id, tuple(stage_rows(options, rows, task=task, stage=stage)))
 
 
 def _gather(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[StagedBatch], set[str]]:

@@ -41,7 +41,7 @@ class TargetBatch(msgspec.Struct, frozen=True):
     record_count: int
 
 
-def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+def chunks(batches: Iterable[pa.RecordBatch], *, rows_max: int = CHUNK_ROWS_MAX) -> Iterator[pl.DataFrame]:
     """Fewer and larger pieces, with the columns that are written."""
     gathered: list[pa.RecordBatch] = []
     rows = size_bytes = 0
@@ -51,7 +51,7 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
         gathered.append(batch)
         rows += batch.num_rows
         size_bytes += batch.nbytes
-        if rows >= CHUNK_ROWS_MAX or size_bytes >= CHUNK_BYTES_MAX:
+        if rows >= rows_max or size_bytes >= CHUNK_BYTES_MAX:
             yield _as_frame(gathered)
             gathered, rows, size_bytes = [], 0, 0
     if gathered:

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from penstock.client.kafka import groups
 from penstock.client.kafka.cluster_client import ClusterClient
@@ -131,7 +131,7 @@ class _Attempt:
         return self._loop.time() - self._began >= self._timeout_ms / 1000
 
     async def run(self) -> bool:
-        producer = TransactionalProducer(
+        producer = self._copy.producer_type(
             self._client,
             fence_group(self._writer_id),
             transaction_timeout_ms=self._timeout_ms,
@@ -184,6 +184,9 @@ def transaction_timeout_ms(staged: Sequence[StagedBatch], least_ms: int = TIMEOU
 
 class StageCopy:
     """Reads the stage from the first of these batches to the last, and sends on those that are among them."""
+
+    # Who sends them on, and commits.
+    producer_type: ClassVar[type[TransactionalProducer]] = TransactionalProducer
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from zlib import crc32
 
 import msgspec
@@ -76,21 +76,25 @@ class Target(msgspec.Struct, frozen=True):
     batch_bytes_max: int
 
 
-def stage_rows(options: SinkOptions, rows: Iterable[pa.RecordBatch], *, task: int) -> list[StagedBatch]:
+def stage_rows(
+    options: SinkOptions, rows: Iterable[pa.RecordBatch], *, task: int, stage: type[StageWriter] | None = None
+) -> list[StagedBatch]:
     """Blocking: a Python worker of Spark has no loop. `rows` is read as it goes, a chunk at a time."""
-    return asyncio.run(_stage_rows(options, rows, task))
+    return asyncio.run(_stage_rows(options, rows, task, stage or StageWriter))
 
 
-async def _stage_rows(options: SinkOptions, rows: Iterable[pa.RecordBatch], task: int) -> list[StagedBatch]:
+async def _stage_rows(
+    options: SinkOptions, rows: Iterable[pa.RecordBatch], task: int, stage: type[StageWriter]
+) -> list[StagedBatch]:
     client = ClusterClient(parse_addresses(options.bootstrap))
     staged: StageWriter | None = None
     targets: dict[str, Target] = {}
     clock = SystemClock()
     try:
-        for frame in sink_batches.chunks(rows):
+        for frame in sink_batches.chunks(rows, rows_max=stage.chunk_rows_max):
             if staged is None:
                 await ask_patiently(client.connect, patience_ms=PATIENCE_MS)
-                staged = StageWriter(client, await ensure_stage(client))
+                staged = stage(client, await ensure_stage(client))
                 await staged.start()
             for topic, part in sink_batches.by_topic(frame, options.topic):
                 target = targets.get(topic)
@@ -158,6 +162,9 @@ async def _batch_bytes_max(client: ClusterClient, topic: str) -> int:
 
 
 class StageWriter:
+    # How many rows it is given at once.
+    chunk_rows_max: ClassVar[int] = sink_batches.CHUNK_ROWS_MAX
+
     def __init__(self, client: ClusterClient, stage_partitions: int) -> None:
         self._stage_partitions = stage_partitions
         # Idempotent for the order: a batch that is sent again must not come after its successor.
