@@ -395,22 +395,14 @@ PLANTERS: Final = ("tests/support/planted_bugs.py", "tests/support/storage/plant
 OURS: Final = frozenset({"penstock", "support", "conformance", "bench"})
 
 
-# What is left of them, at most: a line goes with its last patch, and none comes.
-STILL_PATCHING: Final[dict[str, int]] = {
-    "tests/support/spark/faulty_sink.py": 2,
-}
-
-
 def test_no_test_patches_a_module_of_ours() -> None:
     """A patch holds a test to the name of a thing and to who imports it, and hides what should be a parameter."""
-    found: list[str] = []
-    for path in python_files("tests", "bench"):
-        patches = [] if place(path) in PLANTERS else list(patches_of_ours(tree_of(path)))
-        if len(patches) > STILL_PATCHING.get(place(path), 0):
-            found += [
-                f"{place(path)}:{line}: patches {what}: pass it in, as a parameter, a setting or a subclass"
-                for line, what in patches
-            ]
+    found = [
+        f"{place(path)}:{line}: patches {what}: pass it in, as a parameter, a setting or a subclass"
+        for path in python_files("tests", "bench")
+        if place(path) not in PLANTERS
+        for line, what in patches_of_ours(tree_of(path))
+    ]
     assert not found, "\n".join(found)
 
 
@@ -426,6 +418,16 @@ def test_no_test_patches_a_module_of_ours() -> None:
         ("from unittest.mock import patch\npatch('penstock.x.y', 1)", True),
         ("from support import world\nmonkeypatch.setattr(world, 'A', 1)", True),
         ("from penstock.x import y\ny.A = 1", True),
+        ("monkeypatch.setitem(node.server._handlers, 3, broken)", True),
+        ("monkeypatch.delitem(node.server.table, 3)", True),
+        ("from penstock.x import Y\nsetattr(Y, 'run', 1)", True),
+        ("def f(owner, name): setattr(owner, name, 1)", True),
+        ("from penstock.x import Y\ndelattr(Y, 'run')", True),
+        ("node.server._handlers[3] = broken", True),
+        ("from penstock.x import y\ny.TABLE[3] = broken", True),
+        ("self._handlers[3] = handle", False),
+        ("reply.topics[3] = topic", False),
+        ("import os\nmonkeypatch.setitem(os.environ, 'A', '1')", False),
         ("import sys\nmonkeypatch.setattr(sys, 'stdout', 1)", False),
         ("monkeypatch.setattr('sys.stdin', 1)", False),
         ("monkeypatch.setenv('A', '1')", False),
@@ -443,9 +445,7 @@ def patches_of_ours(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Assign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from (
-                (node.lineno, ast.unparse(target))
-                for target in targets
-                if isinstance(target, ast.Attribute) and is_module_of_ours(target.value, homes)
+                (node.lineno, ast.unparse(target)) for target in targets if is_changed_from_outside(target, homes)
             )
         elif isinstance(node, ast.Call) and node.args and is_patch(node.func, homes):
             target = node.args[0]
@@ -474,10 +474,19 @@ def root_of(node: ast.expr) -> str:
 
 
 def is_patch(called: ast.expr, homes: dict[str, str]) -> bool:
-    """`anything.setattr(…)`, or what unittest.mock brings."""
-    if isinstance(called, ast.Attribute) and called.attr in {"setattr", "delattr"}:
+    """`setattr(…)`, `anything.setattr(…)`, or what unittest.mock brings."""
+    if ast.unparse(called).rpartition(".")[2] in {"setattr", "delattr", "setitem", "delitem"}:
         return True
     return homes.get(root_of(called), "").startswith("unittest.mock") or ast.unparse(called) == "patch.object"
+
+
+def is_changed_from_outside(target: ast.expr, homes: dict[str, str]) -> bool:
+    """A name of a module of ours; or an item of what is in one, or of what an object keeps to itself."""
+    is_item, changed = isinstance(target, ast.Subscript), target.value if isinstance(target, ast.Subscript) else target
+    if not isinstance(changed, ast.Attribute):
+        return False
+    is_private = is_item and changed.attr.startswith("_") and ast.unparse(changed.value) not in {"self", "cls"}
+    return is_private or is_module_of_ours(changed.value, homes)
 
 
 def is_module_of_ours(node: ast.expr, homes: dict[str, str]) -> bool:

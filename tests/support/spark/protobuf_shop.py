@@ -48,13 +48,11 @@ def protobuf_order(**values: Any) -> bytes:
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set()).file:
         pool.Add(file)
-    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))()
-    order.id, order.amount, order.large, order.kind = "o1", 2.5, 2**64 - 1, 7
+    scalars = {"id": "o1", "amount": 2.5, "large": 2**64 - 1, "kind": 7, **values}
+    order = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))(**scalars)
     order.tags.extend(["a", "b"])
     order.ship.city = "Ulm"
     order.counts["x"] = 1
     order.at.seconds, order.at.nanos = 10, 5_000
     order.took.seconds = 3
-    for name, value in values.items():
-        setattr(order, name, value)
     return bytes(order.SerializeToString())
