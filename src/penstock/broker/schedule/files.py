@@ -144,9 +144,9 @@ class ScheduleFiles:
 
     # Writing
 
-    async def spill(self, machine: PartitionSchedule) -> None:
+    async def spill(self, machine: PartitionSchedule, *, bytes_min: int | None = None) -> None:
         """Writes new entries if they are many."""
-        if machine.spill_bytes < self._limits.spill_bytes:
+        if machine.spill_bytes < (self._limits.spill_bytes if bytes_min is None else bytes_min):
             return
         try:
             async with self._lock:
