@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker.machine.journal import BATCH_BYTES_MAX, Journal, _batches
+from penstock.broker.machine.journal import BATCH_BYTES_MAX, GATHERING_TURNS, Journal, _batches
 from penstock.broker.machine.portions import JournalLostError
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.outcome import Appended, AppendRefused
@@ -81,6 +81,56 @@ async def test_what_cannot_wait_takes_along_what_can() -> None:
     journal.append([(b"c", b"3")])
     await is_durable(journal)
     assert (world.partition.log.log_end, world.partition.log.unsaved_batches) == (3, 1)
+
+
+async def test_what_comes_during_a_sync_shares_the_next_batch_with_who_is_back_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    disk = GatedDisk()
+    world = ShellWorld(disk)
+    journal = Journal(world.partition, world.clock)
+    disk.close_gate()
+    journal.append([(b"a", b"1")])
+    await disk.wait_until_syncing()
+    # The one whom the sync lets go on: his next request is there in a moment.
+    journal.when_durable(lambda _: loop.call_soon(loop.call_soon, journal.append, [(b"c", b"4")]))
+    for value in (b"2", b"3"):
+        journal.append([(b"b", value)])
+        await asyncio.sleep(0)
+    assert world.partition.log.log_end == 1
+    disk.open_gate()
+    await is_durable(journal)
+    assert (world.partition.log.log_end, world.partition.log.unsaved_batches) == (4, 2)
+
+
+async def test_what_may_wait_is_not_hurried_by_the_end_of_a_sync() -> None:
+    disk = GatedDisk()
+    world = ShellWorld(disk)
+    journal = Journal(world.partition, world.clock, flush_ms=3_600_000)
+    disk.close_gate()
+    journal.append([(b"a", b"1")])
+    await disk.wait_until_syncing()
+    durable = asyncio.get_running_loop().create_future()
+    journal.when_durable(durable.set_result)
+    journal.append([(b"b", b"2")], may_wait=True)
+    disk.open_gate()
+    assert await asyncio.wait_for(durable, 5)
+    for _ in range(2 * GATHERING_TURNS):
+        await asyncio.sleep(0)
+    assert world.partition.log.log_end == 1
+
+
+async def test_a_full_batch_does_not_wait_for_the_one_before_it() -> None:
+    disk = GatedDisk()
+    world = ShellWorld(disk)
+    journal = Journal(world.partition, world.clock)
+    disk.close_gate()
+    journal.append([(b"a", b"1")])
+    await disk.wait_until_syncing()
+    journal.append([(b"b", bytes(BATCH_BYTES_MAX))])
+    await asyncio.sleep(0)
+    assert world.partition.log.log_end == 2
+    disk.open_gate()
+    await is_durable(journal)
 
 
 async def test_full_batch_does_not_wait() -> None:

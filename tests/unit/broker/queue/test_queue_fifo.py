@@ -100,7 +100,7 @@ async def test_message_that_is_released_while_the_window_is_rebuilt_is_known(des
 async def test_window_goes_with_its_partition_and_is_built_anew(desk: FifoDesk) -> None:
     first = await desk.put(b"once")
     queue_shell = await desk.queues.shell(desk.served().shells[0])
-    queue_shell.unload()
+    await queue_shell.unload()
     assert await desk.put(b"once") == first
     assert await desk.values() == [b"once"]
 

@@ -73,7 +73,7 @@ async def test_paused_queue_gives_nothing(desk: QueueBroker) -> None:
 
 async def test_shell_that_is_not_loaded_says_so(desk: QueueBroker) -> None:
     definition, (first, second) = await open_queue(desk)
-    first.unload()
+    await first.unload()
     taken = await first.take(definition, "c", 10)
     assert isinstance(taken, QueueUnavailable)
     assert taken.is_loading
