@@ -54,6 +54,8 @@ log = get_logger("journal")
 
 # Well below the internal topic's max.message.bytes; only a single decision that is larger makes a larger batch.
 BATCH_BYTES_MAX: Final = 512 * 1024
+# What a record takes beside its key and its value, about.
+RECORD_BYTES: Final = 32
 # A replay reads the snapshot and what came after it. A new one is due when that is more than the snapshot itself, so a
 # start costs at most twice what is alive, and writing snapshots no more than writing the log; and below this number of
 # records it is not worth a file.
@@ -112,7 +114,8 @@ class Journal:
         now_ms = self._clock.now_ms()
         records = [Record(value=value, key=key, timestamp_ms=now_ms) for key, value in entries]
         self._buffer.append(records)
-        self._buffer_bytes += _size_bytes(records)
+        for key, value in entries:
+            self._buffer_bytes += len(key) + len(value or b"") + RECORD_BYTES
         self._flush_later(may_wait=may_wait and self._buffer_bytes < BATCH_BYTES_MAX)
 
     def when_durable(self, callback: OnDurable, *, may_wait: bool = False) -> None:
@@ -170,6 +173,10 @@ class Journal:
             elif outcome.commitment is not None:
                 self._commitment = outcome.commitment
                 outcome.commitment.when_known(self._on_known)
+        if waiting and self._commitment is not None and self._is_syncing and not self.is_lost:
+            # One call of the commitment, however many decisions there are.
+            self._commitment.when_known(partial(_tell, waiting))
+            return
         for callback in waiting:
             self.when_durable(callback)
 
@@ -312,6 +319,11 @@ class Journal:
         return None
 
 
+def _tell(waiting: list[OnDurable], commitment: Commitment) -> None:
+    for callback in waiting:
+        callback(commitment.loss is None)
+
+
 def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
     if not future.done():
         future.set_result(is_durable)
@@ -343,4 +355,4 @@ def _batches(decisions: list[list[Record]]) -> list[list[Record]]:
 
 
 def _size_bytes(records: Sequence[Record]) -> int:
-    return sum(len(record.key or b"") + len(record.value or b"") + 32 for record in records)
+    return sum(len(record.key or b"") + len(record.value or b"") + RECORD_BYTES for record in records)

@@ -49,6 +49,7 @@ class QueueBatch:
         "base_offset",
         "expiries",
         "header",
+        "is_plain",
         "lanes",
         "next_offset",
         "problem",
@@ -72,6 +73,8 @@ class QueueBatch:
         # The messages that are there, by lane.
         self.lanes: dict[int, tuple[Range, ...]] = {}
         self.expiries: tuple[tuple[int, int], ...] = ()
+        # Every offset is a message of the default lane that lives for ever.
+        self.is_plain = False
         # Why nobody can be given any of its messages.
         self.problem: str | None = None
         if header.is_control or is_left_out or not header.record_count:
@@ -87,6 +90,7 @@ class QueueBatch:
         if broken is not None:
             self._pass_over(broken)
         elif self._is_dense and not _is_special(data):
+            self.is_plain = True
             self.lanes[DEFAULT_LANE] = ((self.base_offset, self.next_offset - 1),)
         elif not self._sort_special(data):
             self._sort(self.records)
@@ -97,7 +101,7 @@ class QueueBatch:
         all of them, to be dead-lettered with the reason: how many there were nobody knows but the header, which may
         lie."""
         log.error("batch without readable messages", base_offset=self.base_offset, why=problem.reason)
-        self._records, self._payload, self._keys = [], None, ()
+        self._records, self._payload, self._keys, self.is_plain = [], None, (), False
         self.lanes, self.expiries = {DEFAULT_LANE: ((self.base_offset, self.base_offset),)}, ()
         self.problem = f"offsets {self.base_offset} to {self.next_offset - 1} cannot be read: {problem.reason}"
 

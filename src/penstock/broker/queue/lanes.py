@@ -119,6 +119,14 @@ class LaneIndex:
             self._has_waited = True
             await self.wait(wait_ms)
 
+    def knows(self, since: int) -> bool:
+        """Whether `want` would have nothing to do."""
+        log = self._partition.log
+        if self._generation != log.generation or self.is_scanning:
+            return False
+        self._chunks.drop_below(log.log_start)
+        return self._is_known(since)
+
     def _is_known(self, since: int) -> bool:
         return self.covered_upto(since) >= self._partition.log.readable_end
 

@@ -255,7 +255,10 @@ class NodeQueues:
             return []
         group, partitions = name.group, topic.led()
         known = [self._residents.get(place_of(partition)) for partition in partitions]
-        if definition is not None and not all(shell is not None and shell.is_ready(group) for shell in known):
+        ready = [shell for shell in known if shell is not None and shell.is_ready(group)]
+        if len(ready) == len(partitions):
+            return ready
+        if definition is not None:
             await self._await_opening(definition, wait_ms)
         return [await self.shell(partition, wait_ms=wait_ms) for partition in partitions]
 

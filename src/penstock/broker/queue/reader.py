@@ -94,12 +94,29 @@ class QueueReader:
         """Without an index, lanes are seen only where the default one looks."""
         self.lanes = lanes
         self._partition = partition
-        self._topic_id = topic_id
+        # By flavour.
+        self._places = {flavour: Place(topic_id, partition.index, flavour) for flavour in (False, True)}
         self._cache = cache
         self._readers = readers
         self._generation = partition.log.generation
         # By flavour, what is being read.
         self._readings: dict[bool, _Reading] = {}
+
+    def glance(self, cursors: Sequence[tuple[int, int]], count: int, *, is_committed_only: bool) -> Sight | None:
+        """What `look` comes to nearly always, where keys have no order: one lane, a batch at hand that has enough of
+        it, and nothing else behind it. None: it takes a look."""
+        lane, cursor = cursors[0]
+        if len(cursors) > 1 or lane != DEFAULT_LANE or cursor < self._partition.log_start:
+            return None
+        batch = self._find(self._places[is_committed_only], cursor)
+        if batch is None or not batch.is_plain or batch.next_offset - cursor < count:
+            return None
+        upto, lanes = batch.next_offset, self.lanes
+        if lanes is not None:
+            end = self._partition.last_stable_offset if is_committed_only else self._partition.readable_end
+            if (upto < end and not lanes.knows(cursor)) or lanes.lanes_from(upto):
+                return None
+        return Sight((Found(DEFAULT_LANE, cursor, upto, ((cursor, upto - 1),)),), (batch,))
 
     async def look(
         self,
@@ -180,9 +197,10 @@ class QueueReader:
     async def messages(self, first: int, last: int, *, is_committed_only: bool) -> list[StoredRecord] | ReadProblem:
         """Those of a range that are still there."""
         offset = max(first, self._partition.log_start)
+        place = self._places[is_committed_only]
         found: list[StoredRecord] = []
         while offset <= last:
-            batch = await self.batch_at(offset, is_committed_only=is_committed_only)
+            batch = self._find(place, offset) or await self.batch_at(offset, is_committed_only=is_committed_only)
             if isinstance(batch, ReadProblem):
                 return batch
             if batch is None:
@@ -210,11 +228,8 @@ class QueueReader:
         self, offset: int, *, is_committed_only: bool, bytes_max: int = READ_BYTES
     ) -> QueueBatch | ReadProblem | None:
         """The batch that holds `offset`, or the next one after it; None: there is no more yet."""
-        place = Place(self._topic_id, self._partition.index, is_committed_only)
-        if self._generation != self._partition.log.generation:
-            self._generation = self._partition.log.generation
-            self.forget()
-        known = self._cache.find(place, offset)
+        place = self._places[is_committed_only]
+        known = self._find(place, offset)
         if known is not None:
             return known
         # Whoever else wants what is being read waits for it: the same batches need not be cut apart twice.
@@ -232,6 +247,13 @@ class QueueReader:
             reading.end()
             if self._readings.get(is_committed_only) is reading:
                 del self._readings[is_committed_only]
+
+    def _find(self, place: Place, offset: int) -> QueueBatch | None:
+        """The batch that holds it, if it is at hand."""
+        if self._generation != self._partition.log.generation:
+            self._generation = self._partition.log.generation
+            self.forget()
+        return self._cache.find(place, offset)
 
     async def _read_batches(self, place: Place, offset: int, bytes_max: int) -> QueueBatch | ReadProblem | None:
         read = await self._read_whole(offset, place.is_committed_only, bytes_max)
@@ -252,8 +274,8 @@ class QueueReader:
 
     def forget(self) -> None:
         """The log was cut or read again, or is gone: what was there may be there no longer."""
-        for flavour in (False, True):
-            self._cache.forget(Place(self._topic_id, self._partition.index, flavour))
+        for place in self._places.values():
+            self._cache.forget(place)
 
     async def _read_whole(self, offset: int, is_committed_only: bool, bytes_max: int) -> PartitionRead:
         partition = self._partition

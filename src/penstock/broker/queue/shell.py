@@ -98,6 +98,7 @@ class QueueShell:
         self._leadership = leadership
         self._companion = companion
         self._clock = context.clock
+        self.now_ms: Callable[[], int] = context.clock.now_ms
         self._mover = context.mover
         self._queues: dict[str, Queue] = {}
         self._rooms: dict[str, WaitingRoom] = {}
@@ -215,9 +216,6 @@ class QueueShell:
             queue.config = self._config_of(group)
         # Also if it is gone: whoever waits for its messages should know.
         self._wake(group)
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
 
     @property
     def unavailable(self) -> QueueUnavailable:

@@ -8,14 +8,14 @@ Between looking and deciding others may decide: what is found is told to the mac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.hidden import visible
 from penstock.broker.queue.messages import Message, QueueUnavailable, ReceivedMessages, Source
-from penstock.broker.queue.reader import QueueReader
+from penstock.broker.queue.reader import QueueReader, Sight
 from penstock.broker.queue.unreadable import rejections, without_unreadable
 from penstock.codec.batch.records import StoredRecord
 from penstock.domain.queue.commands import (
@@ -47,6 +47,7 @@ class Taken(Protocol):
     partition: PartitionShell
     reader: QueueReader
     is_loaded: bool
+    now_ms: Callable[[], int]
 
     @property
     def unavailable(self) -> QueueUnavailable: ...
@@ -55,14 +56,13 @@ class Taken(Protocol):
 
     def decide(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable: ...
 
-    def now_ms(self) -> int: ...
-
 
 async def take(
     shell: Taken, definition: QueueDefinition, consumer: str, count_max: int, lease_ms: int
 ) -> ReceivedMessages | QueueUnavailable:
     group, options = definition.name.group, definition.options
-    count_max = min(count_max, _count_that_fits(shell))
+    # One always fits.
+    count_max = min(count_max, _count_that_fits(shell)) if count_max > 1 else count_max
     for look in range(LOOKS_MAX):
         queue = shell.queue(group)
         if queue is None or not shell.is_loaded:
@@ -100,10 +100,12 @@ async def take(
 async def _look(
     shell: Taken, definition: QueueDefinition, cursors: Sequence[tuple[int, int]], count: int
 ) -> tuple[Found, ...] | QueueUnavailable:
-    options = definition.options
-    sight = await shell.reader.look(
-        cursors, count, ordering=options.ordering, is_committed_only=options.is_committed_only
-    )
+    ordering, is_committed_only = definition.options.ordering, definition.options.is_committed_only
+    sight: Sight | ReadProblem | None = None
+    if ordering is not Ordering.KEY:
+        sight = shell.reader.glance(cursors, count, is_committed_only=is_committed_only)
+    if sight is None:
+        sight = await shell.reader.look(cursors, count, ordering=ordering, is_committed_only=is_committed_only)
     if isinstance(sight, ReadProblem):
         return QueueUnavailable(f"the partition's log is {sight.value}")
     # A topic may promise less than the journal does. But a cursor must not come to lie behind the end of a log that

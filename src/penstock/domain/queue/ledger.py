@@ -34,11 +34,13 @@ class JournalLedger:
 
     def note(self, queue: str, position: int, record: QueueRecord) -> None:
         """Live when a record has got its position, and for every record that is read at a start."""
-        self._end = max(self._end, position + 1)
-        if isinstance(record, Closed):
+        if position >= self._end:
+            self._end = position + 1
+        kind = type(record)
+        if kind is Closed:
             self._begins.pop(queue, None)
             self._since.pop(queue, None)
-        elif isinstance(record, Stored | Opened):
+        elif kind is Stored or kind is Opened:
             self._begins.pop(queue, None)
             self._begins[queue] = position
             self._since[queue] = 0

@@ -233,8 +233,11 @@ class Queue:
         room = min(count_max, config.in_flight_per_consumer_max - state.live.by_consumer.get(consumer, 0))
         if state.is_paused or not state.is_open or room <= 0:
             return Wanted(0, cursors, 0)
-        state.live.ripen(now_ms)
-        ready = sum(state.live.at(first).size for firsts in state.live.ready.values() for first in firsts[:room])
+        live = state.live
+        live.ripen(now_ms)
+        if not live.ready:
+            return Wanted(room, cursors, 0)
+        ready = sum(live.at(first).size for firsts in live.ready.values() for first in firsts[:room])
         return Wanted(room, cursors, min(ready, room))
 
     def has_gone_back(self, cursors: Iterable[tuple[int, int]]) -> bool:

@@ -112,7 +112,7 @@ def refusal_for(method: str, path: str, asked: Headers | bytes, is_ours: Callabl
             "(PENSTOCK_HTTP__HOST_NAMES)"
         )
         return Refusal(HTTPStatus.FORBIDDEN, "Unknown host", detail)
-    if _is_foreign(asked, is_safe=is_safe):
+    if (b"origin" in asked or b"sec-fetch-site" in asked) and _is_foreign(asked, is_safe=is_safe):
         page = _shown(asked.get(b"origin", b"another site"))
         return Refusal(HTTPStatus.FORBIDDEN, "Another site", f"a page of {page} may not use this node")
     return _refused_type(asked) if path.startswith(BODIES_PREFIX) and not is_safe else None
@@ -141,7 +141,10 @@ def _with_port(place: bytes, port: bytes) -> bytes:
 
 
 def _refused_type(asked: Headers) -> Refusal | None:
-    essence = asked.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    told_type = asked.get(b"content-type", b"")
+    if told_type == b"application/json":
+        return None
+    essence = told_type.partition(b";")[0].strip().lower()
     has_body = b"transfer-encoding" in asked or asked.get(b"content-length", b"0") != b"0"
     if essence not in _SIMPLE_TYPES and (essence or not has_body):
         return None
@@ -178,7 +181,9 @@ def caller_at(path: str, client: tuple[str, int] | None) -> Caller:
 
 def _body_bytes(asked: Headers | bytes) -> int:
     """As its length says; 0 where it does not."""
-    text = b"" if isinstance(asked, bytes) else asked.get(b"content-length", b"")
+    text = None if isinstance(asked, bytes) else asked.get(b"content-length")
+    if text is None:
+        return 0
     return int(text) if text.isdigit() and len(text) <= _DIGITS_MAX else 0
 
 

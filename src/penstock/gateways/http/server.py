@@ -173,10 +173,15 @@ async def read_body(receive: Receive, *, declared_bytes: int | None, bytes_max: 
     """The whole body of a request, or BodyTooLargeError before more than the bound is held."""
     if declared_bytes is not None and declared_bytes > bytes_max:
         raise BodyTooLargeError(f"{declared_bytes} bytes, {bytes_max} are allowed")
+    message = await receive()
+    # Nearly always the whole of it comes at once.
+    if not message.get("more_body", True):
+        whole: bytes = message.get("body", b"")
+        if len(whole) <= bytes_max:
+            return whole
     parts: list[bytes] = []
     size_bytes = 0
     while True:
-        message = await receive()
         if message["type"] == "http.disconnect":
             raise BodyCutOffError(f"the client has gone after {size_bytes} bytes of its body")
         part: bytes = message.get("body", b"")
@@ -185,4 +190,5 @@ async def read_body(receive: Receive, *, declared_bytes: int | None, bytes_max: 
         if size_bytes > bytes_max:
             raise BodyTooLargeError(f"more than the {bytes_max} bytes that are allowed")
         if not message.get("more_body"):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return b"".join(parts)
+        message = await receive()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, Literal
 
@@ -29,11 +30,11 @@ from penstock.codec.http.fields import COUNT_MAX, readable_headers, text_or_base
 from penstock.codec.http.queues import SettledReceipt, SettledText, SettleReply
 from penstock.domain.queue.commands import Act, Outcome
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, check_group, check_options
-from penstock.domain.queue.receipt import ReceiptReader, ReceiptWriter
+from penstock.domain.queue.receipt import ReceiptWriter, receipt_reader
 from penstock.domain.queue.values import HoldKind
 from penstock.domain.schedule.headers import MESSAGE_ID_HEADER
 from penstock.domain.security import access
-from penstock.domain.security.access import Operation
+from penstock.domain.security.access import Operation, Resource
 from penstock.domain.topic_rules import is_internal
 from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, json_response, number_of
 from penstock.gateways.http.problem import bad_request, damaged, not_found, unavailable
@@ -55,6 +56,8 @@ PEEK_COUNT: Final = 10
 SETTLED_AT_ONCE: Final = 1_000
 # Receipts that are read without asking for the time: a fraction of a millisecond.
 READ_AT_ONCE: Final = 50
+# Queues that are asked for at one time. Few: nobody has looked yet how long their names are.
+_NAMES_REMEMBERED: Final = 256
 _RECEIPT: Final = re.compile(RECEIPT_TEXT)
 _OUTCOMES: Final[dict[Outcome, SettledText]] = {
     Outcome.DONE: "done",
@@ -99,16 +102,17 @@ class QueueRoutes:
     async def _receive(self, request: Request) -> Response:
         name = self._name(request, Operation.READ)
         body = await self._door.read(request, ReceiveRequest)
-        if self._queues.get(name) is None:
+        lease_ms, consumer, count = body.lease_ms or 0, body.consumer, body.count
+        received = await self._delivery.receive(name, consumer=consumer, count_max=count, lease_ms=lease_ms)
+        if isinstance(received, NoSuchQueue):
             await self._make(name, QueueOptions())
-        lease_ms = body.lease_ms or 0
-        received = await self._delivery.receive(name, consumer=body.consumer, count_max=body.count, lease_ms=lease_ms)
+            received = await self._delivery.receive(name, consumer=consumer, count_max=count, lease_ms=lease_ms)
         if body.wait_ms and is_worth_waiting(received):
             with self._door.attend(request) as caller:
                 received = await self._delivery.receive(
                     name,
-                    consumer=body.consumer,
-                    count_max=body.count,
+                    consumer=consumer,
+                    count_max=count,
                     wait_ms=body.wait_ms,
                     lease_ms=lease_ms,
                     caller=caller,
@@ -137,10 +141,10 @@ class QueueRoutes:
         items: list[ReceiptSettlement] = []
         # Of another queue: nobody here holds what they stand for.
         foreign: set[int] = set()
-        reader = ReceiptReader(name.group)
-        pace = self._door.work.pace()
+        reader = receipt_reader(name.group)
+        pace = self._door.work.pace() if len(receipts) >= READ_AT_ONCE else None
         for place, written in enumerate(receipts):
-            if place % READ_AT_ONCE == READ_AT_ONCE - 1:
+            if pace is not None and place % READ_AT_ONCE == READ_AT_ONCE - 1:
                 await pace.rest_if_due()
             receipt = reader.read(written)
             if receipt is not None:
@@ -241,10 +245,10 @@ class QueueRoutes:
     # Inside
 
     def _name(self, request: Request, operation: Operation) -> QueueName:
-        name = QueueName(request.path_params["topic"], request.path_params["group"])
-        self._door.allow(caller_of(request), operation, access.group(name.group))
-        self._door.allow(caller_of(request), Operation.READ, access.topic(name.topic))
-        problem = check_group(name.group)
+        params, caller = request.scope["path_params"], caller_of(request)
+        name, group, topic, problem = _named(params["topic"], params["group"])
+        self._door.allow(caller, operation, group)
+        self._door.allow(caller, Operation.READ, topic)
         if problem is not None:
             raise bad_request(problem)
         return name
@@ -254,6 +258,12 @@ class QueueRoutes:
         if is_internal(name.topic):
             raise not_found(f"{name.topic!r} is the broker's own: there are no queues on it")
         return await self._queues.define(name, options)
+
+
+@lru_cache(_NAMES_REMEMBERED)
+def _named(topic: str, group: str) -> tuple[QueueName, Resource, Resource, str | None]:
+    """A queue, its group and its topic as rules name them, and what is wrong with its name."""
+    return QueueName(topic, group), access.group(group), access.topic(topic), check_group(group)
 
 
 def _done(outcome: NoSuchQueue | QueueUnavailable | None) -> Response:

@@ -8,9 +8,11 @@ import pytest
 
 from penstock.broker.queue.messages import QueueUnavailable, ReceivedMessages
 from penstock.broker.queue.shell import QueueShell
+from penstock.codec.batch.records import Record
 from penstock.domain.queue.commands import Pause
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions
-from penstock.domain.queue.values import Limit
+from penstock.domain.queue.lanes import DEFAULT_LANE
+from penstock.domain.queue.values import Limit, Ordering
 from support.queue.broker import QueueBroker
 
 WORKERS = QueueName("orders", "workers")
@@ -79,3 +81,49 @@ async def test_shell_that_is_not_loaded_says_so(desk: QueueBroker) -> None:
     assert taken.is_loading
     # The other partitions are served all the same.
     assert values(await second.take(definition, "c", 10)) == [b"z"]
+
+
+async def test_a_glance_sees_what_a_look_would(desk: QueueBroker) -> None:
+    _, (first, _) = await open_queue(desk)
+    reader, cursors = first.reader, ((DEFAULT_LANE, 1),)
+    assert reader.glance(cursors, 1, is_committed_only=True) is None, "nothing is at hand yet"
+    look = await reader.look(cursors, 1, ordering=Ordering.NONE, is_committed_only=True)
+    assert reader.glance(cursors, 1, is_committed_only=True) == look
+    assert reader.glance(cursors, 2, is_committed_only=True) == look
+
+
+async def test_a_glance_is_not_enough_for_more_than_one_batch_or_lane(desk: QueueBroker) -> None:
+    _, (first, _) = await open_queue(desk)
+    reader = first.reader
+    await reader.look(((DEFAULT_LANE, 0),), 1, ordering=Ordering.NONE, is_committed_only=True)
+    assert reader.glance(((DEFAULT_LANE, 0),), 3, is_committed_only=True) is not None
+    assert reader.glance(((DEFAULT_LANE, 0),), 4, is_committed_only=True) is None
+    assert reader.glance(((DEFAULT_LANE, 0), (9, 0)), 1, is_committed_only=True) is None
+    assert reader.glance(((9, 0),), 1, is_committed_only=True) is None
+
+
+@pytest.mark.parametrize("header", [("penstock-priority", b"9"), ("penstock-ttl-ms", b"5000")])
+async def test_a_glance_leaves_batches_with_special_messages_to_a_look(
+    desk: QueueBroker, header: tuple[str, bytes]
+) -> None:
+    _, (_, second) = await open_queue(desk)
+    await desk.send("orders", [b"a", Record(value=b"b", headers=(header,))], partition=1)
+    cursors = ((DEFAULT_LANE, 1),)
+    await second.reader.look(cursors, 1, ordering=Ordering.NONE, is_committed_only=True)
+    assert second.reader.glance(cursors, 1, is_committed_only=True) is None
+
+
+async def test_an_urgent_message_behind_the_batch_at_hand_overtakes_it(desk: QueueBroker) -> None:
+    definition, (first, _) = await open_queue(desk)
+    assert values(await first.take(definition, "c", 1)) == [b"a"]
+    await desk.send("orders", [Record(value=b"urgent", headers=(("penstock-priority", b"9"),))], partition=0)
+    assert values(await first.take(definition, "c", 1)) == [b"urgent"]
+    assert values(await first.take(definition, "c", 1)) == [b"b"]
+
+
+async def test_what_retention_has_taken_is_not_glanced_at(desk: QueueBroker) -> None:
+    _, (first, _) = await open_queue(desk)
+    cursors = ((DEFAULT_LANE, 0),)
+    await first.reader.look(cursors, 1, ordering=Ordering.NONE, is_committed_only=True)
+    await first.partition.delete_before(1)
+    assert first.reader.glance(cursors, 1, is_committed_only=True) is None

@@ -10,6 +10,7 @@ from penstock.domain.queue.receipt import (
     ReceiptWriter,
     read_message_id,
     read_receipt,
+    receipt_reader,
     write_message_id,
     write_receipt,
 )
@@ -76,3 +77,13 @@ def test_a_reader_tells_partitions_and_groups_apart() -> None:
         text = ReceiptWriter("workers", TOPIC, partition, 9).receipt(4)
         assert reader.read(text) == Receipt("workers", TOPIC, partition, 4, 9)
         assert reader.read(ReceiptWriter("others", TOPIC, partition, 9).receipt(4)) is None
+
+
+def test_one_reader_serves_the_requests_of_a_group_whatever_they_bring() -> None:
+    reader = receipt_reader("workers")
+    assert receipt_reader("workers") is reader
+    for topic_id in (TOPIC, b"u" * 16, TOPIC):
+        text = ReceiptWriter("workers", topic_id, 1, 9).receipt(4)
+        assert reader.read(text) == Receipt("workers", topic_id, 1, 4, 9)
+        assert reader.read("no receipt") is None
+        assert receipt_reader("others").read(text) is None
