@@ -130,11 +130,11 @@ class Journal:
         else:
             callback(True)
 
-    async def until_durable(self, *, may_wait: bool = False) -> bool:
+    def until_durable(self, *, may_wait: bool = False) -> asyncio.Future[bool]:
         """The same, for whoever can wait."""
         future: asyncio.Future[bool] = self._loop.create_future()
         self.when_durable(partial(_resolve, future), may_wait=may_wait)
-        return await future
+        return future
 
     def flush(self) -> None:
         """Everything in the buffer becomes a batch of the log, now. It is durable later: `when_durable`."""

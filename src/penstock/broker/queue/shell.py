@@ -254,8 +254,8 @@ class QueueShell:
         """Messages for a consumer, from this partition. They must not leave before `is_durable` has said yes."""
         return await take(self, definition, consumer, count_max, lease_ms)
 
-    async def is_durable(self) -> bool:
-        return await self._journal.until_durable()
+    def is_durable(self) -> asyncio.Future[bool]:
+        return self._journal.until_durable()
 
     def trim(self) -> None:
         """To be called when retention may have moved the start of the partition's log."""

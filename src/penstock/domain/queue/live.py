@@ -147,6 +147,9 @@ class LiveSpans:
         """Takes out a range; what is left of spans that reach beyond it stays as it was."""
         pieces = self.pieces(first, last)
         for piece in pieces:
+            if self._spans.get(piece.first) is piece:
+                self._remove(piece)
+                continue
             whole = self.find(piece.first)
             assert whole is not None
             self._remove(whole)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.domain.queue.commands import Decision, Delivery, Found, Receive, Received
+from penstock.domain.queue.commands import DeadLettersWait, Decision, Delivery, Found, QueueEffect, Receive, Received
 from penstock.domain.queue.lanes import DEFAULT_LANE, share_out
 from penstock.domain.queue.live import Span
 from penstock.domain.queue.records import Leased, Passed, QueueRecord, Take
@@ -52,7 +52,8 @@ class _Receiving:
         self._limit = Limit.NONE
         self._again: list[Span] = []
         self._takes: list[Take] = []
-        self._fates = Fates(state, config, now_ms)
+        # Only if something comes back.
+        self._fates: Fates | None = None
 
     def run(self, room: int) -> Decision:
         founds = {found.lane: found for found in self._command.found if found.since <= self._state.cursor(found.lane)}
@@ -91,10 +92,14 @@ class _Receiving:
     def _take_ready(self, lane: int, share: int) -> int:
         taken = 0
         live = self._state.live
-        for first in live.ready.get(lane, ()):
+        ready = live.ready.get(lane)
+        if not ready:
+            return 0
+        fates = self._fates = self._fates or Fates(self._state, self._config, self._now_ms)
+        for first in ready:
             if taken >= share:
                 break
-            for piece in self._fates.drop_expired(live.at(first)):
+            for piece in fates.drop_expired(live.at(first)):
                 if taken >= share:
                     break
                 size = min(piece.size, share - taken)
@@ -239,8 +244,11 @@ class _Receiving:
             deliveries += [Delivery(first, last, 1, take.lane) for first, last in take.ranges]
         if self._again and self._takes:
             deliveries.sort(key=lambda delivery: -delivery.lane)
-        records: list[QueueRecord] = self._fates.records()
-        effects = self._fates.effects(has_dying=any(take.dying for take in self._takes))
+        records: list[QueueRecord] = []
+        has_dying = any(take.dying for take in self._takes)
+        effects: tuple[QueueEffect, ...] = (DeadLettersWait(),) if has_dying else ()
+        if self._fates is not None:
+            records, effects = self._fates.records(), self._fates.effects(has_dying=has_dying)
         if not deliveries:
             if self._takes:
                 records.append(Passed(tuple(self._takes), now_ms))

@@ -159,11 +159,12 @@ def decide_settle(
 ) -> Decision:
     fates = Fates(state, config, now_ms, chance)
     outcomes: list[Outcome] = []
-    claimed = _Claims()
+    # One item alone has nobody to claim it from.
+    claimed = _Claims() if len(command.items) > 1 else None
     is_refused = False
     for item in command.items:
         pieces = _held(state, item, command.consumer)
-        if isinstance(pieces, Outcome) or not claimed.claim(item.first, item.last):
+        if isinstance(pieces, Outcome) or not (claimed is None or claimed.claim(item.first, item.last)):
             outcomes.append(pieces if isinstance(pieces, Outcome) else Outcome.NOT_HELD)
             is_refused = True
             continue

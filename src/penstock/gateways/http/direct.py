@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from starlette.convertors import Convertor, StringConvertor
 from starlette.requests import Request
@@ -19,6 +19,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from penstock.gateways.http.asgi import REPLY, Application, Receive, Reply, Scope, Send
+
+# Requests for the same few queues come again and again; a longer path, or more of them, is matched each time.
+PATHS_REMEMBERED: Final = 1_024
+PATH_CHARACTERS_MAX: Final = 256
 
 Handler = Callable[[Request], Awaitable[Response]]
 # How a path is matched, who answers, and which of its parameters are more than text.
@@ -30,6 +34,7 @@ class DirectRoutes:
         self._application = application
         # By method and number of slashes, which a parameter cannot hold: one or two of them are left to be tried.
         self._routes: dict[tuple[str, int], list[_Fitting]] = {}
+        self._known: dict[tuple[str, str], tuple[Handler, dict[str, Any]]] = {}
         for route in routes:
             assert isinstance(route, Route), "all of ours are"
             converted = [
@@ -42,7 +47,22 @@ class DirectRoutes:
                 fitting.append((route.path_regex.match, cast(Handler, route.endpoint), converted))
 
     def find(self, method: str, path: str) -> tuple[Handler, dict[str, Any]] | None:
-        """The handler, and what the path says to it."""
+        """The handler, and what the path says to it, to be read only."""
+        known = self._known.get((method, path))
+        if known is not None:
+            return known
+        found = self._match(method, path)
+        if found is not None and len(path) <= PATH_CHARACTERS_MAX:
+            if len(self._known) >= PATHS_REMEMBERED:
+                self._known.clear()
+            self._known[method, path] = found
+        return found
+
+    @property
+    def remembered_count(self) -> int:
+        return len(self._known)
+
+    def _match(self, method: str, path: str) -> tuple[Handler, dict[str, Any]] | None:
         for match, handler, converted in self._routes.get((method, path.count("/")), ()):
             fit = match(path)
             if fit is not None:

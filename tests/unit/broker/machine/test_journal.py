@@ -58,12 +58,7 @@ async def test_replay_reads_many_records_as_it_reads_few() -> None:
 
 async def test_replay_does_not_begin_before_everything_that_was_written_can_be_read() -> None:
     """A journal that was lost may have written something before: it comes, and must not be missed."""
-    disk = GatedDisk()
-    world = ShellWorld(disk)
-    journal = Journal(world.partition, world.clock)
-    disk.close_gate()
-    journal.append([(b"a", b"1")])
-    await disk.wait_until_syncing()
+    disk, world, journal = await during_a_sync()
     with pytest.raises(JournalLostError, match="not readable to its end"):
         await anext(Journal(world.partition, world.clock).replay_entries())
     disk.open_gate()
@@ -85,12 +80,7 @@ async def test_what_cannot_wait_takes_along_what_can() -> None:
 
 async def test_what_comes_during_a_sync_shares_the_next_batch_with_who_is_back_at_once() -> None:
     loop = asyncio.get_running_loop()
-    disk = GatedDisk()
-    world = ShellWorld(disk)
-    journal = Journal(world.partition, world.clock)
-    disk.close_gate()
-    journal.append([(b"a", b"1")])
-    await disk.wait_until_syncing()
+    disk, world, journal = await during_a_sync()
     # The one whom the sync lets go on: his next request is there in a moment.
     journal.when_durable(lambda _: loop.call_soon(loop.call_soon, journal.append, [(b"c", b"4")]))
     for value in (b"2", b"3"):
@@ -103,12 +93,7 @@ async def test_what_comes_during_a_sync_shares_the_next_batch_with_who_is_back_a
 
 
 async def test_what_may_wait_is_not_hurried_by_the_end_of_a_sync() -> None:
-    disk = GatedDisk()
-    world = ShellWorld(disk)
-    journal = Journal(world.partition, world.clock, flush_ms=3_600_000)
-    disk.close_gate()
-    journal.append([(b"a", b"1")])
-    await disk.wait_until_syncing()
+    disk, world, journal = await during_a_sync(flush_ms=3_600_000)
     durable = asyncio.get_running_loop().create_future()
     journal.when_durable(durable.set_result)
     journal.append([(b"b", b"2")], may_wait=True)
@@ -120,12 +105,7 @@ async def test_what_may_wait_is_not_hurried_by_the_end_of_a_sync() -> None:
 
 
 async def test_a_full_batch_does_not_wait_for_the_one_before_it() -> None:
-    disk = GatedDisk()
-    world = ShellWorld(disk)
-    journal = Journal(world.partition, world.clock)
-    disk.close_gate()
-    journal.append([(b"a", b"1")])
-    await disk.wait_until_syncing()
+    disk, world, journal = await during_a_sync()
     journal.append([(b"b", bytes(BATCH_BYTES_MAX))])
     await asyncio.sleep(0)
     assert world.partition.log.log_end == 2
@@ -140,6 +120,17 @@ async def test_full_batch_does_not_wait() -> None:
     durable = asyncio.get_running_loop().create_future()
     journal.when_durable(durable.set_result, may_wait=True)
     assert await asyncio.wait_for(durable, 5)
+
+
+async def during_a_sync(*, flush_ms: int = 0) -> tuple[GatedDisk, ShellWorld, Journal]:
+    """Of the journal's first record; it ends when the gate is opened."""
+    disk = GatedDisk()
+    world = ShellWorld(disk)
+    journal = Journal(world.partition, world.clock, flush_ms=flush_ms)
+    disk.close_gate()
+    journal.append([(b"a", b"1")])
+    await disk.wait_until_syncing()
+    return disk, world, journal
 
 
 async def is_durable(journal: Journal) -> None:

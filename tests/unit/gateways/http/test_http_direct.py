@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from penstock.gateways.admission import Admission
-from penstock.gateways.http.direct import DirectRoutes
+from penstock.gateways.http.direct import PATH_CHARACTERS_MAX, PATHS_REMEMBERED, DirectRoutes
 from penstock.gateways.http.door import json_response
 from penstock.gateways.http.protocol import reply
 from penstock.gateways.http.server import HttpServerConfig
@@ -67,6 +67,17 @@ def test_request_finds_the_handler_that_the_application_would_find(method: str, 
         assert found is not None
         assert found[0] is expected[0].endpoint
         assert found[1] == expected[2]["path_params"]
+
+
+def test_paths_are_remembered_up_to_a_bound_and_long_ones_not_at_all() -> None:
+    routes = direct()
+    paths = [f"/v1/things/{number}" for number in range(2 * PATHS_REMEMBERED + 1)]
+    for path in [*paths, *paths[-2:]]:
+        assert routes.find("GET", path) == (second, {"name": path.rpartition("/")[2]})
+    assert routes.find("GET", paths[-1]) is routes.find("GET", paths[-1])
+    long = "/v1/things/" + "x" * PATH_CHARACTERS_MAX
+    assert routes.find("GET", long) is not routes.find("GET", long)
+    assert routes.remembered_count <= PATHS_REMEMBERED
 
 
 def test_head_is_left_to_the_application() -> None:
