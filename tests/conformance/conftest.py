@@ -13,7 +13,9 @@ from support.programs.kcat import Kcat, find_kcat
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("node")) as running:
+    # Samples are dated years ago: retention, which looks every half minute, would take them from a slow test's hands.
+    environment = {"PENSTOCK_BROKER__RETENTION_CHECK_MS": "3600000"}
+    with NodeProcess(tmp_path_factory.mktemp("node"), environment=environment) as running:
         yield running
 
 

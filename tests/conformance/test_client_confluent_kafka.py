@@ -111,7 +111,9 @@ def test_messages_come_back_as_they_were_sent(
     received = read_from(consumer, TopicPartition(topic, 0, OFFSET_BEGINNING))
     assert [as_sample(message) for message in received] == sent
     assert [message.offset() for message in received] == list(range(len(sent)))
-    assert {header.codec for header in stored_batches(node, topic)} == {COMPRESSIONS.index(compression)}
+    # A busy machine may let the client send a first message alone, which is no smaller compressed.
+    largest = max(stored_batches(node, topic), key=lambda header: header.record_count)
+    assert largest.codec == COMPRESSIONS.index(compression)
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
