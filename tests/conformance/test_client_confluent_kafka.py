@@ -59,6 +59,8 @@ def produce(
 ) -> list[Message]:
     """Sends all, waits for all, returns the delivery reports."""
     producer = Producer({"bootstrap.servers": node.kafka, **settings})
+    # Messages for a topic that the client does not know yet wait elsewhere, and may come to be two batches.
+    producer.list_topics(topic, WAIT_SECONDS_MAX)
     reports: list[Message] = []
 
     def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -111,9 +113,7 @@ def test_messages_come_back_as_they_were_sent(
     received = read_from(consumer, TopicPartition(topic, 0, OFFSET_BEGINNING))
     assert [as_sample(message) for message in received] == sent
     assert [message.offset() for message in received] == list(range(len(sent)))
-    # A busy machine may let the client send a first message alone, which is no smaller compressed.
-    largest = max(stored_batches(node, topic), key=lambda header: header.record_count)
-    assert largest.codec == COMPRESSIONS.index(compression)
+    assert {header.codec for header in stored_batches(node, topic)} == {COMPRESSIONS.index(compression)}
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

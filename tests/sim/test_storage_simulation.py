@@ -12,7 +12,7 @@ import pytest
 
 from support.storage.simulation import Simulation
 
-SEEDS: Final = int(os.environ.get("PENSTOCK_SIM_SEEDS", "1000"))
+SEEDS: Final = int(os.environ.get("PENSTOCK_SIM_SEEDS", "2000"))
 # In shares, so that they can run side by side.
 SHARES: Final = 8
 
