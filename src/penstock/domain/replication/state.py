@@ -1,0 +1,53 @@
+"""Who leads a partition and who holds what is committed, as the metadata store has it. One value for all three logs of
+a partition: data, queue journal, schedule.
+
+    in_sync     holds everything that is committed, and is waited for before anything more is
+    eligible    left the set when it fell below the minimum: holds everything that is committed, and nothing is added
+                to that while anybody is in here
+    unsure      in sync until a power cut, and may have lost what was in memory alone: leads only when all are back
+
+Rules:
+- The store's compare-and-set alone changes it: its *state epoch* is the key's mod revision, 0 while there is no key.
+- `epoch` grows with every election and never goes back. `life` is the broker epoch of the leader that was elected: a
+  node leads only where it is its own, so a restarted node never goes on in the epoch of an earlier life.
+- `replicas` is in the order of preference, the others in the order of node ids: equal states are equal bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+# As in Kafka's protocol: nobody.
+NO_LEADER: Final = -1
+NO_LIFE: Final = 0
+FIRST_EPOCH: Final = 0
+
+
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The value of `partitions/{topic id}/{n}`. Fields are only ever added, each with a default."""
+
+    leader: int
+    life: int
+    epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    eligible: tuple[int, ...] = ()
+    unsure: tuple[int, ...] = ()
+    # Of a reassignment under way.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    # The epoch that an unclean election began, in which followers may cut below their watermark; -1: none.
+    unclean_epoch: int = -1
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader != NO_LEADER
+
+
+def first_state(replicas: tuple[int, ...], life: int) -> PartitionState:
+    """Of a partition that nobody has changed since its topic was made: the first of its replicas leads."""
+    return PartitionState(
+        leader=replicas[0], life=life, epoch=FIRST_EPOCH, replicas=replicas, in_sync=tuple(sorted(replicas))
+    )
