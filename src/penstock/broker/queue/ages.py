@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.base.long_work import Pace
 from penstock.broker.partition.read import PartitionRead
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.shell import QueueShell
@@ -40,7 +41,7 @@ class QueueAges:
         oldest = self._oldest.get((shell, group))
         return 0 if oldest is None else max(0, self._clock.now_ms() - oldest.timestamp_ms)
 
-    async def refresh(self, shells: Iterable[QueueShell]) -> None:
+    async def refresh(self, shells: Iterable[QueueShell], pace: Pace) -> None:
         known: dict[tuple[QueueShell, str], _Oldest] = {}
         left = LOOKED_UP_AT_ONCE
         for shell in list(shells):
@@ -55,10 +56,10 @@ class QueueAges:
                 if left > 0 and (before is None or before.offset != offset):
                     left -= 1
                     before = await _look_up(shell.partition, offset) or before
-                    # What is in memory is read at once: others get their turn in between.
-                    await asyncio.sleep(0)
                 if before is not None:
                     known[shell, group] = before
+                await pace.rest_if_due()
+            await pace.rest_if_due()
         self._oldest = known
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
+from penstock.base.long_work import LongWork
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError
 from penstock.broker.machine.residents import Residents, place_of
@@ -103,6 +104,7 @@ class NodeQueues:
             kept=Kept(broker.config.trace_horizon_ms, broker.config.trace_bytes_max),
         )
         self.ages = QueueAges(site.clock)
+        self._work = LongWork()
         self._residents = Residents("queues", self._make, tasks=site.tasks)
         # Queues that are being opened on their partitions: once, and everybody who wants one waits for the same.
         self._opening: dict[QueueName, asyncio.Task[None]] = {}
@@ -379,11 +381,14 @@ class NodeQueues:
     # Upkeep
 
     async def _tidy(self) -> None:
+        # A node may have thousands of them: together they would keep everybody else waiting for a third of a second.
+        pace = self._work.pace()
         for shell in self._residents.shells():
             shell.trim()
             await shell.tidy()
             await self._delete_acked(shell)
-        await self.ages.refresh(self._residents.shells())
+            await pace.rest_if_due()
+        await self.ages.refresh(self._residents.shells(), pace)
 
     async def _delete_acked(self, shell: QueueShell) -> None:
         """With `queue.delete.acked`: what every queue has finished goes. Other readers of the topic do not count."""

@@ -59,6 +59,24 @@ async def test_what_every_queue_has_finished_is_deleted(desk: QueueBroker) -> No
     assert [message.record.value for message in await desk.receive(slow)] == [b"%d" % number for number in range(4, 10)]
 
 
+async def test_upkeep_of_very_many_queues_leaves_everybody_a_turn(desk: QueueBroker) -> None:
+    """Every partition with a queue has a shell to look after."""
+    await desk.topic("orders", partitions=600)
+    await desk.queue("orders")
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    await desk.queues._tidy()
+    counting.cancel()
+    assert turns >= 3, "a slice is 2 ms, and this takes many of them"
+
+
 async def test_without_the_setting_what_is_acked_stays(desk: QueueBroker) -> None:
     await desk.topic("orders")
     name = await desk.queue("orders")

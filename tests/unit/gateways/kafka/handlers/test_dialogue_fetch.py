@@ -265,6 +265,24 @@ async def test_node_limits_a_reply_whatever_is_asked_for() -> None:
         assert sum(bool(data.records) for data in by_partition(reply).values()) == 2
 
 
+async def test_many_large_fetches_at_once_take_turns(node: TalkingNode, talk: Conversation) -> None:
+    """Each costs milliseconds, and hundreds may come in one turn of the loop: a small request that comes with them
+    waits for a few of them, not for all."""
+    await node.create_topic("wide", 1)
+    for _ in range(9):
+        await talk.ask(produce("wide", batch(b"x" * 1_000_000)), ProduceResponse, 9)
+    handler = node.server._handlers[FetchRequest.api_key]
+    context = RequestContext(Caller(ANONYMOUS, "test", KAFKA), None, 12)
+
+    answers = [handler(fetch("wide"), context) for _ in range(4)]
+    assert [isinstance(answer, FetchResponse) for answer in answers] == [True, True, False, False]
+    for answer in answers[2:]:
+        assert asyncio.iscoroutine(answer)
+        reply = await asyncio.wait_for(answer, 5)
+        assert len(values_in(only_partition(reply).records)) == 8, "it has waited for its turn, and lacks nothing"
+    assert isinstance(handler(fetch("wide"), context), FetchResponse), "another turn has room again"
+
+
 async def test_cold_partitions_share_the_limit_too(node: TalkingNode, talk: Conversation) -> None:
     """What is not in memory is loaded by threads: no more of it than was asked for, however many partitions."""
     size = await fill_partitions(node, talk, LARGE, count=6)
