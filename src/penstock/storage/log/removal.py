@@ -94,7 +94,11 @@ class LogRemoval:
         # Nobody misses these: they are made of the log, by whoever wants them.
         remove_side_files(context.files, segment.prefix)
         paths = [segment.prefix + suffix for suffix in SEGMENT_SUFFIXES]
-        context.retired.keep_files(paths, until_ms=context.clock.now_ms() + delay_ms)
+        try:
+            context.retired.keep_files(paths, until_ms=context.clock.now_ms() + delay_ms)
+        except OSError as error:
+            _log.warning("retired segment not kept", segment=segment.path, error=str(error))
+            remove_segment_files(context.files, segment.prefix)
 
 
 def retirement_of(log: PartitionLog, now_ms: int, archived_end: int | None) -> Retirement:
