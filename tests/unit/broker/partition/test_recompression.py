@@ -119,14 +119,15 @@ async def test_slow_level_is_never_for_the_loop(codec: str, level: str) -> None:
     assert isinstance(shell.produce(batch_of(Codec.NONE)), DelayPossible)
 
 
-async def test_batch_that_grows_beyond_what_its_topic_takes_is_refused() -> None:
-    shell = desk_of("uncompressed", max_message_bytes="1000").shell
-    sent = batch_of(Codec.ZSTD, records=[Record(bytes(2000))])
-    assert len(sent) < 1000
+@pytest.mark.parametrize(("name", "told"), [("uncompressed", "uncompressed"), ("lz4", "compressed by lz4")])
+async def test_batch_that_grows_beyond_what_its_topic_takes_is_refused(name: str, told: str) -> None:
+    shell = desk_of(name, max_message_bytes="200").shell
+    sent = batch_of(Codec.ZSTD, records=[Record(bytes(60_000))])
+    assert len(sent) < 200
     refused = shell.produce(sent)
     assert isinstance(refused, AppendRefused)
     assert refused.refusal is Refusal.TOO_LARGE
-    assert "uncompressed, max.message.bytes is 1000" in refused.reason
+    assert f"{told}, max.message.bytes is 200" in refused.reason
 
 
 def test_topics_of_our_own_stay_as_they_are() -> None:
