@@ -26,6 +26,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         retention_bytes=config.retention_bytes,
         durability=Durability.FSYNC if config.is_synced else Durability(config.durability),
         archive_group=config.retention_archive_group if config.retention_after_archive else None,
+        file_delete_delay_ms=config.file_delete_delay_ms,
     )
     if config.is_compacted:
         return _compacted(common, config)

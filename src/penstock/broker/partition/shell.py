@@ -29,21 +29,22 @@ from penstock.broker.partition.outcome import (
     Refusal,
     VerificationNeeded,
 )
-from penstock.broker.partition.read import PartitionRead, ReadProblem, problem_of
+from penstock.broker.partition.read import PartitionRead, ReadProblem, located
 from penstock.broker.partition.reads import PartitionReads
+from penstock.broker.partition.recompression import Recompression, recompression_of
 from penstock.broker.partition.refusals import (
-    CODEC_LAST,
+    is_ordinary,
     refuse_batch,
     refuse_producer,
     refuse_unreadable,
     refuse_unsequenced,
+    refuse_unwritten,
 )
 from penstock.broker.partition.role import Leading, Role
 from penstock.broker.partition.waiting import WaitingRoom
 from penstock.codec.batch.control import EndMarker, build_marker
 from penstock.codec.batch.header import (
     ATTRIBUTE_TRANSACTIONAL,
-    LENGTH_PREFIX_BYTES,
     NO_TIMESTAMP,
     BatchHeader,
     BatchProblem,
@@ -59,7 +60,7 @@ from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.partition import Admitted, MarkerStored, NotVerified, WriteMarker
 from penstock.domain.transaction.partition import VerificationNeeded as MustVerify
 from penstock.domain.transaction.verification import NO_GUARD
-from penstock.storage.errors import Damage, DiskFullError, LogDamagedError, Offline, StorageError
+from penstock.storage.errors import Damage, StorageError
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.recovery import RecoveredLog
 from penstock.storage.log.refusals import refusal_of
@@ -85,6 +86,7 @@ class PartitionShell:
         "is_leading",
         "log",
         "readers",
+        "recompression",
         "role",
         "topic",
     )
@@ -124,6 +126,8 @@ class PartitionShell:
         # Read for every batch.
         self._is_synced = config.is_synced
         self._dates_records = config.uses_log_append_time
+        # None: batches stay as they were sent; those of our own topics do.
+        self.recompression = None if is_internal(self.topic) else recompression_of(config)
         self.batch_look.configure(config)
         self.log.config = log_config(config)
 
@@ -194,10 +198,12 @@ class PartitionShell:
         header = check_batch(records)
         if isinstance(header, BatchProblem):
             return refuse_unreadable(records, header)
-        if not self._is_ordinary(header, len(records)):
+        if not is_ordinary(header, len(records), self._config):
             refused = refuse_batch(header, len(records), self._config)
             if refused is not None:
                 return refused
+        if self.recompression is not None and self.recompression.changes(header):
+            return self._take_recompressed(self.recompression, records, header, guard, is_produced=is_produced)
         if header.producer_id >= 0:
             answer = self.check_producer(header, guard=guard)
             if answer is not None:
@@ -212,6 +218,20 @@ class PartitionShell:
             if refused is not None:
                 return refused
         return self._write(records, header)
+
+    def _take_recompressed(
+        self, codec: Recompression, records: memoryview, header: BatchHeader, guard: int, *, is_produced: bool
+    ) -> AppendOutcome | DelayPossible:
+        """The producer is asked about with what would be written: by its checksum a batch is known again."""
+        taken = codec.take(self.batch_look, records, header, self._clock.now_ms(), is_produced=is_produced)
+        if isinstance(taken, AppendRefused):
+            return taken
+        stored = header if taken is None else header_of(taken)
+        answer = self.check_producer(stored, guard=guard) if stored.producer_id >= 0 else None
+        if taken is None:
+            # All else is asked when it is known what is written.
+            return answer if isinstance(answer, VerificationNeeded) else DelayPossible(header)
+        return self._write(taken, stored) if answer is None else answer
 
     def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD) -> AppendOutcome | None:
         """What is to be answered to a producer with an id instead of writing; None: its batch may be written."""
@@ -267,16 +287,8 @@ class PartitionShell:
         try:
             log.append(records, (header,))
         except StorageError as error:
-            return _not_written(error)
+            return refuse_unwritten(error)
         return Appended(base_offset, append_time_ms, log.log_start, self._promise())
-
-    def _is_ordinary(self, header: BatchHeader, size_bytes: int) -> bool:
-        """One look for the batch that is as it should be, which is nearly every one; else `refuse_batch` says why."""
-        return (
-            header.length + LENGTH_PREFIX_BYTES == size_bytes <= self._config.max_message_bytes
-            and header.record_count == header.last_offset_delta + 1 > 0
-            and 0 <= header.attributes <= CODEC_LAST
-        )
 
     def begin_verification(self, header: BatchHeader, *, version: int) -> int:
         """After VerificationNeeded, and before the coordinator is asked: the guard for the append that follows."""
@@ -321,7 +333,7 @@ class PartitionShell:
         try:
             log.append(memoryview(batch), (header_of(batch),))
         except StorageError as error:
-            return _not_written(error)
+            return refuse_unwritten(error)
         return Appended(base_offset, NO_TIMESTAMP, log.log_start, self._promise() or self.commit())
 
     def refusal(self) -> AppendRefused | None:
@@ -331,7 +343,7 @@ class PartitionShell:
         log = self.log
         if log.is_healthy and not log.context.is_full:
             return None
-        return _not_written(refusal_of(log))
+        return refuse_unwritten(refusal_of(log))
 
     def _offline(self) -> AppendRefused:
         return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {self.log.failure}")
@@ -427,11 +439,11 @@ class PartitionShell:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | ReadProblem | None:
         """Blocking: for a thread."""
-        return _located(self.log.offset_for_timestamp(timestamp_ms))
+        return located(self.log.offset_for_timestamp(timestamp_ms))
 
     def offset_of_max_timestamp(self) -> TimestampOffset | ReadProblem | None:
         """Blocking: for a thread."""
-        return _located(self.log.offset_of_max_timestamp())
+        return located(self.log.offset_of_max_timestamp())
 
     # The rest
 
@@ -485,15 +497,3 @@ class PartitionShell:
         self.is_closed = True
         self._commits.close()
         self.readers.wake_all()
-
-
-def _not_written(error: StorageError) -> AppendRefused:
-    if isinstance(error, LogDamagedError):
-        return AppendRefused(Refusal.DAMAGED, str(error))
-    return AppendRefused(Refusal.DISK_FULL if isinstance(error, DiskFullError) else Refusal.OFFLINE, str(error))
-
-
-def _located(found: TimestampOffset | Offline | None) -> TimestampOffset | ReadProblem | None:
-    if found is None or isinstance(found, TimestampOffset):
-        return found
-    return problem_of(found)
