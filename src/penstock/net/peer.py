@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -97,7 +98,6 @@ def _connection_options(identity: NodeIdentity, secret: bytes, options: PeerOpti
 
 
 async def _connect(who: str, address: Address, options: ConnectionOptions) -> Connection:
-    """Refused is only who refuses at every one of its addresses: that is taken for a node's death."""
     failures: list[BrokerUnreachableError] = []
     for place in await _resolve(who, address):
         try:
@@ -111,9 +111,14 @@ async def _connect(who: str, address: Address, options: ConnectionOptions) -> Co
             raise PeerMismatchError(f"{who}: {error}") from error
         except ClientError as error:
             raise PeerUnreachableError(f"{who}: {error}") from error
+    raise failure_of(who, failures) from failures[0]
+
+
+def failure_of(who: str, failures: Sequence[BrokerUnreachableError]) -> PeerUnreachableError:
+    """Refused is only who refuses at every one of its addresses: that is taken for a node's death."""
     if all(isinstance(failure, BrokerRefusedError) for failure in failures):
-        raise PeerRefusedError(f"{who} refuses connections") from failures[0]
-    raise PeerUnreachableError(f"{who}: {failures[0]}") from failures[0]
+        return PeerRefusedError(f"{who} refuses connections")
+    return PeerUnreachableError(f"{who}: {failures[0]}")
 
 
 async def _resolve(who: str, address: Address) -> list[Address]:

@@ -130,15 +130,18 @@ async def test_work_that_was_begun_ends_though_its_node_is_gone(talk: Conversati
 
 
 async def test_work_aside_is_bounded(talk: Conversation, replicas: ScriptedReplicas) -> None:
-    replicas.held.clear()
-    # One more is taken and holds up the connection, so the last is not looked at.
-    frames = [talk.frame(ForwardRequest(kind=HELD_KIND)) for _ in range(ASIDES_MAX + 2)]
-    talk.send_bytes(b"".join(frames))
-    await until(lambda: len(replicas.forwards) == ASIDES_MAX + 1)
-    assert len(replicas.forwards) == ASIDES_MAX + 1
-    replicas.held.set()
-    answers = [await talk.hear_frame() for _ in frames]
-    assert len({answer[:4] for answer in answers}) == len(frames)
+    # The second time as the first: who was answered makes room.
+    for _ in range(2):
+        replicas.held.clear()
+        replicas.forwards.clear()
+        # One more is taken and holds up the connection, so the last is not looked at.
+        frames = [talk.frame(ForwardRequest(kind=HELD_KIND)) for _ in range(ASIDES_MAX + 2)]
+        talk.send_bytes(b"".join(frames))
+        await until(lambda: len(replicas.forwards) >= ASIDES_MAX + 1)
+        assert len(replicas.forwards) == ASIDES_MAX + 1
+        replicas.held.set()
+        answers = [await talk.hear_frame() for _ in frames]
+        assert len({answer[:4] for answer in answers}) == len(frames)
 
 
 async def test_fault_of_the_replicas_costs_the_connection_and_no_other(node: TalkingNode, talk: Conversation) -> None:
