@@ -61,7 +61,7 @@ def hand_over(state: PartitionState, leader: int, view: View, *, minimum: int, i
     if not able:
         return None
     led = _led_by(state, able[0], view[able[0]].life)
-    return without(led, (leader,), minimum=minimum, lost=() if is_whole else (leader,))
+    return _left_by(led, leader, minimum=minimum, is_whole=is_whole)
 
 
 def leave(state: PartitionState, node: int, *, minimum: int, is_whole: bool) -> PartitionState | None:
@@ -72,9 +72,19 @@ def leave(state: PartitionState, node: int, *, minimum: int, is_whole: bool) -> 
     if not {*state.in_sync, *state.eligible} - {node}:
         # Nobody leads, and nobody else holds what is committed: giving up the seat would not help anybody.
         return None
-    left = without(state, (node,), minimum=minimum, lost=() if is_whole else (node,))
-    left = promote_eligible(left)
+    left = promote_eligible(_left_by(state, node, minimum=minimum, is_whole=is_whole))
     return None if left == state else left
+
+
+def mended(state: PartitionState, node: int) -> PartitionState | None:
+    """By a follower whose log is whole again: it may be taken back into the set.
+
+    Not before it holds again everything that it has ever told the leader of this epoch: a fetch of before may still be
+    on its way, and would count.
+    """
+    if node not in state.mending:
+        return None
+    return replace(state, mending=tuple(other for other in state.mending if other != node))
 
 
 def renew(state: PartitionState, node: int, life: int) -> PartitionState:
@@ -89,8 +99,8 @@ def elect_unclean(state: PartitionState, view: View, *, minimum: int) -> Partiti
     if _goes_on_alone(state) or _leader_for(state, view) != NO_LEADER:
         return clean
     living = [node for node in state.replicas if node in view and view[node].is_admitted]
-    # Rather one that held everything before its memory was lost than one that was far behind.
-    living.sort(key=lambda node: node not in state.unsure)
+    # Rather one that held everything before its memory was lost than one that was far behind or has holes.
+    living.sort(key=lambda node: (node not in state.unsure, node in state.mending))
     return _led_by_remains(state, living[0], view) if living else None
 
 
@@ -187,6 +197,14 @@ def _led_by(state: PartitionState, leader: int, life: int) -> PartitionState:
     return replace(led, in_sync=(leader,), eligible=tuple(sorted(eligible)))
 
 
+def _left_by(state: PartitionState, node: int, *, minimum: int, is_whole: bool) -> PartitionState:
+    if is_whole:
+        return without(state, (node,), minimum=minimum)
+    # Its fetches go on, and at the end of its log nobody sees what is missing in the middle: the state has to say it.
+    left = without(state, (), minimum=minimum, lost=(node,))
+    return replace(left, mending=tuple(sorted({*left.mending, node})))
+
+
 def _led_by_nobody(state: PartitionState) -> PartitionState:
     return replace(state, leader=NO_LEADER, life=NO_LIFE, epoch=state.epoch + 1)
 
@@ -201,6 +219,7 @@ def _led_by_remains(state: PartitionState, leader: int, view: View) -> Partition
         in_sync=(leader,),
         eligible=(),
         unsure=(),
+        mending=tuple(node for node in state.mending if node != leader),
         unclean_epoch=epoch,
     )
 

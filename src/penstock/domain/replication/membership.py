@@ -118,11 +118,12 @@ def distrust(state: PartitionState, node: int, trust: Trust, *, is_synced: bool)
 
     `is_synced`: the partition promises nothing that is not on disk, so no memory can be lost.
     """
-    if node not in state.in_sync and node not in state.eligible:
-        return None
     if trust is Trust.NOTHING:
         # Of nobody's `minimum`: who has lost it is not eligible whatever it is.
-        return promote_eligible(without(state, (), minimum=0, lost=(node,)))
+        left = promote_eligible(without(state, (), minimum=0, lost=(node,)))
+        return None if left == state else left
+    if node not in state.in_sync and node not in state.eligible:
+        return None
     # A single replica knows by itself whether its recovery cut something off, and then begins a new epoch.
     if trust is Trust.FULL or is_synced or state.replicas == (node,) or node in state.unsure:
         return None

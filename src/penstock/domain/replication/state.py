@@ -4,6 +4,7 @@ a partition: data, queue journal, schedule.
     in_sync     holds everything that is committed, and is waited for before anything more is
     eligible    left the set when it fell below the minimum: holds everything that is committed, and nothing is added
                 to that while anybody is in here
+    mending     took itself out because its log is damaged or shorter than it told: joins again when it says so itself
     unsure      in sync until a power cut, and may have lost what was in memory alone: leads only when all are back
 
 Rules:
@@ -40,6 +41,7 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     in_sync: tuple[int, ...]
     eligible: tuple[int, ...] = ()
     unsure: tuple[int, ...] = ()
+    mending: tuple[int, ...] = ()
     # Of a reassignment under way.
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
