@@ -25,11 +25,11 @@ from typing import Final
 
 from penstock.base.log_events import get_logger
 from penstock.codec.batch.header import BatchHeader
-from penstock.domain.log.retention import jittered_ms, roll_is_due
 from penstock.storage.config import SEGMENT_BYTES_LIMIT, LogConfig
 from penstock.storage.context import StoreContext
 from penstock.storage.errors import Damage, Damaged, Offline, OutOfRange
 from penstock.storage.files.small import write_fully
+from penstock.storage.log import head
 from penstock.storage.log.damage import DamagedPlaces, tell_damage
 from penstock.storage.log.epochs import LeaderEpochs
 from penstock.storage.log.home import LogHome
@@ -37,7 +37,7 @@ from penstock.storage.log.producers import IN_TRANSACTION, LogProducers, Produce
 from penstock.storage.log.read_plan import ReadPlan
 from penstock.storage.log.recovery import RecoveredLog
 from penstock.storage.log.refusals import cannot_begin, refusal_of, write_failed
-from penstock.storage.log.removal import LogRemoval, retirement_of
+from penstock.storage.log.removal import LogRemoval
 from penstock.storage.log.swap import SegmentSwap
 from penstock.storage.log.sync import LogSync, UnsyncedFiles
 from penstock.storage.log.time_lookup import TimeLookup, TimestampOffset, ask
@@ -203,10 +203,11 @@ class PartitionLog:
             self.readable_end, self._readable_position = readable_end, known_position
             self._readable_segment = self.segment_of(known_segment.base_offset) if known_segment is not None else None
             self._marks.append((self.log_end, self._active, self._active.size))
-        self._move_transactions()
+        self.move_transactions()
         self.transactions.advance(self.readable_end)
 
-    def _move_transactions(self) -> None:
+    def move_transactions(self) -> None:
+        """The log's start has moved: what lies below it need not be known any more."""
         # By whole segments: a start that was moved is durable only later, but a checkpoint that knows no segment before
         # the first one keeps them from coming back.
         kept_from = min(self.log_start, self.segments[0].base_offset) if self.segments else self.log_start
@@ -336,67 +337,17 @@ class PartitionLog:
 
     def delete_before(self, offset: int) -> LogRemoval:
         """Records below `offset` are gone for readers now, and for good when the removal's `run` has returned."""
-        assert self.log_start <= offset <= self.readable_end, (self.log_start, offset, self.readable_end)
-        return self._take_head(self._count_below(offset), offset, "deleted")
+        return head.delete_before(self, offset)
 
     def apply_retention(self, now_ms: int, archived_end: int | None = None) -> LogRemoval | None:
         """Rolls a segment that is old enough, and lets go of those that the topic's retention no longer keeps; if there
         is an `archived_end`, of what lies below it only.
         """
-        active = self._active
-        if active is None or not self.is_healthy:
-            return None
-        config = self.config
-        seed = f"{self.home.topic}-{self.home.partition}-{active.base_offset}"
-        segment_ms = jittered_ms(config.segment_ms, config.segment_jitter_ms, seed)
-        if roll_is_due(begun_ms=active.begun_ms, size_bytes=active.size, segment_ms=segment_ms, now_ms=now_ms):
-            self._try_to_roll()
-        if active.size == 0:
-            active.begun_ms = now_ms
-        retirement = retirement_of(self, now_ms, archived_end)
-        held = self.segments[retirement.count : retirement.count + retirement.held]
-        self.held_bytes = sum(segment.size for segment in held)
-        log_start = self.log_start
-        if retirement.count:
-            log_start = max(log_start, self.segments[retirement.count - 1].next_offset)
-        count = self._count_below(log_start)
-        if count == 0:
-            return None
-        log_start = max(self.log_start, self.segments[count - 1].next_offset)
-        return self._take_head(count, log_start, retirement.reason)
+        return head.apply_retention(self, now_ms, archived_end)
 
-    def _count_below(self, offset: int) -> int:
-        """How many segments lie wholly below the offset and may be removed now; the rest waits for a checkpoint."""
-        active = self._active
-        if active is not None and offset == self.log_end and active.size > 0:
-            self._try_to_roll()
-        # The last segment stays in any case: it says where the log ends.
-        below = [segment for segment in self.segments[:-1] if segment.next_offset <= offset]
-        saved = [segment for segment in below if segment.next_offset <= self.saved_end]
-        self.is_save_wanted |= len(saved) < len(below)
-        return len(saved)
-
-    def _take_head(self, count: int, log_start: int, reason: str) -> LogRemoval:
-        removed, self.segments = self.segments[:count], self.segments[count:]
-        for segment in removed:
-            self.context.handles.forget(segment)
-            self.context.indexes.release(segment)
-            self.size_bytes -= segment.size
-            self.unsynced.forget(segment)
-        self.log_start = log_start
-        self.epochs.truncate_start(log_start)
-        has_less_damage = self.damages.keep_from(log_start)
-        self._move_transactions()
-        directories = [self.home.directory] if self.segments else []
-        directories += [path for path in self.unsynced.directories if path not in directories]
-        return LogRemoval(
-            self,
-            removed,
-            log_start=log_start,
-            reason=reason,
-            directories=directories,
-            damages=self.damages if has_less_damage else None,
-        )
+    def roll_if_due(self, now_ms: int) -> None:
+        """Ends a segment that is old enough: of a log, too, that somebody else decides the retention of."""
+        head.roll_if_due(self, now_ms)
 
     def replace_segments(self, replaced: Sequence[Segment], segment: Segment) -> None:
         """What a cleaning kept of some sealed and readable segments stands in their place from now on."""
@@ -410,12 +361,6 @@ class PartitionLog:
         self._boundaries = {}
         if self._readable_segment in replaced:
             self._readable_segment, self._readable_position = segment, segment.size
-
-    def _try_to_roll(self) -> None:
-        try:
-            self.roll()
-        except OSError as error:
-            _log.warning("log did not roll", topic=self.home.topic, partition=self.home.partition, error=str(error))
 
     # --- producers -----------------------------------------------------------------------------------------------
 
