@@ -23,6 +23,17 @@ def delete_before(log: PartitionLog, offset: int) -> LogRemoval:
     return _take_head(log, _count_below(log, offset), offset, "deleted")
 
 
+def follow(log: PartitionLog, offset: int) -> LogRemoval | None:
+    # Not past what is readable here: the leader's start is committed, and word of it comes with the next answer.
+    offset = max(min(offset, log.readable_end), log.log_start)
+    # Also where the start is right: segments below it may have waited for a checkpoint.
+    is_head_left = len(log.segments) > 1 and log.segments[0].next_offset <= offset
+    if (offset == log.log_start and not is_head_left) or not log.is_healthy:
+        return None
+    count = _count_below(log, offset)
+    return _take_head(log, count, offset, "leader's start") if count or offset > log.log_start else None
+
+
 def apply_retention(log: PartitionLog, now_ms: int, archived_end: int | None) -> LogRemoval | None:
     if not log.segments or not log.is_healthy:
         return None

@@ -38,6 +38,7 @@ from penstock.storage.log.read_plan import ReadPlan
 from penstock.storage.log.recovery import RecoveredLog
 from penstock.storage.log.refusals import cannot_begin, refusal_of, write_failed
 from penstock.storage.log.removal import LogRemoval
+from penstock.storage.log.replica import NotReplicated, append_replicated
 from penstock.storage.log.swap import SegmentSwap
 from penstock.storage.log.sync import LogSync, UnsyncedFiles
 from penstock.storage.log.time_lookup import TimeLookup, TimestampOffset, ask
@@ -71,6 +72,10 @@ class PartitionLog:
         self._unreadable: Damage | None = None
         self.failure: str | None = None
         self.is_closed = False
+        # Its end is being cut off: see `commit/log_cut`.
+        self.is_being_cut = False
+        # None of these. Asked for every append, so it is kept apart from them.
+        self._takes_batches = True
         self._use_producers(LogProducers.empty(context.config.producers_max))
         self.epochs = LeaderEpochs()
         # Where the last checkpoint of this log ends. Only what lies below may be removed from the head: the saved
@@ -103,7 +108,7 @@ class PartitionLog:
 
     def append(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
         """Whole, checked and placed batches from `log_end` on. On a StorageError nothing has changed."""
-        if self.failure is not None or self.lost_end is not None or self.context.is_full:
+        if not self._takes_batches or self.context.is_full:
             raise refusal_of(self)
         assert headers[0].base_offset == self.log_end, (headers[0].base_offset, self.log_end)
         size = len(data)
@@ -140,6 +145,23 @@ class PartitionLog:
         if segment.size - segment.writeback_end >= WRITEBACK_BYTES:
             self.context.writeback.ask(segment, file)
 
+    def append_replicated(self, data: memoryview, *, leader_epoch: int, may_skip: bool = False) -> NotReplicated | None:
+        """Batches as the leader of `leader_epoch` has them, from `log_end` on; checksums are checked here. `may_skip`:
+        the leader says that offsets without records may be missing, which counts in a compacted log alone. All of them
+        or, with a reason or a StorageError, none."""
+        return append_replicated(self, data, leader_epoch=leader_epoch, may_skip=may_skip)
+
+    def note_epoch(self, epoch: int) -> None:
+        """This node leads from now on: what was written so far is of epochs before. At once, or a follower that asks
+        before the first batch is told that its own end is right. Not kept over a restart unless a batch was written:
+        no process goes on in an epoch of an earlier life."""
+        self.epochs.assign(epoch, self.log_end)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not over this one, and where it ends in this log, readable or not; (-1, -1): it is later
+        than everything here."""
+        return self.epochs.end_offset_for(epoch, self.log_end)
+
     def advance_readable(self, offset: int) -> None:
         """Everything below `offset` may be read; between two batches' ends the lower one counts."""
         marks = self._marks
@@ -162,6 +184,7 @@ class PartitionLog:
         """The disk failed the log: nothing is taken or served until recovery has read it again."""
         if self.failure is None:
             self.failure = reason
+            self._takes_batches = False
             self.context.metrics.offline_logs.inc()
             _log.error("log offline", topic=self.home.topic, partition=self.home.partition, reason=reason)
 
@@ -196,6 +219,7 @@ class PartitionLog:
         self.swaps = list(recovered.swaps)
         self.damages = DamagedPlaces(self.context.files, self.home.directory, recovered.damages)
         self.lost_end = recovered.lost_end
+        self._takes_batches = recovered.lost_end is None
         for damage in (*recovered.damages, *([recovered.lost_end] if recovered.lost_end is not None else [])):
             tell_damage(damage, self.home, self.context.metrics)
         if readable_end is not None and readable_end < self.log_end:
@@ -235,6 +259,7 @@ class PartitionLog:
             self.context.metrics.offline_logs.dec()
         self.is_closed = True
         self.failure = "the log is closed"
+        self._takes_batches = False
         for segment in self.segments:
             self.context.handles.forget(segment)
             self.context.indexes.release(segment)
@@ -243,9 +268,10 @@ class PartitionLog:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def plan_read(
-        self, offset: int, *, bytes_max: int, up_to: int | None = None
+        self, offset: int, *, bytes_max: int, up_to: int | None = None, is_replica: bool = False
     ) -> ReadPlan | OutOfRange | Damaged | Offline | None:
-        """Whole batches, the first of which holds `offset`, at least one whatever its size; None: nothing there yet."""
+        """Whole batches, the first of which holds `offset`, at least one whatever its size; None: nothing there yet. A
+        replica is given what nobody else may read yet."""
         if self.failure is not None:
             return Offline(self.failure)
         if offset < self.log_start or offset > self.log_end:
@@ -254,7 +280,9 @@ class PartitionLog:
             damage = self.damage_at(offset)
             if damage is not None:
                 return Damaged(damage)
-        if offset >= self.readable_end or (up_to is not None and offset >= up_to):
+        if offset >= self.readable_end and not (is_replica and offset < self.log_end):
+            return None
+        if up_to is not None and offset >= up_to:
             return None
         segment = self.segment_of(offset)
         boundary = self._boundaries.get(offset)
@@ -270,7 +298,7 @@ class PartitionLog:
             offset=offset,
             bytes_max=bytes_max,
             start=boundary[1] if boundary is not None and boundary[0] is segment else -1,
-            end=self.readable_part(segment),
+            end=(segment.size, segment.next_offset) if is_replica else self.readable_part(segment),
         )
         if up_to is not None:
             plan.stop_before(up_to)
@@ -344,6 +372,10 @@ class PartitionLog:
         is an `archived_end`, of what lies below it only.
         """
         return head.apply_retention(self, now_ms, archived_end)
+
+    def follow_log_start(self, offset: int) -> LogRemoval | None:
+        """The leader's log begins there: so does this one, as far as it is readable. None: nothing is to be done."""
+        return head.follow(self, offset)
 
     def roll_if_due(self, now_ms: int) -> None:
         """Ends a segment that is old enough: of a log, too, that somebody else decides the retention of."""
