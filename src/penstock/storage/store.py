@@ -52,7 +52,9 @@ from penstock.storage.log.checkpoint_file import (
 from penstock.storage.log.damage import write_places
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.partition_log import PartitionLog
-from penstock.storage.log.recovery import LogRecovery, RecoveredLog
+from penstock.storage.log.readable_marks import find_marks
+from penstock.storage.log.recovered import RecoveredLog
+from penstock.storage.log.recovery import LogRecovery
 from penstock.storage.log.swap import corrected, forget_swaps
 from penstock.storage.log.truncation import cut_segments, save_forgotten_aborts
 
@@ -137,14 +139,19 @@ class LogStore:
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
-    def open_log(self, topic: str, topic_id: bytes, partition: int, config: LogConfig) -> PartitionLog:
-        """Blocking if the log has anything on disk; otherwise nothing is touched until its first append."""
+    def open_log(
+        self, topic: str, topic_id: bytes, partition: int, config: LogConfig, *, is_replicated: bool = False
+    ) -> PartitionLog:
+        """Blocking if the log has anything on disk; otherwise nothing is touched until its first append. Of a replica
+        only what was readable at its last checkpoint is: the rest may be cut off by who leads."""
         key = (topic_id, partition)
         home = LogHome(self.logs_directory, topic, topic_id, partition)
         log = PartitionLog(self.context, home, config)
+        log.is_replicated = is_replicated
         if str(partition) in self._partitions_of(topic_id) or key in self._checkpoints:
             try:
-                log.adopt(self._recover(home, is_clean=self.statistics.was_clean))
+                readable_end = self._saved_readable_end(key) if is_replicated else None
+                log.adopt(self._recover(home, is_clean=self.statistics.was_clean, readable_end=readable_end))
             except OSError as error:
                 # The others are served; this one is tried again by `recover_log`.
                 log.fail(f"recovery: {error}")
@@ -183,7 +190,8 @@ class LogStore:
         """Blocking: reads an offline log again, from the disk and not from memory. Then `log.adopt` on the loop."""
         assert log.failure is not None, "only a log that takes no writes can be read again"
         with log.swap_lock:
-            return self._recover(log.home, is_clean=False, durable_end=log.durable_end)
+            readable_end = log.readable_end if log.is_replicated else None
+            return self._recover(log.home, is_clean=False, durable_end=log.durable_end, readable_end=readable_end)
 
     def truncate_log(self, log: PartitionLog, offset: int) -> None:
         """Blocking, and nothing else may touch the log meanwhile: cuts off its end, at a batch's beginning."""
@@ -216,7 +224,9 @@ class LogStore:
             write_places(self.context.files, log.home.directory, kept)
         cut_segments(self.context.files, log, offset)
         recovery = LogRecovery(self.context, log.home, entry, is_clean=False, readable_end=readable_end)
-        log.adopt(recovery.run(), readable_end=readable_end)
+        recovered = recovery.run()
+        self._mark_readable(recovered, readable_end)
+        log.adopt(recovered)
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -346,7 +356,22 @@ class LogStore:
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _recover(self, home: LogHome, *, is_clean: bool, durable_end: int | None = None) -> RecoveredLog:
+    def _saved_readable_end(self, key: LogKey) -> int | None:
+        """None: the log was read to its end when its checkpoint was made, there being no replicas then."""
+        checkpoint = self._checkpoints.get(key)
+        if checkpoint is None:
+            return 0
+        return checkpoint.readable_end if checkpoint.readable_end >= 0 else None
+
+    def _mark_readable(self, recovered: RecoveredLog, readable_end: int) -> None:
+        if readable_end < recovered.log_end:
+            recovered.marks = find_marks(
+                self.context, recovered.segments, readable_end=readable_end, log_start=recovered.log_start
+            )
+
+    def _recover(
+        self, home: LogHome, *, is_clean: bool, durable_end: int | None = None, readable_end: int | None = None
+    ) -> RecoveredLog:
         checkpoint = self._checkpoints.get((home.topic_id, home.partition))
         recovery = LogRecovery(
             self.context,
@@ -356,8 +381,11 @@ class LogStore:
             # After a failed sync that was long ago.
             is_synced=self._was_disk_synced and durable_end is None,
             durable_end=durable_end,
+            readable_end=readable_end,
         )
         recovered = recovery.run()
+        if readable_end is not None:
+            self._mark_readable(recovered, readable_end)
         metrics = self.context.metrics
         metrics.scanned_bytes.inc(recovered.scanned_bytes)
         metrics.torn_bytes.inc(recovered.torn_bytes)

@@ -35,7 +35,7 @@ from penstock.storage.log.epochs import LeaderEpochs
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.producers import IN_TRANSACTION, LogProducers, ProducerFacts
 from penstock.storage.log.read_plan import ReadPlan
-from penstock.storage.log.recovery import RecoveredLog
+from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.refusals import cannot_begin, refusal_of, write_failed
 from penstock.storage.log.removal import LogRemoval
 from penstock.storage.log.replica import NotReplicated, append_replicated
@@ -82,6 +82,9 @@ class PartitionLog:
         # producers know it, so a retry of a removed batch is still seen to be one after a crash.
         self.saved_end = 0
         self.is_save_wanted = False
+        # Others have it too: what is readable is what they have agreed on, and is saved with each checkpoint.
+        self.is_replicated = False
+        self.saved_readable_end = 0
         # What retention would have removed, had the topic's archive had it.
         self.held_bytes = 0
         # Compaction: below `clean_end` each key is there once; swaps of segments since the last checkpoint.
@@ -188,9 +191,8 @@ class PartitionLog:
             self.context.metrics.offline_logs.inc()
             _log.error("log offline", topic=self.home.topic, partition=self.home.partition, reason=reason)
 
-    def adopt(self, recovered: RecoveredLog, *, readable_end: int | None = None) -> None:
-        """The log is what recovery read from its files: all of it durable, and readable unless told otherwise."""
-        known_segment, known_position = self._readable_segment, self._readable_position
+    def adopt(self, recovered: RecoveredLog) -> None:
+        """The log is what recovery read from its files: all of it durable, and readable unless it has marks."""
         for segment in self.segments:
             self.context.handles.forget(segment)
             self.context.indexes.release(segment)
@@ -222,11 +224,10 @@ class PartitionLog:
         self._takes_batches = recovered.lost_end is None
         for damage in (*recovered.damages, *([recovered.lost_end] if recovered.lost_end is not None else [])):
             tell_damage(damage, self.home, self.context.metrics)
-        if readable_end is not None and readable_end < self.log_end:
-            assert self._active is not None
-            self.readable_end, self._readable_position = readable_end, known_position
-            self._readable_segment = self.segment_of(known_segment.base_offset) if known_segment is not None else None
-            self._marks.append((self.log_end, self._active, self._active.size))
+        if recovered.marks:
+            self._marks.extend(recovered.marks)
+            self.readable_end, self._readable_segment, self._readable_position = self._marks.popleft()
+        self.saved_readable_end = self.readable_end
         self.move_transactions()
         self.transactions.advance(self.readable_end)
 
@@ -242,6 +243,10 @@ class PartitionLog:
         # The two parts of it, for whoever asks before an append.
         self.producers = known.sequences
         self.transactions = known.transactions
+
+    @property
+    def has_unsaved_watermark(self) -> bool:
+        return self.is_replicated and self.readable_end > self.saved_readable_end
 
     @property
     def is_healthy(self) -> bool:

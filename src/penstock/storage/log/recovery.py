@@ -40,11 +40,10 @@ from penstock.storage.log.files import (
 )
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.producer_recovery import OnBatch, ProducerRecovery
-from penstock.storage.log.producers import LogProducers
+from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.segment_recovery import any_holds_a_batch, begin_scan, believe, judge, scan_on
 from penstock.storage.log.swap import (
     CompactionState,
-    SegmentSwap,
     SettledSwaps,
     corrected,
     settle_swaps,
@@ -57,25 +56,6 @@ from penstock.storage.segment.scan import BatchScan
 from penstock.storage.segment.side_files import SIDE_SUFFIXES, remove_side_files
 
 _log = get_logger("storage")
-
-
-class RecoveredLog(msgspec.Struct):
-    segments: list[Segment]
-    log_start: int
-    log_end: int
-    producers: LogProducers
-    epochs: LeaderEpochs
-    damages: tuple[Damage, ...]
-    # Where the log ended is not known: it takes nothing.
-    lost_end: Damage | None
-    # Where the checkpoint ends, and what was read past it: the next one has to save that.
-    saved_end: int
-    scanned_bytes: int
-    scanned_batches: int
-    torn_bytes: int
-    # Of compaction: see `swap`.
-    clean_end: int = 0
-    swaps: tuple[SegmentSwap, ...] = ()
 
 
 class LogRecovery:
