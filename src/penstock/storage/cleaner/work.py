@@ -339,6 +339,8 @@ class LogCleaning:
                 size_bytes = sum(len(batch.data) for batch in portion)
                 self._read_bytes += size_bytes
                 self._throttle.take(size_bytes)
+                if self.log.maintenance.is_wanted:
+                    raise CleaningStopped
 
     def _open(self, segment: Segment) -> File:
         try:

@@ -85,6 +85,7 @@ def logs_due(config: StorageConfig, logs: Iterable[PartitionLog], *, every_log: 
         if log.segments
         and (log.unsaved_batches or log.is_save_wanted or log.swaps or log.has_unsaved_watermark)
         and log.is_healthy
+        and not log.is_being_cut
     ]
     every_log = (
         every_log
@@ -137,7 +138,8 @@ def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
             log.home.partition,
             tuple(facts_of(segment) for segment in log.segments),
             producers_offset,
-            log.epochs.latest,
+            # Not of an epoch that has no batch yet: it is not kept over a restart.
+            log.epochs.epoch_at(log.log_end - 1),
             readable_end=log.readable_end,
         ),
         deltas,

@@ -33,6 +33,7 @@ from penstock.storage.log import head
 from penstock.storage.log.damage import DamagedPlaces, tell_damage
 from penstock.storage.log.epochs import LeaderEpochs
 from penstock.storage.log.home import LogHome
+from penstock.storage.log.maintenance import LogMaintenance
 from penstock.storage.log.producers import IN_TRANSACTION, LogProducers, ProducerFacts
 from penstock.storage.log.read_plan import ReadPlan
 from penstock.storage.log.recovered import RecoveredLog
@@ -91,6 +92,7 @@ class PartitionLog:
         self.clean_end = 0
         self.swaps: list[SegmentSwap] = []
         self.swap_lock = threading.Lock()
+        self.maintenance = LogMaintenance()
         # Since the last checkpoint: what an unclean start would have to read.
         self.unsaved_bytes = 0
         self.unsaved_batches = 0
@@ -230,6 +232,19 @@ class PartitionLog:
         self.saved_readable_end = self.readable_end
         self.move_transactions()
         self.transactions.advance(self.readable_end)
+
+    def begin_cut(self, offset: int) -> None:
+        """Nothing is taken from now on; if the cut is unclean, nothing is served either."""
+        self.is_being_cut = True
+        self._takes_batches = False
+        if offset < self.readable_end:
+            self.readable_end, self._readable_segment, self._readable_position = self.log_start, None, 0
+            self._marks.clear()
+
+    def end_cut(self) -> None:
+        """`adopt` follows, unless nothing was cut."""
+        self.is_being_cut = False
+        self._takes_batches = self.is_healthy
 
     def move_transactions(self) -> None:
         """The log's start has moved: what lies below it need not be known any more."""
