@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,6 +27,7 @@ from penstock.base.threads import finish_in_thread
 from penstock.storage.commit.checkpoint_work import CheckpointWork
 from penstock.storage.commit.checkpoints import Checkpoints
 from penstock.storage.commit.group_commit import GroupCommit
+from penstock.storage.commit.log_anew import LogAnew
 from penstock.storage.commit.log_cut import CutRefused, LogCut, refuse_cut
 from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.context import StoreContext
@@ -40,6 +42,7 @@ from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.recovery import LogRecovery
 from penstock.storage.log.refusals import refusal_of
+from penstock.storage.log.set_aside import Aside, AsideLog, list_set_aside, set_aside
 
 _log = get_logger("storage")
 
@@ -48,6 +51,8 @@ CLEAN_FILE: Final = "clean_shutdown"
 CLEAN_MAGIC: Final = b"psclean1"
 LOGS_DIRECTORY: Final = "logs"
 REMOVED_SUFFIX: Final = ".removed"
+# Time enough for somebody to see that it was a mistake.
+STRAY_KEPT_MS: Final = 24 * 3_600_000
 TOPIC_ID: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -89,7 +94,7 @@ class LogStore:
         self._lock = lock
         # Logs are opened by several threads at the start.
         self._opening = threading.Lock()
-        self._checkpoints = Checkpoints(context, root)
+        self.checkpoints = Checkpoints(context, root)
         # A handle of its own: an error is reported once to each, and this one must not take it from group commit.
         self._whole_disk = context.files.whole_disk_sync(root) if context.files.is_durable else None
         # Partition directories that were there at the start: a log that is not among them is empty, without a look.
@@ -128,7 +133,7 @@ class LogStore:
         home = LogHome(self.logs_directory, topic, topic_id, partition)
         log = PartitionLog(self.context, home, config)
         log.is_replicated = is_replicated
-        if str(partition) in self._partitions_of(topic_id) or key in self._checkpoints.entries:
+        if str(partition) in self._partitions_of(topic_id) or key in self.checkpoints.entries:
             try:
                 readable_end = self._saved_readable_end(key) if is_replicated else None
                 log.adopt(self._recover(home, is_clean=self.statistics.was_clean, readable_end=readable_end))
@@ -144,7 +149,7 @@ class LogStore:
     def has_log(self, topic_id: bytes, partition: int) -> bool:
         """Whether there was anything of it on disk at the start, or is now. May look at the disk, once for a topic."""
         key = (topic_id, partition)
-        return key in self._logs or key in self._checkpoints.entries or str(partition) in self._partitions_of(topic_id)
+        return key in self._logs or key in self.checkpoints.entries or str(partition) in self._partitions_of(topic_id)
 
     @property
     def logs(self) -> list[PartitionLog]:
@@ -156,7 +161,7 @@ class LogStore:
         name = topic_id.hex()
         for key in [key for key in list(self._logs) if key[0] == topic_id]:
             self._logs.pop(key).close()
-        self._checkpoints.forget_topic(topic_id)
+        self.checkpoints.forget_topic(topic_id)
         self._present.pop(name, None)
         path = f"{self.logs_directory}/{name}"
         if self.context.files.exists(path):
@@ -185,7 +190,7 @@ class LogStore:
                 return None
             if not log.is_healthy:
                 raise refusal_of(log)
-            cut = LogCut(self.context, self._checkpoints, log, offset)
+            cut = LogCut(self.context, self.checkpoints, log, offset)
             cut.begin()
             try:
                 await self._cut(log, cut)
@@ -198,13 +203,39 @@ class LogStore:
     async def _cut(self, log: PartitionLog, cut: LogCut) -> None:
         if log in await self.group_commit.join(log).wait():
             raise refusal_of(log)
-        async with self._checkpoints.turn:
+        async with self.checkpoints.turn:
             await finish_in_thread(cut.save)
         await finish_in_thread(cut.run)
 
+    async def begin_log_at(self, log: PartitionLog, offset: int) -> None:
+        """The log is empty and begins there, also after a restart; what it held is gone. For a replica that lies wholly
+        before its leader's start, or has to be fetched once more. Raises StorageError: then the log is offline."""
+        await self._begin_anew(log, offset, Aside.DROPPED)
+
+    async def put_aside(self, log: PartitionLog, offset: int) -> str | None:
+        """As `begin_log_at`, of a replica that is damaged or not its leader's: what it held is kept, and where is
+        returned; None: it held nothing."""
+        return await self._begin_anew(log, offset, Aside.DAMAGED)
+
+    async def _begin_anew(self, log: PartitionLog, offset: int, kind: Aside) -> str | None:
+        async with log.maintenance.alone():
+            anew = LogAnew(self.context, self.checkpoints, log, offset, kind)
+            anew.begin()
+            try:
+                # No sync must be under way: whether this one fails is of no interest to anybody.
+                await self.group_commit.join(log).wait()
+                async with self.checkpoints.turn:
+                    await finish_in_thread(anew.save)
+                await finish_in_thread(anew.run)
+            except OSError as error:
+                raise LogFailedError(f"{log.home.directory}: not begun anew at {offset}: {error}") from error
+            finally:
+                anew.end()
+            return anew.path
+
     def truncate_log(self, log: PartitionLog, offset: int) -> None:
         """Blocking, without a loop: as `cut_log`, whatever was readable."""
-        cut = LogCut(self.context, self._checkpoints, log, offset)
+        cut = LogCut(self.context, self.checkpoints, log, offset)
         cut.begin()
         try:
             # In the order of the log: the cut must not make a later segment durable before an earlier one.
@@ -219,11 +250,49 @@ class LogStore:
         finally:
             cut.end()
 
+    # --- logs out of use -----------------------------------------------------------------------------------------
+
+    async def set_strays(self, keys: Iterable[LogKey]) -> None:
+        """Logs that nobody has assigned to this node: they take and serve nothing, and are kept for a while."""
+        homes = []
+        for key in keys:
+            log = self._logs.pop(key, None)
+            if log is not None:
+                log.close()
+            homes.append(log.home if log is not None else LogHome(self.logs_directory, "", *key))
+            self._partitions_of(key[0]).discard(str(key[1]))
+        async with self.checkpoints.turn:
+            await finish_in_thread(partial(self._set_strays, homes))
+
+    def _set_strays(self, homes: Sequence[LogHome]) -> None:
+        # First: a log that the checkpoint knows and that is not there has lost its end.
+        self.checkpoints.forget([(home.topic_id, home.partition) for home in homes])
+        for home in homes:
+            set_aside(self.context.files, home, Aside.STRAY, self.context.clock.now_ms())
+
+    def logs_set_aside(self) -> list[AsideLog]:
+        """Blocking."""
+        files = self.context.files
+        topic_ids = [name for name in files.list_directory(self.logs_directory) if TOPIC_ID.fullmatch(name)]
+        return list_set_aside(files, self.logs_directory, topic_ids)
+
+    def remove_strays(self) -> list[AsideLog]:
+        """Blocking: those that have been strays for a day, and what a crash has left; which they were."""
+        before_ms = self.context.clock.now_ms() - STRAY_KEPT_MS
+        gone = [
+            log
+            for log in self.logs_set_aside()
+            if log.kind is Aside.DROPPED or (log.kind is Aside.STRAY and log.since_ms <= before_ms)
+        ]
+        for log in gone:
+            self.context.files.remove_tree(log.path)
+        return gone
+
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
         """On the loop; does its file work in a thread. Called every few seconds."""
-        async with self._checkpoints.turn:
+        async with self.checkpoints.turn:
             work = self.begin_checkpoint()
             if work is None:
                 return
@@ -248,15 +317,15 @@ class LogStore:
 
     def begin_checkpoint(self, *, every_log: bool = False) -> CheckpointWork | None:
         """On the loop: what is due; None if nothing is, or one is under way."""
-        return self._checkpoints.begin(self.logs, every_log=every_log)
+        return self.checkpoints.begin(self.logs, every_log=every_log)
 
     def run_checkpoint(self, work: CheckpointWork) -> None:
         """Blocking: a failure is told, and the checkpoint before it still holds."""
-        self._checkpoints.run(work, self._whole_disk)
+        self.checkpoints.run(work, self._whole_disk)
 
     def end_checkpoint(self, work: CheckpointWork) -> None:
         """On the loop."""
-        self._checkpoints.end(work, self._logs.__contains__)
+        self.checkpoints.end(work, self._logs.__contains__)
 
     # --- room ----------------------------------------------------------------------------------------------------
 
@@ -315,7 +384,7 @@ class LogStore:
             return log.is_healthy if log is not None else entry.is_clean and self.statistics.was_clean
 
         try:
-            seal = _seal_of(self._checkpoints.write_last(is_clean))
+            seal = _seal_of(self.checkpoints.write_last(is_clean))
             write_small_file(self.context.files, self.root, CLEAN_FILE, CLEAN_MAGIC, seal)
         except OSError as error:
             _log.warning("clean shutdown not marked", error=str(error))
@@ -324,7 +393,7 @@ class LogStore:
 
     def _saved_readable_end(self, key: LogKey) -> int | None:
         """None: the log was read to its end when its checkpoint was made, there being no replicas then."""
-        checkpoint = self._checkpoints.entries.get(key)
+        checkpoint = self.checkpoints.entries.get(key)
         if checkpoint is None:
             return 0
         return checkpoint.readable_end if checkpoint.readable_end >= 0 else None
@@ -332,7 +401,7 @@ class LogStore:
     def _recover(
         self, home: LogHome, *, is_clean: bool, durable_end: int | None = None, readable_end: int | None = None
     ) -> RecoveredLog:
-        checkpoint = self._checkpoints.entries.get((home.topic_id, home.partition))
+        checkpoint = self.checkpoints.entries.get((home.topic_id, home.partition))
         recovery = LogRecovery(
             self.context,
             home,
@@ -363,7 +432,7 @@ class LogStore:
         payload = read_checkpoint(files, self.root)
         marker = read_small_file(files, self.root, CLEAN_FILE, CLEAN_MAGIC)
         if payload is not None:
-            self._checkpoints.load(payload)
+            self.checkpoints.load(payload)
             self.statistics.was_clean = marker == _seal_of(payload)
         if not self.statistics.was_clean:
             self._sync_leftovers()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -38,8 +37,6 @@ class Checkpoints:
         self.is_running = False
         self._context = context
         self._root = root
-        # The same for threads, where there is no loop.
-        self._writing = threading.Lock()
         self._packed: dict[LogKey, bytes] = {}
         self._saved: dict[LogKey, SavedState] = {}
 
@@ -87,24 +84,32 @@ class Checkpoints:
 
     # --- one log -------------------------------------------------------------------------------------------------
 
-    def replace(self, key: LogKey, entry: LogCheckpoint | None) -> None:
-        """Blocking; durable when it returns. None: nothing of the log is believed without being read."""
+    def replace(self, key: LogKey, entry: LogCheckpoint) -> None:
+        """Blocking; durable when it returns."""
         assert not self.is_running
-        with self._writing:
-            self._saved.pop(key, None)
-            if entry is None:
-                self._packed.pop(key, None)
-                self.entries.pop(key, None)
-            else:
-                self._packed[key] = pack_entry(entry)
-                self.entries[key] = entry
+        self._drop([key])
+        self._packed[key] = pack_entry(entry)
+        self.entries[key] = entry
+        write_checkpoint(self._context.files, self._root, self._packed.values())
+
+    def forget(self, keys: Iterable[LogKey]) -> None:
+        """Blocking; durable when it returns: nothing of these logs is believed without being read."""
+        assert not self.is_running
+        if self._drop(keys):
             write_checkpoint(self._context.files, self._root, self._packed.values())
 
     def forget_topic(self, topic_id: bytes) -> None:
-        for key in [key for key in self._packed if key[0] == topic_id]:
-            self._packed.pop(key)
-            self.entries.pop(key, None)
+        """Its directory is gone, so it does not matter what the file says of it."""
+        self._drop([key for key in self._packed if key[0] == topic_id])
+
+    def _drop(self, keys: Iterable[LogKey]) -> bool:
+        """Whether there was anything about them."""
+        had_any = False
+        for key in keys:
             self._saved.pop(key, None)
+            self._packed.pop(key, None)
+            had_any |= self.entries.pop(key, None) is not None
+        return had_any
 
     # --- a clean end ---------------------------------------------------------------------------------------------
 

@@ -79,7 +79,9 @@ class LogCut:
         self._entry = entry
         self._has_begun = True
         # Mostly it says nothing of what goes, which is young, and need not be written.
-        if entry is None or known is None or msgspec.structs.replace(entry, is_clean=known.is_clean) != known:
+        if entry is None:
+            self._checkpoints.forget([key_of(log)])
+        elif known is None or msgspec.structs.replace(entry, is_clean=known.is_clean) != known:
             self._checkpoints.replace(key_of(log), entry)
 
     def run(self) -> None:
