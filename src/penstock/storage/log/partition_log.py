@@ -90,6 +90,8 @@ class PartitionLog:
         self.held_bytes = 0
         # Compaction: below `clean_end` each key is there once; swaps of segments since the last checkpoint.
         self.clean_end = 0
+        # Below it tombstones or markers are gone for good: a replica that ends before it would never learn of them.
+        self.tombstone_horizon = 0
         self.swaps: list[SegmentSwap] = []
         self.swap_lock = threading.Lock()
         self.maintenance = LogMaintenance()
@@ -220,6 +222,7 @@ class PartitionLog:
         self.unsynced.forget_segments()
         self._boundaries = {}
         self.clean_end = recovered.clean_end
+        self.tombstone_horizon = recovered.tombstone_horizon
         self.swaps = list(recovered.swaps)
         self.damages = DamagedPlaces(self.context.files, self.home.directory, recovered.damages)
         self.lost_end = recovered.lost_end

@@ -29,5 +29,6 @@ class RecoveredLog(msgspec.Struct):
     # Of compaction: see `swap`.
     clean_end: int = 0
     swaps: tuple[SegmentSwap, ...] = ()
+    tombstone_horizon: int = 0
     # Where it may be read up to, and what comes after; none: all of it is readable.
     marks: tuple[Mark, ...] = ()

@@ -133,6 +133,8 @@ class LogRecovery:
             self._torn_bytes,
             min(self._cleaned.state.clean_end, self._next_offset),
             self._cleaned.state.swaps,
+            # Where nobody knows what a cleaning has dropped, it may have been anything.
+            log_end if self._cleaned.is_lost else self._cleaned.state.tombstone_horizon,
             self._find_marks(log_end),
         )
 
