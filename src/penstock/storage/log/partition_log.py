@@ -232,7 +232,7 @@ class PartitionLog:
         if recovered.marks:
             self._marks.extend(recovered.marks)
             self.readable_end, self._readable_segment, self._readable_position = self._marks.popleft()
-        self.saved_readable_end = self.readable_end
+        self.saved_readable_end = min(self.saved_readable_end, self.readable_end)
         self.move_transactions()
         self.transactions.advance(self.readable_end)
 
