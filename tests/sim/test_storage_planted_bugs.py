@@ -143,9 +143,9 @@ BUGS: Final = (
     ),
     PlantedBug(
         "a truncation leaves the checkpoint as it was",
-        "storage.store",
-        "        self._replace_entry(log.home, entry)\n",
-        "",
+        "storage.commit.log_cut",
+        "            self._checkpoints.replace(key_of(log), entry)\n",
+        "            pass\n",
         (
             NO_DAMAGE,
             THERE,
@@ -238,9 +238,9 @@ BUGS: Final = (
     ),
     PlantedBug(
         "the aborted index keeps what retention took",
-        "storage.log.partition_log",
-        "        self._move_transactions()\n        directories",
-        "        directories",
+        "storage.log.head",
+        "    log.move_transactions()\n    directories",
+        "    directories",
         ("what is gone leaves the aborted index", STABLE),
     ),
     PlantedBug(
