@@ -49,13 +49,6 @@ BUGS: Final = (
         (READABLE,),
     ),
     PlantedBug(
-        "epochs are kept where no byte is cut",
-        "storage.store",
-        "            log.epochs.truncate_end(offset)\n",
-        "            pass\n",
-        (LEFT,),
-    ),
-    PlantedBug(
         "the checkpoint claims what is cut",
         "storage.commit.log_cut",
         "            self._checkpoints.replace(key_of(log), entry)\n",

@@ -246,7 +246,8 @@ class LogStore:
 
     def truncate_log(self, log: PartitionLog, offset: int) -> None:
         """Blocking, without a loop: as `cut_log`, whatever was readable."""
-        if offset == log.log_end:
+        if not log.segments:
+            # It has no files yet.
             log.epochs.truncate_end(offset)
             return
         cut = LogCut(self.context, self.checkpoints, log, offset)
