@@ -266,6 +266,21 @@ BUGS: Final = (
         "        if offset < self.durable_end:\n            self.epochs.truncate_end(offset)\n",
         caught_by=QUIET,
     ),
+    _bug(
+        "a late reply is used although the log has moved on",
+        "node",
+        "            if (log.end, log.epochs.latest) != (end, last_epoch):\n                continue\n",
+        "",
+        caught_by=SET_TRUTH,
+    ),
+    _bug(
+        "members leave although nobody can lead",
+        "election",
+        "return _led_by_nobody(state) if state.has_leader else None",
+        "return replace(_led_by_nobody(state), in_sync=state.in_sync[:1]) if state.has_leader else None",
+        caught_by=QUIET,
+        first_seed=520,
+    ),
     # What the release mover needs of it
     _bug(
         "a schedule says done before the message is committed",
