@@ -10,11 +10,14 @@ from typing import Final, Protocol
 
 from penstock.base.clock import ManualClock
 from penstock.cluster.store.etcd.engine import EtcdStore
-from penstock.cluster.store.protocol import MetadataStore
+from penstock.cluster.store.protocol import MetadataStore, StoreSession
 from penstock.cluster.store.settings import EtcdLocation, EtcdMember, MetadataConfig
 from penstock.cluster.store.sqlite import SqliteStore
 from support.programs.etcd import EtcdCluster
 from support.reply_eater import ReplyEater
+
+_OUTLAST_LOOKS_MAX: Final = 300
+_LOOK_SECONDS: Final = 0.1
 
 
 class StoreEngine(Protocol):
@@ -31,8 +34,8 @@ class StoreEngine(Protocol):
         """Time passes for the engine, which is there all the while."""
         ...
 
-    async def outlast(self, milliseconds: int) -> None:
-        """So much time passes, and the engine notices: sessions of that TTL which nobody has renewed are ended."""
+    async def outlast(self, session: StoreSession) -> None:
+        """Time passes until the session, which nobody renews, is ended."""
         ...
 
     async def be_away(self, milliseconds: int) -> None:
@@ -79,8 +82,9 @@ class SqliteEngine:
             for store in self._stores:
                 await store.poll()
 
-    async def outlast(self, milliseconds: int) -> None:
-        await self.pass_time(milliseconds + 1)
+    async def outlast(self, session: StoreSession) -> None:
+        # Twice: one may have been spared because nobody had looked.
+        await self.pass_time(2 * session.ttl_ms)
 
     async def be_away(self, milliseconds: int) -> None:
         # As for a machine that is suspended: nobody looks meanwhile.
@@ -114,8 +118,6 @@ class EtcdEngine:
     """Real members, which other tests of the module use too: each engine keeps to a prefix of its own."""
 
     ttl_ms = 1000
-    # etcd looks for ended leases every half second, and a new leader gives all of them their TTL anew.
-    _notice_ms = 1200
     _numbers: Final = count(1)
 
     def __init__(self, cluster: EtcdCluster) -> None:
@@ -142,8 +144,13 @@ class EtcdEngine:
     async def pass_time(self, milliseconds: int) -> None:
         await asyncio.sleep(milliseconds / 1000)
 
-    async def outlast(self, milliseconds: int) -> None:
-        await asyncio.sleep((milliseconds + self._notice_ms) / 1000)
+    async def outlast(self, session: StoreSession) -> None:
+        # Not by the clock: a busy leader tries again after three seconds.
+        for _ in range(_OUTLAST_LOOKS_MAX):
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not await asyncio.to_thread(self._cluster.has_lease, session.id):
+                return
+        raise AssertionError("a lease does not end")
 
     async def be_away(self, milliseconds: int) -> None:
         await asyncio.to_thread(self._cluster.stop)

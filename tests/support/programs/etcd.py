@@ -156,6 +156,9 @@ class EtcdCluster:
         first, last = (base64.b64encode(text.encode()).decode() for text in (prefix, end))
         self.call("kv/deleterange", {"key": first, "range_end": last})
 
+    def has_lease(self, lease_id: int) -> bool:
+        return int(self.call("lease/timetolive", {"ID": str(lease_id)}).get("TTL", 0)) >= 0
+
     def leader(self) -> int:
         """The member that leads."""
         for member, process in enumerate(self._processes):

@@ -349,7 +349,7 @@ async def test_keys_vanish_when_the_session_is_not_kept_alive(engine: StoreEngin
     session = await store.open_session(engine.ttl_ms)
     bound = await store.txn(puts={"/t/a": b""}, session=session)
     watch = store.watch("/t/", bound.revision + 1)
-    await engine.outlast(engine.ttl_ms)
+    await engine.outlast(session)
     assert [event.value for event in (await next_batch(watch)).events] == [None]
     assert await store.get("/t/a") is None
     assert not await session.keep_alive()
@@ -366,7 +366,7 @@ async def test_a_session_kept_alive_keeps_its_keys(engine: StoreEngine, store: M
 
 async def test_an_ended_session_takes_no_keys(engine: StoreEngine, store: MetadataStore) -> None:
     session = await store.open_session(engine.ttl_ms)
-    await engine.outlast(engine.ttl_ms)
+    await engine.outlast(session)
     with pytest.raises(SessionExpiredError):
         await store.txn(puts={"/t/a": b""}, session=session)
     assert await store.get("/t/a") is None
@@ -432,7 +432,7 @@ async def test_nobody_is_dead_when_the_engine_comes_back(engine: StoreEngine, st
     assert await session.keep_alive()
     assert await store.get("/t/a") is not None
     # It is no pardon for ever.
-    await engine.outlast(2 * engine.ttl_ms)
+    await engine.outlast(session)
     assert await store.get("/t/a") is None
 
 
