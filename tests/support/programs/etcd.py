@@ -81,8 +81,10 @@ def _succeeds(command: list[str], directory: Path) -> bool:
 
 
 class EtcdCluster:
-    """Started by `start` or `with`; members are numbered from 0. Ports stay the same over restarts. Members die with the
-    thread that started them, so that is a test's own."""
+    """Started by `start` or `with`; members are numbered from 0. Ports stay the same over restarts.
+
+    Members die with the thread that started them, so that is a test's own.
+    """
 
     def __init__(self, program: str, directory: Path, *, members: int = 3) -> None:
         self._program = program

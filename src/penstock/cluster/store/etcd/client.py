@@ -38,7 +38,7 @@ class EtcdClient:
     def __init__(self, members: tuple[EtcdMember, ...], access: Access) -> None:
         assert members
         self.members = members
-        self._access = access
+        self.access = access
         self._turn = 0
         self._idle: dict[EtcdMember, list[Connection]] = {member: [] for member in members}
         self._open: set[Connection] = set()
@@ -72,14 +72,14 @@ class EtcdClient:
         """With the preferred member. Raises MemberFaultError; the caller releases the connection."""
         member = self.members[self._turn]
         try:
-            if not self._access.has_login:
+            if not self.access.has_login:
                 await self._log_in(member, REQUEST_SECONDS_MAX)
             connection = await self._connect(member)
         except MemberFaultError as error:
             self.leave(error.member)
             raise
         data = msgspec.json.encode(body)
-        reply = connection.begin(request_bytes(member, "watch", data, token=self._access.token, extra=extra))
+        reply = connection.begin(request_bytes(member, "watch", data, token=self.access.token, extra=extra))
         return connection, reply
 
     def leave(self, member: EtcdMember) -> None:
@@ -95,7 +95,7 @@ class EtcdClient:
         self._open.discard(connection)
 
     def forget_login(self) -> None:
-        self._access.token = ""
+        self.access.token = ""
 
     def check_open(self) -> None:
         if self.is_closed:
@@ -140,12 +140,12 @@ class EtcdClient:
     async def _ask(
         self, member: EtcdMember, path: str, data: bytes, decoder: msgspec.json.Decoder[ReplyT], seconds_max: float
     ) -> ReplyT:
-        if not self._access.has_login:
+        if not self.access.has_login:
             await self._log_in(member, seconds_max)
         try:
             body = await self._exchange(member, path, data, seconds_max)
         except RefusedError as error:
-            if not error.wants_login or not self._access.user:
+            if not error.wants_login or not self.access.user:
                 raise
             await self._log_in(member, seconds_max)
             body = await self._exchange(member, path, data, seconds_max)
@@ -154,20 +154,20 @@ class EtcdClient:
     async def _exchange(self, member: EtcdMember, path: str, data: bytes, seconds_max: float) -> bytes:
         connection = self._idle_connection(member) or await self._connect(member)
         try:
-            request = request_bytes(member, path, data, token=self._access.token)
+            request = request_bytes(member, path, data, token=self.access.token)
             return await connection.ask(request, seconds_max=seconds_max)
         finally:
             self._put_back(connection)
 
     async def _log_in(self, member: EtcdMember, seconds_max: float) -> None:
         self.forget_login()
-        data = msgspec.json.encode(self._access.login_body())
+        data = msgspec.json.encode(self.access.login_body())
         body = await self._exchange(member, "auth/authenticate", data, seconds_max)
-        self._access.token = _decode(member, body, messages.authenticate_reply).token
+        self.access.token = _decode(member, body, messages.authenticate_reply).token
 
     async def _connect(self, member: EtcdMember) -> Connection:
         self.check_open()
-        connection = await Connection.open(member, self._access.tls if member.is_tls else None)
+        connection = await Connection.open(member, self.access.tls if member.is_tls else None)
         if self.is_closed:
             connection.close()
         self.check_open()

@@ -47,8 +47,6 @@ log = get_logger("metadata")
 class EtcdStore:
     def __init__(self, location: EtcdLocation, access: Access, *, silence_ms_max: int = SILENCE_MS_MAX) -> None:
         """Use `open`, which also looks at etcd's version."""
-        self.members = location.members
-        self.access = access
         self._room = KeyRoom(location.prefix)
         self._client = EtcdClient(location.members, access)
         self._silence_ms_max = silence_ms_max
@@ -105,22 +103,7 @@ class EtcdStore:
             reply = await self._client.call("lease/grant", body, messages.grant_reply)
         except RefusedError as error:
             raise error.store_error() from error
-        return EtcdSession(self, reply.ID, ttl_ms)
-
-    async def keep_alive(self, lease_id: int) -> bool:
-        try:
-            reply = await self._client.call("lease/keepalive", {"ID": lease_id}, messages.keep_alive_reply)
-        except RefusedError as error:
-            raise error.store_error() from error
-        return reply.result.TTL > 0
-
-    async def revoke(self, lease_id: int) -> None:
-        try:
-            await self._client.call("lease/revoke", {"ID": lease_id}, messages.revoke_reply)
-        except RefusedError as error:
-            # Ended by itself meanwhile, or at the first try, whose answer was lost.
-            if error.status != NOT_FOUND:
-                raise error.store_error() from error
+        return EtcdSession(self._client, reply.ID, ttl_ms)
 
     def keep_copy(self) -> None:
         """etcd has copies of its own; its snapshots are what an operator backs up."""
@@ -139,7 +122,7 @@ class EtcdStore:
         """Of every member that answers; one is enough for a start."""
         answered = False
         fault: MemberFaultError | None = None
-        for member in self.members:
+        for member in self._client.members:
             try:
                 status = await self._client.ask(member, "maintenance/status", {}, messages.status_reply)
             except MemberFaultError as error:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from penstock.cluster.store.etcd import messages
 from penstock.cluster.store.etcd.access import Access
+from penstock.cluster.store.etcd.client import EtcdClient
 from penstock.cluster.store.etcd.connection import reason_of
-from penstock.cluster.store.etcd.faults import MemberFaultError, NotSentError, RefusedError, UnansweredError
+from penstock.cluster.store.etcd.faults import NOT_FOUND, MemberFaultError, NotSentError, RefusedError, UnansweredError
 from penstock.cluster.store.etcd.wire import OK, READ_BYTES, ReplyReader, WireError, request_bytes
 from penstock.cluster.store.settings import EtcdMember
-
-if TYPE_CHECKING:
-    from penstock.cluster.store.etcd.engine import EtcdStore
 
 # For connecting, and for each part of an answer: a renewal is due every second, so another member is asked by then.
 STEP_SECONDS_MAX: Final = 1.0
@@ -27,8 +25,8 @@ ReplyT = TypeVar("ReplyT")
 
 
 class EtcdSession:
-    def __init__(self, store: EtcdStore, lease_id: int, ttl_ms: int) -> None:
-        self._store = store
+    def __init__(self, client: EtcdClient, lease_id: int, ttl_ms: int) -> None:
+        self._client = client
         self._id = lease_id
         self._ttl_ms = ttl_ms
 
@@ -42,13 +40,22 @@ class EtcdSession:
         return self._ttl_ms
 
     async def keep_alive(self) -> bool:
-        return await self._store.keep_alive(self._id)
+        try:
+            reply = await self._client.call("lease/keepalive", {"ID": self._id}, messages.keep_alive_reply)
+        except RefusedError as error:
+            raise error.store_error() from error
+        return reply.result.TTL > 0
 
     def renewer(self) -> LeaseRenewer:
-        return LeaseRenewer(self._store.members, self._store.access, self._id)
+        return LeaseRenewer(self._client.members, self._client.access, self._id)
 
     async def close(self) -> None:
-        await self._store.revoke(self._id)
+        try:
+            await self._client.call("lease/revoke", {"ID": self._id}, messages.revoke_reply)
+        except RefusedError as error:
+            # Ended by itself meanwhile, or at the first try, whose answer was lost.
+            if error.status != NOT_FOUND:
+                raise error.store_error() from error
 
 
 class LeaseRenewer:
