@@ -19,8 +19,10 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -34,6 +36,7 @@ STEP_SECONDS_MAX: Final = 120
 READY_SECONDS_MAX: Final = 30.0
 _LOOK_SECONDS: Final = 0.05
 _CALL_SECONDS_MAX: Final = 5.0
+_SERVER_FAULTS_FROM: Final = 500
 # Half of etcd's own, so that a test that kills a leader does not wait for seconds.
 _TIMING: Final = ("--heartbeat-interval", "50", "--election-timeout", "500")
 
@@ -121,6 +124,13 @@ class EtcdCluster:
         self._processes[member] = self._spawn(member)
         self._wait_until_served(member)
 
+    def restart_guarded(self, member: int) -> None:
+        """One that asks for logins: that it refuses us says that it serves."""
+        assert self._processes[member] is None, "it runs already"
+        self._processes[member] = self._spawn(member)
+        with suppress(urllib.error.HTTPError):
+            self._wait_until_served(member)
+
     def kill_member(self, member: int) -> None:
         """kill -9; also one that is paused."""
         process = self._running(member)
@@ -129,7 +139,10 @@ class EtcdCluster:
         self._processes[member] = None
 
     def pause(self, member: int) -> None:
-        self._running(member).send_signal(signal.SIGSTOP)
+        """Returns when it stands still: a signal takes its time to reach every thread."""
+        process = self._running(member)
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
 
     def resume(self, member: int) -> None:
         self._running(member).send_signal(signal.SIGCONT)
@@ -162,13 +175,20 @@ class EtcdCluster:
         return int(self.call("lease/timetolive", {"ID": str(lease_id)}).get("TTL", 0)) >= 0
 
     def leader(self) -> int:
-        """The member that leads."""
-        for member, process in enumerate(self._processes):
-            if process is not None:
-                status = self.call("maintenance/status", {}, member=member)
-                if status.get("leader") == status["header"]["member_id"]:
+        """The member that leads; one that was hurt a moment ago may take its time to find out."""
+        until = time.monotonic() + READY_SECONDS_MAX
+        while time.monotonic() < until:
+            for member in range(len(self._processes)):
+                if self._leads(member):
                     return member
+            time.sleep(_LOOK_SECONDS)
         raise AssertionError("etcd has no leader")
+
+    def _leads(self, member: int) -> bool:
+        if self._processes[member] is None:
+            return False
+        status = self.call("maintenance/status", {}, member=member)
+        return bool(status.get("leader") == status["header"]["member_id"])
 
     def __enter__(self) -> Self:
         return self.start()
@@ -206,6 +226,10 @@ class EtcdCluster:
         while True:
             try:
                 self.call("kv/range", {"key": "AA=="}, member=member)
+            except urllib.error.HTTPError as error:
+                if error.code < _SERVER_FAULTS_FROM:
+                    raise
+                time.sleep(_LOOK_SECONDS)
             except OSError as error:
                 if time.monotonic() > until or self._running(member).poll() is not None:
                     log_text = (self._directory / f"m{member}.log").read_text(errors="replace")[-4000:]

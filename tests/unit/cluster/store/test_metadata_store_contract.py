@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -24,19 +24,9 @@ from penstock.cluster.store.protocol import (
     TxnResult,
     ValueIs,
 )
-from support.programs.etcd import EtcdCluster, find_etcd
 from support.store_contract import ENGINES, EtcdEngine, StoreEngine
 
 ETCD = "etcd"
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    program = find_etcd()
-    if program is None:
-        pytest.skip("there is no etcd here, and none can be fetched")
-    with EtcdCluster(program, tmp_path_factory.mktemp("etcd")) as cluster:
-        yield cluster
 
 
 @pytest.fixture(params=[*sorted(ENGINES), pytest.param(ETCD, marks=pytest.mark.heavy)])

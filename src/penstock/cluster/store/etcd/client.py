@@ -18,7 +18,7 @@ from penstock.cluster.store.etcd import messages
 from penstock.cluster.store.etcd.access import Access
 from penstock.cluster.store.etcd.connection import Connection
 from penstock.cluster.store.etcd.faults import MemberFaultError, NotSentError, RefusedError, UnansweredError
-from penstock.cluster.store.etcd.wire import ReplyReader, request_bytes
+from penstock.cluster.store.etcd.wire import ReplyReader, request_bytes, version_request
 from penstock.cluster.store.protocol import StoreClosedError, StoreUnavailableError
 from penstock.cluster.store.settings import EtcdMember
 
@@ -62,11 +62,10 @@ class EtcdClient:
         finally:
             self._room.release()
 
-    async def ask(
-        self, member: EtcdMember, path: str, body: messages.Body, decoder: msgspec.json.Decoder[ReplyT]
-    ) -> ReplyT:
-        """This member and no other. Raises MemberFaultError."""
-        return await self._ask(member, path, msgspec.json.encode(body), decoder, REQUEST_SECONDS_MAX)
+    async def version(self, member: EtcdMember) -> str:
+        """Of this member and no other. Raises MemberFaultError."""
+        body = await self._send(member, version_request(member), REQUEST_SECONDS_MAX)
+        return _decode(member, body, messages.version_reply).etcdserver
 
     async def begin_watch(self, body: messages.Body, *, extra: str) -> tuple[Connection, ReplyReader]:
         """With the preferred member. Raises MemberFaultError; the caller releases the connection."""
@@ -129,7 +128,7 @@ class EtcdClient:
                 break
         if fault is None:
             raise StoreUnavailableError("metadata is out of reach: there was no time left to ask")
-        raise fault.store_error() from fault
+        raise fault.store_error(is_change=not is_repeatable) from fault
 
     def _in_turn(self) -> Iterator[EtcdMember]:
         """Each once, the preferred one first."""
@@ -152,9 +151,11 @@ class EtcdClient:
         return _decode(member, body, decoder)
 
     async def _exchange(self, member: EtcdMember, path: str, data: bytes, seconds_max: float) -> bytes:
+        return await self._send(member, request_bytes(member, path, data, token=self.access.token), seconds_max)
+
+    async def _send(self, member: EtcdMember, request: bytes, seconds_max: float) -> bytes:
         connection = self._idle_connection(member) or await self._connect(member)
         try:
-            request = request_bytes(member, path, data, token=self.access.token)
             return await connection.ask(request, seconds_max=seconds_max)
         finally:
             self._put_back(connection)

@@ -102,5 +102,5 @@ def reason_of(error: Exception) -> str:
     """The system's words, not its numbers."""
     if isinstance(error, ssl.SSLError):
         return str(getattr(error, "verify_message", "") or error.reason or "TLS failed").lower()
-    words = getattr(error, "strerror", None) or str(error)
-    return str(words).lower()
+    words = getattr(error, "strerror", None)
+    return str(error) if words is None else str(words).lower()

@@ -55,11 +55,13 @@ class EtcdStore:
     async def open(
         cls, location: EtcdLocation, config: MetadataConfig, *, silence_ms_max: int = SILENCE_MS_MAX
     ) -> EtcdStore:
-        """Raises StoreUnavailableError if no member answers, or one is of a version that is not to be trusted."""
+        """Raises StoreUnavailableError if it cannot be read, or a member is of a version that is not to be trusted."""
         has_tls = any(member.is_tls for member in location.members)
         store = cls(location, Access(config, has_tls=has_tls), silence_ms_max=silence_ms_max)
         try:
             await store._check_versions(allow_old=config.allow_old_etcd)
+            # There is a gateway, a majority, and we may read.
+            await store.get("/")
         except BaseException:
             await store.close()
             raise
@@ -124,14 +126,14 @@ class EtcdStore:
         fault: MemberFaultError | None = None
         for member in self._client.members:
             try:
-                status = await self._client.ask(member, "maintenance/status", {}, messages.status_reply)
+                version = await self._client.version(member)
             except MemberFaultError as error:
                 self._client.leave(member)
                 fault = error
                 continue
             answered = True
-            if is_old(status.version):
-                _refuse_old(member, status.version, allow_old=allow_old)
+            if is_old(version):
+                _refuse_old(member, version, allow_old=allow_old)
         if not answered:
             assert fault is not None, "there is always a member"
             raise fault.store_error() from fault

@@ -7,7 +7,7 @@ RefusedError      a member answered, and said no
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -29,21 +29,24 @@ _REASON_CHARACTERS_MAX: Final = 200
 class MemberFaultError(Exception):
     """`reason` goes on after the member's name."""
 
+    is_doubtful: ClassVar = True
+
     def __init__(self, member: EtcdMember, reason: str) -> None:
         super().__init__(f"etcd at {member} {reason}")
         self.member = member
 
-    def store_error(self) -> StoreError:
-        return StoreUnavailableError(f"metadata is out of reach: {self}")
+    def store_error(self, *, is_change: bool = False) -> StoreError:
+        """For whoever asked. `is_change`: what came of it is then worth a word."""
+        unknown = "; the change may have been made or not" if is_change and self.is_doubtful else ""
+        return StoreUnavailableError(f"metadata is out of reach: {self}{unknown}")
 
 
 class NotSentError(MemberFaultError):
-    pass
+    is_doubtful = False
 
 
 class UnansweredError(MemberFaultError):
-    def store_error(self) -> StoreError:
-        return StoreUnavailableError(f"metadata is out of reach: {self}; a change may have been made or not")
+    pass
 
 
 class RefusedError(MemberFaultError):
@@ -67,11 +70,11 @@ class RefusedError(MemberFaultError):
         """Told before anything is done, so the request may be sent again."""
         return self.status == _UNAUTHENTICATED or _OLD_LOGIN in self._words
 
-    def store_error(self) -> StoreError:
+    def store_error(self, *, is_change: bool = False) -> StoreError:
         if _NO_SPACE in self._words:
             return StoreFullError(f"metadata cannot be changed: {self}")
         if self.is_of_the_member:
-            return StoreUnavailableError(f"metadata is out of reach: {self}; a change may have been made or not")
+            return super().store_error(is_change=is_change)
         return StoreUnavailableError(f"metadata cannot be used: {self}")
 
 

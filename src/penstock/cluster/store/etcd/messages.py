@@ -72,8 +72,8 @@ class RevokeReply(msgspec.Struct, frozen=True):
     header: Header
 
 
-class StatusReply(msgspec.Struct, frozen=True):
-    version: str
+class VersionReply(msgspec.Struct, frozen=True):
+    etcdserver: str
 
 
 class AuthenticateReply(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ txn_reply: Final = msgspec.json.Decoder(TxnReply, strict=False)
 grant_reply: Final = msgspec.json.Decoder(GrantReply, strict=False)
 keep_alive_reply: Final = msgspec.json.Decoder(KeepAliveReply, strict=False)
 revoke_reply: Final = msgspec.json.Decoder(RevokeReply, strict=False)
-status_reply: Final = msgspec.json.Decoder(StatusReply, strict=False)
+version_reply: Final = msgspec.json.Decoder(VersionReply)
 authenticate_reply: Final = msgspec.json.Decoder(AuthenticateReply, strict=False)
 refusal: Final = msgspec.json.Decoder(Refusal, strict=False)
 watch_message: Final = msgspec.json.Decoder(WatchMessage, strict=False)

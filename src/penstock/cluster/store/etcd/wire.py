@@ -24,11 +24,19 @@ class WireError(Exception):
     """What came is no HTTP, or more than may come. The text says which, for the end of a sentence."""
 
 
+def version_request(member: EtcdMember) -> bytes:
+    """Beside the gateway, and for everybody: etcd 3.6 tells its status only to root."""
+    return f"GET /version HTTP/1.1\r\nHost: {_host(member)}\r\n\r\n".encode("latin-1")
+
+
+def _host(member: EtcdMember) -> str:
+    return str(member).partition("://")[2]
+
+
 def request_bytes(member: EtcdMember, path: str, body: bytes, *, token: str = "", extra: str = "") -> bytes:
-    host = str(member).partition("://")[2]
     login = f"Authorization: {token}\r\n" if token else ""
     head = (
-        f"POST /v3/{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        f"POST /v3/{path} HTTP/1.1\r\nHost: {_host(member)}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n{login}{extra}\r\n"
     )
     return head.encode("latin-1") + body
