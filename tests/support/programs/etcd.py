@@ -27,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import pytest
+
 from support.node_process import die_with_parent
 
 CACHE: Final = Path(__file__).parents[3] / "build" / "etcd"
@@ -39,6 +41,14 @@ _CALL_SECONDS_MAX: Final = 5.0
 _SERVER_FAULTS_FROM: Final = 500
 # Half of etcd's own, so that a test that kills a leader does not wait for seconds.
 _TIMING: Final = ("--heartbeat-interval", "50", "--election-timeout", "500")
+
+
+def require_etcd() -> str:
+    """The program; without one the test is skipped."""
+    program = find_etcd()
+    if program is None:
+        pytest.skip(f"there is no etcd here and none can be fetched; {VARIABLE} may name one")
+    return program
 
 
 def find_etcd() -> str | None:

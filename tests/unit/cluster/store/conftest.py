@@ -6,18 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.programs.etcd import EtcdCluster, find_etcd
-
-
-@pytest.fixture(scope="session")
-def etcd_program() -> str:
-    program = find_etcd()
-    if program is None:
-        pytest.skip("there is no etcd here, and none can be fetched")
-    return program
+from support.programs.etcd import EtcdCluster, require_etcd
 
 
 @pytest.fixture(scope="module")
-def etcd(etcd_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    with EtcdCluster(etcd_program, tmp_path_factory.mktemp("etcd")) as cluster:
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with EtcdCluster(require_etcd(), tmp_path_factory.mktemp("etcd")) as cluster:
         yield cluster

@@ -15,7 +15,7 @@ from penstock.cluster.store.etcd.client import CALL_SECONDS_MAX
 from penstock.cluster.store.etcd.engine import EtcdStore, is_old
 from penstock.cluster.store.protocol import CompactedError, StoreUnavailableError
 from penstock.cluster.store.settings import EtcdLocation, EtcdMember, MetadataConfig
-from support.programs.etcd import EtcdCluster
+from support.programs.etcd import EtcdCluster, require_etcd
 
 pytestmark = pytest.mark.heavy
 
@@ -213,9 +213,9 @@ def text(value: str) -> str:
 
 
 @pytest.fixture
-def guarded(etcd_program: str, tmp_path: Path) -> Iterator[EtcdCluster]:
+def guarded(tmp_path: Path) -> Iterator[EtcdCluster]:
     """One member that asks for a login, and lets `node` at its own prefix only."""
-    with EtcdCluster(etcd_program, tmp_path / "guarded", members=1) as cluster:
+    with EtcdCluster(require_etcd(), tmp_path / "guarded", members=1) as cluster:
         cluster.call("auth/user/add", {"name": "root", "password": "root's"})
         cluster.call("auth/user/grant", {"user": "root", "role": "root"})
         cluster.call("auth/role/add", {"name": "penstock"})
