@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import msgspec
 import pytest
 
 from support.node_process import die_with_parent
@@ -93,14 +95,48 @@ def _succeeds(command: list[str], directory: Path) -> bool:
         return False
 
 
+class Certificates(msgspec.Struct, frozen=True):
+    """One for everybody, signed by a CA that nobody else knows; PEM files."""
+
+    ca_file: str
+    cert_file: str
+    key_file: str
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+def make_certificates(directory: Path) -> Certificates:
+    """By openssl's command; without it the test is skipped."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make certificates with")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "names").write_text("subjectAltName=IP:127.0.0.1")
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    for command in (
+        ["req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test CA"],
+        ["req", *key, "-keyout", "one.key", "-out", "one.csr", "-subj", "/CN=one"],
+        ["x509", "-req", "-in", "one.csr", "-out", "one.pem", *signed],
+    ):
+        assert _succeeds(["openssl", *command], directory), f"openssl {' '.join(command)}"
+    return Certificates(*(str(directory / name) for name in ("ca.pem", "one.pem", "one.key")))
+
+
 class EtcdCluster:
     """Started by `start` or `with`; members are numbered from 0. Ports stay the same over restarts.
 
     Members die with the thread that started them, so that is a test's own.
     """
 
-    def __init__(self, program: str, directory: Path, *, members: int = 3) -> None:
+    def __init__(
+        self, program: str, directory: Path, *, members: int = 3, certificates: Certificates | None = None
+    ) -> None:
+        """With certificates clients come by https, and show one too."""
         self._program = program
+        self._certificates = certificates
         self._directory = directory
         self._client_ports = _free_ports(members)
         self._peer_ports = _free_ports(members)
@@ -116,7 +152,8 @@ class EtcdCluster:
         return ",".join(self.url(member) for member in range(len(self._client_ports)))
 
     def url(self, member: int) -> str:
-        return f"http://127.0.0.1:{self._client_ports[member]}"
+        scheme = "http" if self._certificates is None else "https"
+        return f"{scheme}://127.0.0.1:{self._client_ports[member]}"
 
     # life
 
@@ -166,7 +203,8 @@ class EtcdCluster:
 
     def call(self, path: str, body: dict[str, Any], *, member: int = 0) -> dict[str, Any]:
         request = urllib.request.Request(f"{self.url(member)}/v3/{path}", json.dumps(body).encode(), method="POST")
-        with urllib.request.urlopen(request, timeout=_CALL_SECONDS_MAX) as reply:
+        tls = None if self._certificates is None else self._certificates.context()
+        with urllib.request.urlopen(request, timeout=_CALL_SECONDS_MAX, context=tls) as reply:
             answer: dict[str, Any] = json.loads(reply.read())
         return answer
 
@@ -219,6 +257,10 @@ class EtcdCluster:
         command += ["--listen-client-urls", self.url(member), "--advertise-client-urls", self.url(member)]
         command += ["--listen-peer-urls", peers[member], "--initial-advertise-peer-urls", peers[member]]
         command += ["--initial-cluster", ",".join(f"m{number}={url}" for number, url in enumerate(peers)), *_TIMING]
+        if self._certificates is not None:
+            files = self._certificates
+            command += ["--cert-file", files.cert_file, "--key-file", files.key_file]
+            command += ["--client-cert-auth", "--trusted-ca-file", files.ca_file]
         with (self._directory / f"m{member}.log").open("ab") as log_file:
             return subprocess.Popen(
                 command,

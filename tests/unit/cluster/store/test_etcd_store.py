@@ -15,7 +15,7 @@ from penstock.cluster.store.etcd.client import CALL_SECONDS_MAX
 from penstock.cluster.store.etcd.engine import EtcdStore, is_old
 from penstock.cluster.store.protocol import CompactedError, StoreUnavailableError
 from penstock.cluster.store.settings import EtcdLocation, EtcdMember, MetadataConfig
-from support.programs.etcd import EtcdCluster, require_etcd
+from support.programs.etcd import EtcdCluster, make_certificates, require_etcd
 
 pytestmark = pytest.mark.heavy
 
@@ -261,6 +261,33 @@ async def test_what_a_node_may_not_touch_is_told(guarded: EtcdCluster) -> None:
     elsewhere = EtcdLocation(location(guarded).members, "/elsewhere")
     with pytest.raises(StoreUnavailableError, match="permission denied"):
         await EtcdStore.open(elsewhere, config)
+
+
+async def test_certificates_are_shown_and_asked_for(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path / "certificates")
+    with EtcdCluster(require_etcd(), tmp_path / "tls", members=1, certificates=files) as cluster:
+        where = EtcdLocation((EtcdMember("127.0.0.1", cluster.ports[0], is_tls=True),), "/own")
+        mine = MetadataConfig(
+            ca_file=files.ca_file, cert_file=files.cert_file, key_file=files.key_file, allow_old_etcd=True
+        )
+        store = await EtcdStore.open(where, mine)
+        session = await store.open_session(60_000)
+        renewer = session.renewer()
+        assert await asyncio.to_thread(renewer.renew)
+        renewer.close()
+        start = (await store.txn(puts={"/t/a": b"1"})).revision
+        assert (await anext(store.watch("/t/", start))).revision == start
+        await store.close()
+        with pytest.raises(StoreUnavailableError, match="cannot be connected to: unable to get local issuer"):
+            await EtcdStore.open(where, MetadataConfig(allow_old_etcd=True))
+        with pytest.raises(StoreUnavailableError, match="out of reach"):
+            await EtcdStore.open(where, MetadataConfig(ca_file=files.ca_file, allow_old_etcd=True))
+
+
+async def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
+    where = EtcdLocation((EtcdMember("127.0.0.1", 1, is_tls=True),))
+    with pytest.raises(StoreUnavailableError, match=r"certificates cannot be read \(missing.pem\): no such file"):
+        await EtcdStore.open(where, MetadataConfig(ca_file="missing.pem"))
 
 
 @pytest.mark.parametrize(
