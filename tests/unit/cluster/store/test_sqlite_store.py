@@ -258,15 +258,19 @@ async def test_whoever_was_not_away_ends_sessions_in_time(path: Path) -> None:
     await awake.close()
 
 
-async def test_a_session_of_an_earlier_boot_gets_one_more_ttl(path: Path) -> None:
+@pytest.mark.parametrize(("uptime_before_ms", "uptime_ms"), [(1_000_000, 0), (0, 1_000_000)])
+async def test_a_session_of_an_earlier_boot_gets_one_more_ttl(
+    path: Path, uptime_before_ms: int, uptime_ms: int
+) -> None:
     clock = ManualClock()
-    clock.advance_ms(1_000_000)
+    clock.advance_ms(uptime_before_ms)
     before = await open_quiet(path, clock, boot_id="first boot")
     session = await before.open_session(10_000)
     await before.txn(puts={"/t/a": b""}, session=session)
     await before.close()
     # The machine's monotonic clock begins anew.
     clock = ManualClock()
+    clock.advance_ms(uptime_ms)
     after = await open_quiet(path, clock, boot_id="second boot")
     await pass_time(clock, 9_000, after)
     assert await after.get("/t/a") is not None
