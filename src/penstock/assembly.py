@@ -52,6 +52,13 @@ from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore
+from penstock.cluster.store.settings import (
+    EtcdLocation,
+    LocationInvalidError,
+    MetadataConfig,
+    SqliteLocation,
+    parse_location,
+)
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.config import Config, NodeConfig
 from penstock.domain.config.node import BACKGROUND_THREADS
@@ -184,17 +191,28 @@ async def _close_storage(store: LogStore) -> None:
     await asyncio.to_thread(store.close)
 
 
-async def open_metadata(config: Config, site: Site, undo: AsyncExitStack) -> SqliteStore:
-    node = config.node
-    if node.metadata:
-        kind, _, path = node.metadata.partition(":")
-        if kind != "sqlite" or not path:
-            raise ConfigError(f"metadata: {node.metadata!r} is not sqlite:PATH")
-    else:
-        path = ":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite")
-    store = await SqliteStore.open(path, clock=site.clock, is_secret=KeySpace().is_secret)
+async def open_metadata(config: Config, site: Site, undo: AsyncExitStack) -> MetadataStore:
+    store = await _open_store(metadata_location(config.node), config.metadata, site)
     undo.push_async_callback(store.close)
     return store
+
+
+def metadata_location(node: NodeConfig) -> SqliteLocation | EtcdLocation:
+    """In the data directory, unless the settings say another place."""
+    if not node.metadata:
+        return SqliteLocation(":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite"))
+    try:
+        return parse_location(node.metadata)
+    except LocationInvalidError as error:
+        raise ConfigError(f"metadata: {error}") from error
+
+
+async def _open_store(location: SqliteLocation | EtcdLocation, access: MetadataConfig, site: Site) -> MetadataStore:
+    if isinstance(location, SqliteLocation):
+        return await SqliteStore.open(location.path, clock=site.clock, is_secret=KeySpace().is_secret)
+    from penstock.cluster.store.etcd.engine import EtcdStore
+
+    return await EtcdStore.open(location, access)
 
 
 # Logs and what is kept in them

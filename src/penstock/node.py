@@ -13,15 +13,15 @@ import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from penstock.assembly import Assembly, metrics_door, open_logs, open_metadata
+from penstock.assembly import Assembly, metadata_location, metrics_door, open_logs, open_metadata
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
 from penstock.broker.directory.agreement import DataDirectory
 from penstock.broker.parts import Parts
 from penstock.cluster.nodes import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import StoreDamagedError
-from penstock.cluster.store.sqlite import SqliteStore
+from penstock.cluster.store.protocol import MetadataStore, StoreDamagedError
+from penstock.cluster.store.settings import EtcdLocation
 from penstock.config import Config
 from penstock.gateways.door import Door
 from penstock.gateways.kafka.door import KafkaDoor
@@ -87,7 +87,7 @@ class Node:
         await door.open()
         self.doors[door.name] = door
 
-    async def _open_directory(self, store: LogStore, metadata: SqliteStore) -> str:
+    async def _open_directory(self, store: LogStore, metadata: MetadataStore) -> str:
         """The cluster's id, once the directory and the metadata are known to belong together."""
         keys = KeySpace()
         directory = DataDirectory(store, metadata, keys)
@@ -99,6 +99,8 @@ class Node:
 
     def _way_out(self) -> str:
         node = self._config.node
+        if isinstance(metadata_location(node), EtcdLocation):
+            return "no log was touched; is it the right etcd, with the right prefix? It is restored from its snapshots"
         elsewhere = f" --metadata {node.metadata}" if node.metadata else ""
         return (
             "no log was touched; put the right file back, or see what can be restored: "
