@@ -9,8 +9,7 @@ Whatever is started here is ended by what it leaves on `undo`, in reverse order.
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from penstock.base.chance import SYSTEM_CHANCE, Chance
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
@@ -65,6 +65,7 @@ from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.metrics_page import MetricsPage
 from penstock.gateways.node_address import advertised_address
 from penstock.node_settings import node_entries
+from penstock.storage.commit.sync_thread import SyncRunner, SyncThread
 from penstock.storage.files import DirectoryFiles, MemoryFiles
 from penstock.storage.files.protocols import Files
 from penstock.storage.store import LogStore
@@ -75,6 +76,17 @@ READER_THREADS: Final = 4
 
 def files_of(node: NodeConfig) -> Files:
     return MemoryFiles(bytes_max=node.memory_bytes_max) if node.memory else DirectoryFiles()
+
+
+async def open_metadata(config: Config, site: Site) -> MetadataStore:
+    node = config.node
+    if node.metadata:
+        kind, _, path = node.metadata.partition(":")
+        if kind != "sqlite" or not path:
+            raise ConfigError(f"metadata: {node.metadata!r} is not sqlite:PATH")
+    else:
+        path = ":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite")
+    return await SqliteStore.open(path, clock=site.clock, is_secret=KeySpace().is_secret)
 
 
 def acl_authorizer(config: Config, access: AccessCatalog) -> Authorizer:
@@ -106,7 +118,10 @@ class Assembly:
     """How those parts are made that are others in a test."""
 
     clock: Callable[[], Clock] = SystemClock
+    chance: Callable[[], Chance] = lambda: SYSTEM_CHANCE
     files: Callable[[NodeConfig], Files] = files_of
+    syncs: Callable[[], SyncRunner] = SyncThread
+    metadata: Callable[[Config, Site], Awaitable[MetadataStore]] = open_metadata
     authorizer: Callable[[Config, AccessCatalog], Authorizer] = acl_authorizer
     # The doors of clients, with the cluster's id, in the order in which they open.
     doors: Callable[[Config, Parts, str], Sequence[Door]] = client_doors
@@ -126,11 +141,14 @@ class Assembly:
             ),
             metrics=metrics,
             node_id=config.node.id,
+            chance=self.chance(),
         )
 
     async def open_storage(self, config: Config, site: Site, undo: AsyncExitStack) -> LogStore:
         files, directory = self.files(config.node), log_directory(config.node)
-        store = await asyncio.to_thread(LogStore.open, files, directory, config.storage, site.clock, site.metrics)
+        store = await asyncio.to_thread(
+            LogStore.open, files, directory, config.storage, site.clock, site.metrics, syncs=self.syncs()
+        )
         undo.push_async_callback(_close_storage, store)
         return store
 
@@ -151,7 +169,7 @@ class Assembly:
             broker=logs.broker,
             topics=logs.topics,
             producer_ids=logs.producer_ids,
-            publisher=Publisher(logs.schedules),
+            publisher=Publisher(logs.schedules, site.clock),
             groups=logs.groups,
             transactions=logs.transactions,
             markers=logs.markers,
@@ -182,19 +200,6 @@ async def _close_storage(store: LogStore) -> None:
     if store.logs:
         await store.group_commit.join(store.logs[0]).wait()
     await asyncio.to_thread(store.close)
-
-
-async def open_metadata(config: Config, site: Site, undo: AsyncExitStack) -> SqliteStore:
-    node = config.node
-    if node.metadata:
-        kind, _, path = node.metadata.partition(":")
-        if kind != "sqlite" or not path:
-            raise ConfigError(f"metadata: {node.metadata!r} is not sqlite:PATH")
-    else:
-        path = ":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite")
-    store = await SqliteStore.open(path, clock=site.clock, is_secret=KeySpace().is_secret)
-    undo.push_async_callback(store.close)
-    return store
 
 
 # Logs and what is kept in them
@@ -236,8 +241,8 @@ async def open_logs(site: Site, store: LogStore, metadata: MetadataStore, undo: 
 
 def _make_logs(site: Site, store: LogStore, metadata: MetadataStore) -> Logs:
     keys, clock = KeySpace(), site.clock
-    watch = MetadataWatch(metadata, keys)
-    topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
+    watch = MetadataWatch(metadata, keys, now=clock.monotonic_seconds)
+    topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: site.chance.uuid().bytes)
     broker = Broker(site, catalog=topics, store=store)
     groups = GroupCoordinator(site, broker, topics)
     broker.follow_archives(groups.committed_offset)

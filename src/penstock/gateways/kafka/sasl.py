@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import secrets
 from typing import Final
 
 import msgspec
 
+from penstock.base.chance import Chance
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.codec.kafka import ErrorCode
@@ -67,10 +67,11 @@ class SaslSettings(msgspec.Struct, frozen=True):
 class SaslHandler:
     """`counts`: logins by mechanism and outcome, for the metrics page."""
 
-    def __init__(self, users: SaslUsers | None, settings: SaslSettings, clock: Clock) -> None:
+    def __init__(self, users: SaslUsers | None, settings: SaslSettings, clock: Clock, chance: Chance) -> None:
         self._users = users
         self._settings = settings
         self._clock = clock
+        self._chance = chance
         # When a refusal was last told in the log, by address and user.
         self._reported_ms: dict[tuple[str, str | None], int] = {}
         self.counts: dict[tuple[str, bool], int] = {
@@ -127,7 +128,7 @@ class SaslHandler:
             return UnsecuredBearerExchange()
         users, scram = self._users, MECHANISMS[mechanism]
         assert users is not None, "users are there where mechanisms are"
-        return ScramExchange(lambda user: users.find(scram, user), secrets.token_urlsafe(NONCE_BYTES))
+        return ScramExchange(lambda user: users.find(scram, user), self._chance.text(NONCE_BYTES))
 
     # SaslAuthenticate
 

@@ -24,6 +24,7 @@ from functools import partial
 from types import GeneratorType
 from typing import Final, cast
 
+from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.long_work import UNFINISHED, LongWork, Steps
 from penstock.base.tasks import TaskSupervisor
@@ -108,6 +109,7 @@ class KafkaServer:
         learn_route: LearnRoute,
         sasl: SaslHandler,
         admission: Admission,
+        clock: Clock,
     ) -> None:
         self.config = config
         self.sasl = sasl
@@ -117,7 +119,7 @@ class KafkaServer:
         self._tasks = tasks
         self._learn_route = learn_route
         self._server: asyncio.Server | None = None
-        self._connections: set[KafkaConnection] = set()
+        self._connections: dict[KafkaConnection, None] = {}
         self._connections_max = connections_room(config.connections_max)
         self._all_gone: asyncio.Future[None] | None = None
         self.memory = RequestMemory(config.request_bytes_max)
@@ -133,7 +135,7 @@ class KafkaServer:
         self.host = ""
         self.port = 0
         self._loop = asyncio.get_running_loop()
-        self.work = LongWork()
+        self.work = LongWork(clock.monotonic_seconds)
         self._long_messages = asyncio.Semaphore(LONG_REQUESTS_MAX)
         self._long_others = asyncio.Semaphore(LONG_REQUESTS_MAX)
 
@@ -161,12 +163,12 @@ class KafkaServer:
         return connection
 
     def on_connected(self, connection: KafkaConnection) -> None:
-        self._connections.add(connection)
+        self._connections[connection] = None
         if len(self._connections) > self._connections_max:
             connection.abort(f"{self._connections_max} connections are open, no more are taken")
 
     def on_disconnected(self, connection: KafkaConnection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if self._all_gone is not None and not self._connections and not self._all_gone.done():
             self._all_gone.set_result(None)
 
