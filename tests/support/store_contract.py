@@ -9,6 +9,7 @@ from typing import Protocol
 from penstock.base.clock import ManualClock
 from penstock.cluster.store.protocol import MetadataStore
 from penstock.cluster.store.sqlite import SqliteStore
+from support.sim.store import SimEngine, SimStore
 
 
 class StoreEngine(Protocol):
@@ -63,7 +64,35 @@ class SqliteEngine:
         return store
 
 
+class SimulatedEngine:
+    """What simulated nodes share is held to the same contract, or they would prove something else."""
+
+    def __init__(self) -> None:
+        self._clock = ManualClock()
+        self._engine = SimEngine(self._clock)
+        self._stores: list[SimStore] = []
+
+    async def start(self) -> MetadataStore:
+        return await self.another_client()
+
+    async def another_client(self) -> MetadataStore:
+        self._stores.append(SimStore(self._engine, f"n{len(self._stores) + 1}"))
+        return self._stores[-1]
+
+    async def pass_time(self, milliseconds: int) -> None:
+        self._clock.advance_ms(milliseconds)
+        self._engine.expire()
+
+    async def forget_history(self) -> None:
+        self._engine.state.compact()
+
+    async def stop(self) -> None:
+        for store in self._stores:
+            await store.close()
+
+
 ENGINES: dict[str, Callable[[Path], StoreEngine]] = {
     "sqlite_file": lambda directory: SqliteEngine(str(directory / "metadata.sqlite")),
+    "simulated": lambda _directory: SimulatedEngine(),
     "sqlite_memory": lambda directory: SqliteEngine(":memory:"),
 }

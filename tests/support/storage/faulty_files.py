@@ -438,6 +438,10 @@ class FaultyFiles:
     def content(self, path: str) -> bytes:
         return bytes(self._inode(path).cached)
 
+    def holds_durably(self, data: bytes) -> bool:
+        """Whether some file has it on the disk, whatever is in the cache."""
+        return any(inode.durable.find(data) >= 0 for inode in self.inodes())
+
     def inodes(self) -> Iterator[Inode]:
         """Also those that have lost their name in the cache, but not yet on disk."""
         seen: set[int] = set()
