@@ -29,6 +29,9 @@ PARTITIONS: Final = 2
 OPTIONS: Final = ConnectionOptions(connect_timeout_ms=1_000, handshake_timeout_ms=1_000, request_timeout_ms=2_000)
 # Between two things that a client does; most do them one after the other.
 REST_SECONDS: Final = (0.0, 0.02)
+# After so many of them it takes its time: a story that lasts long need not be told in every detail.
+BUSY_COUNT: Final = 100
+TIRED_REST_SECONDS: Final = (0.1, 0.5)
 AFTER_TROUBLE_SECONDS: Final = 0.1
 RECORDS_MAX: Final = 3
 VALUE_BYTES_MAX: Final = 600
@@ -43,6 +46,7 @@ class SimClient:
         self._address = address
         self._ledger = ledger
         self._random = random
+        self._rest_count = 0
 
     async def run(self) -> None:
         while not self.is_stopping:
@@ -56,7 +60,9 @@ class SimClient:
         raise NotImplementedError
 
     async def _rest(self) -> None:
-        await asyncio.sleep(self._random.uniform(*REST_SECONDS))
+        self._rest_count += 1
+        bounds = REST_SECONDS if self._rest_count <= BUSY_COUNT else TIRED_REST_SECONDS
+        await asyncio.sleep(self._random.uniform(*bounds))
 
 
 class SimProducer(SimClient):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.storage.segment.facts import LOG_SUFFIX
 from support.sim.ledger import Ledger, Message, Place
 from support.storage.faulty_files import FaultyFiles
 
@@ -39,7 +40,8 @@ def check(invariant: str, *, holds: bool, what: str) -> None:
 
 def check_durable(files: FaultyFiles, value: bytes) -> None:
     """A reply is out: what it speaks of is on the disk, not in its cache."""
-    check(REPLY_AFTER_COMMIT, holds=files.holds_durably(value), what=f"{value!r} was confirmed and is not on the disk")
+    is_durable = files.holds_durably(value, LOG_SUFFIX)
+    check(REPLY_AFTER_COMMIT, holds=is_durable, what=f"{value!r} was confirmed and is not on the disk")
 
 
 # At the moment of a read

@@ -28,7 +28,7 @@ Arguments = TypeVarTuple("Arguments")
 
 OWNER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("owner", default="")
 # More than the longest story by far: what does not end is a fault too.
-STEPS_MAX: Final = 5_000_000
+STEPS_MAX: Final = 300_000
 # Of work in a thread, before it begins and until the loop hears of it.
 WORK_SECONDS: Final = (0.000_02, 0.001)
 # Now and then the disk, or another program, is in the way.

@@ -28,8 +28,8 @@ DISK_BYTES: Final = 16 * 1024 * 1024
 # Of a machine without power: others hear of it only when it is back, or when they give up.
 SILENT_SECONDS_MAX: Final = 2.0
 SKEW_MS_MAX: Final = 500
-START_SECONDS_MAX: Final = 60.0
-STOP_SECONDS_MAX: Final = 60.0
+# For a start or a stop, also of a node that is paused meanwhile.
+WAIT_SECONDS_MAX: Final = 60.0
 
 
 class LoopSyncs:
@@ -61,35 +61,38 @@ class SimNode:
         self._random = random
         self._life = 0
         self._node: Node | None = None
+        # Done when the life is over.
+        self._ended: asyncio.Future[None] = loop.create_future()
 
     @property
     def owner(self) -> str:
         return f"{self.host}#{self._life}"
 
     async def start(self) -> bool:
-        """False: it came down again by itself (`failure`), as a process that ends with a sentence."""
+        """False: it came down again by itself (`failure`), as a process that ends with a sentence, or was killed."""
         assert not self.is_running
         self._life += 1
+        self._ended = self._loop.create_future()
         self._node = node = Node(self._config(), self._assembly())
-        starting = self._loop.start_as(self.owner, node.start())
         self.is_running = True
-        life = self._life
-        done, _pending = await asyncio.wait([starting], timeout=START_SECONDS_MAX)
-        if life != self._life or not self.is_running:
-            # Killed while it started.
-            return False
-        self.failure = starting.exception() if done else TimeoutError(f"not up after {START_SECONDS_MAX} s")
-        if self.failure is not None:
+        if await self._finishes(self._loop.start_as(self.owner, node.start())) and self.failure is not None:
             self._end(CrashMode.KILL)
         return self.is_running
 
     async def stop(self) -> None:
-        """In good order."""
+        """In good order, unless it is killed meanwhile."""
         assert self._node is not None
-        stopping = self._loop.start_as(self.owner, self._node.stop())
-        done, _pending = await asyncio.wait([stopping], timeout=STOP_SECONDS_MAX)
-        self.failure = stopping.exception() if done else TimeoutError(f"not down after {STOP_SECONDS_MAX} s")
-        self._end(CrashMode.KILL)
+        if await self._finishes(self._loop.start_as(self.owner, self._node.stop())):
+            self._end(CrashMode.KILL)
+
+    async def _finishes(self, work: asyncio.Task[None]) -> bool:
+        """Whether the node lived until then; how it went is its `failure`."""
+        ended = self._ended
+        await asyncio.wait([work, ended], timeout=WAIT_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return False
+        self.failure = work.exception() if work.done() else TimeoutError(f"not done after {WAIT_SECONDS_MAX} s")
+        return True
 
     def pause(self) -> None:
         self.is_paused = True
@@ -106,6 +109,7 @@ class SimNode:
 
     def _end(self, mode: CrashMode) -> None:
         self.is_running = self.is_paused = False
+        self._ended.set_result(None)
         self._loop.kill(self.owner)
         silent_seconds = 0.0 if mode is CrashMode.KILL else self._random.random() * SILENT_SECONDS_MAX
         self._loop.network.end_owner(self.owner, silent_seconds=silent_seconds)
