@@ -7,7 +7,7 @@ answers in its need is welcome, but for what breaks an invariant.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from random import Random
 from typing import Final
 
@@ -17,9 +17,10 @@ from penstock.client.kafka.groups import commit_offsets
 from penstock.client.kafka.producer import Acknowledged, PartitionBatch, Producer, ProducerOptions
 from penstock.codec.batch.header import walk_headers
 from penstock.codec.batch.records import Record, build_batch, read_records
+from penstock.codec.kafka import ErrorCode
 from penstock.net.address import Address
 from penstock.net.connection import ConnectionOptions
-from penstock.net.errors import ClientError
+from penstock.net.errors import BrokerError, ClientError
 from support.sim.invariants import check_read
 from support.sim.ledger import Commits, Ledger, Message, Place
 
@@ -157,14 +158,30 @@ def values_of(fetched: Fetched) -> list[tuple[Place, bytes]]:
     return found
 
 
-async def read_everything(client: ClusterClient, ends: dict[int, int]) -> dict[Place, bytes]:
+async def read_everything(client: ClusterClient, partition: int, *, end: int) -> tuple[dict[Place, bytes], list[int]]:
+    """All of a partition, and the offsets that its node says are damaged."""
     found: dict[Place, bytes] = {}
-    starts = dict.fromkeys(range(PARTITIONS), 0)
-    consumer = Consumer(client, TOPIC, starts, ends=ends, options=ConsumerOptions(wait_ms=10))
+    damaged: list[int] = []
+    position = 0
+    while position < end:
+        try:
+            async for fetched in _read(client, partition, start=position, end=end):
+                found.update(values_of(fetched))
+                position = fetched.next_position
+        except BrokerError as error:
+            if error.code != ErrorCode.CORRUPT_MESSAGE:
+                raise
+            damaged.append(position)
+            position += 1
+    return found, damaged
+
+
+async def _read(client: ClusterClient, partition: int, *, start: int, end: int) -> AsyncIterator[Fetched]:
+    options = ConsumerOptions(wait_ms=10)
+    consumer = Consumer(client, TOPIC, {partition: start}, ends={partition: end}, options=options)
     try:
         while not consumer.is_done:
             for fetched in await consumer.poll():
-                found.update(values_of(fetched))
+                yield fetched
     finally:
         consumer.close()
-    return found

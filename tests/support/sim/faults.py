@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from support.sim.network import LATENCY_SECONDS
 from support.sim.node import DISK_BYTES, SimNode
@@ -16,7 +16,7 @@ from support.sim.store import EVERYBODY
 from support.sim.world import World
 from support.storage.faulty_files import CrashMode
 
-Fault = Callable[[World, SimNode], Awaitable[None]]
+Fault = Callable[[World, SimNode], Coroutine[Any, Any, None]]
 
 DOWN_SECONDS: Final = (0.0, 1.0)
 # Longer than most clients wait for a reply.
@@ -55,7 +55,7 @@ async def pause(world: World, node: SimNode) -> None:
     owner = node.owner
     node.pause()
     await asyncio.sleep(_between(world, PAUSE_SECONDS))
-    if node.owner == owner and node.is_paused:
+    if node.owner == owner:
         node.resume()
 
 
@@ -138,13 +138,13 @@ async def end_sessions(world: World, node: SimNode) -> None:
 
 FAULTS: Final[dict[Fault, int]] = {
     crash: 6,
-    stop: 1,
+    stop: 2,
     pause: 2,
     step_clock: 1,
     fail_sync: 2,
     fail_write: 2,
     fill_disk: 1,
-    reset_connections: 2,
+    reset_connections: 3,
     cut_one_way: 1,
     slow_link: 1,
     store_away: 1,

@@ -18,13 +18,15 @@ COMMITTED_OFFSET_KEPT: Final = "committed-offset-kept"
 REPLY_AFTER_COMMIT: Final = "reply-after-commit"
 # What a reader was given once is given to every reader after it.
 READ_STAYS: Final = "read-stays"
+# Damage is told of what the disk has lost, and of nothing else.
+NO_DAMAGE: Final = "no-damage"
 # Without faults for a while, a node is up and answers.
 WELL_AFTER_QUIET: Final = "well-after-quiet"
 # A node has found something that it holds for impossible.
 OWN_ASSERTION: Final = "own-assertion"
 
 
-class BrokenInvariant(AssertionError):
+class InvariantError(AssertionError):
     def __init__(self, invariant: str, what: str) -> None:
         super().__init__(f"{invariant}: {what}")
         self.invariant = invariant
@@ -32,7 +34,7 @@ class BrokenInvariant(AssertionError):
 
 def check(invariant: str, *, holds: bool, what: str) -> None:
     if not holds:
-        raise BrokenInvariant(invariant, what)
+        raise InvariantError(invariant, what)
 
 
 # At the moment of a reply

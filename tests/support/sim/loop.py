@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack, cast
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -33,7 +33,9 @@ STEPS_MAX: Final = 300_000
 WORK_SECONDS: Final = (0.000_02, 0.001)
 # Now and then the disk, or another program, is in the way.
 SLOW_WORK_SECONDS: Final = (0.005, 0.1)
-SLOW_WORK_CHANCE: Final = 0.02
+SLOW_WORK_CHANCE: Final = 0.04
+# Of a coroutine that waits again when it is told to end.
+CLOSING_STEPS_MAX: Final = 20
 
 
 class EverybodyWaitsError(Exception):
@@ -58,7 +60,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._numbers = count()
         self._held: dict[str, list[asyncio.Handle]] = {}
         self._dead: set[str] = set()
-        # Kept, or their coroutines would be closed while the world goes on, and the dead would clean up after themselves.
+        # Kept, or their coroutines would be closed while the world goes on: the dead would clean up after themselves.
         self._graves: list[asyncio.Handle] = []
 
     @property
@@ -91,6 +93,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def forget(self) -> None:
         """Everything that was kept for its own sake. The world has ended."""
+        for task in asyncio.all_tasks(self):
+            _close(task)
         self._graves.clear()
         self._held.clear()
         self._handles.clear()
@@ -101,7 +105,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(
         self,
         callback: Callable[[Unpack[Arguments]], object],
-        *args: Unpack[Arguments],
+        *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
@@ -114,7 +118,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self,
         when: float,
         callback: Callable[[Unpack[Arguments]], object],
-        *args: Unpack[Arguments],
+        *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
@@ -159,7 +163,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # What a loop is asked for besides
 
     def run_in_executor(
-        self, _executor: object, work: Callable[[Unpack[Arguments]], Result], *args: Unpack[Arguments]
+        self, _executor: object, work: Callable[[Unpack[Arguments]], Result], *args: *Arguments
     ) -> asyncio.Future[Result]:
         future: asyncio.Future[Result] = self.create_future()
 
@@ -168,13 +172,16 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
             try:
                 tell: Callable[[], None] = partial(future.set_result, work(*args))
-            except Exception as error:  # noqa: BLE001  whoever waits for it is told
+            except Exception as error:
                 tell = partial(future.set_exception, error)
-            self.call_later(self.random.uniform(*WORK_SECONDS), _unless_done, future, tell)
+            self.call_later(self._work_seconds(), _unless_done, future, tell)
 
-        is_slow = self.random.random() < SLOW_WORK_CHANCE
-        self.call_later(self.random.uniform(*(SLOW_WORK_SECONDS if is_slow else WORK_SECONDS)), run)
+        self.call_later(self._work_seconds(), run)
         return future
+
+    def _work_seconds(self) -> float:
+        is_slow = self.random.random() < SLOW_WORK_CHANCE
+        return self.random.uniform(*(SLOW_WORK_SECONDS if is_slow else WORK_SECONDS))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Nothing is told of tasks that die with their node; all else is a fault of somebody's."""
@@ -191,6 +198,16 @@ class SimLoop(asyncio.BaseEventLoop):
 def _unless_done(future: asyncio.Future[Any], tell: Callable[[], None]) -> None:
     if not future.done():
         tell()
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    """What it cleans up may wait for more, or ask for a loop: neither is there any more."""
+    for _ in range(CLOSING_STEPS_MAX):
+        try:
+            cast("Coroutine[Any, Any, Any]", task.get_coro()).close()
+        except Exception:
+            continue
+        return
 
 
 def _owner_of(context: contextvars.Context | None) -> str:

@@ -12,7 +12,6 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, cast

@@ -49,11 +49,11 @@ class SimNode:
         self.host = f"127.0.0.{number}"
         self.address = Address(self.host, PORT)
         self.files = FaultyFiles(Random(random.getrandbits(64)), bytes_max=DISK_BYTES)
-        self.clock = SimClock(
-            loop, Random(random.getrandbits(64)), skew_ms=random.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
-        )
+        self.clock = SimClock(loop, Random(random.getrandbits(64)), skew_ms=random.randint(-SKEW_MS_MAX, SKEW_MS_MAX))
         self.is_running = False
         self.is_paused = False
+        # A power cut may keep a later page of what was not synced and lose an earlier one (docs/decisions/0003).
+        self.was_scattered = False
         # Why it did not come up the last time.
         self.failure: BaseException | None = None
         self._loop = loop
@@ -67,6 +67,10 @@ class SimNode:
     @property
     def owner(self) -> str:
         return f"{self.host}#{self._life}"
+
+    @property
+    def may_look_damaged(self) -> bool:
+        return self.was_scattered or self.files.loss_count > 0
 
     async def start(self) -> bool:
         """False: it came down again by itself (`failure`), as a process that ends with a sentence, or was killed."""
@@ -109,6 +113,7 @@ class SimNode:
 
     def _end(self, mode: CrashMode) -> None:
         self.is_running = self.is_paused = False
+        self.was_scattered |= mode is CrashMode.SCATTERED
         self._ended.set_result(None)
         self._loop.kill(self.owner)
         silent_seconds = 0.0 if mode is CrashMode.KILL else self._random.random() * SILENT_SECONDS_MAX
@@ -138,7 +143,7 @@ class SimNode:
                 "kafka": {"listen": f"{self.host}:{PORT}"},
                 "http": {"listen": "off"},
                 "metrics": {"listen": "off"},
-                # Nothing waits in a thread, which would stop the world: the cleaner and the scrubber are not slowed down.
+                # A thread that sleeps would stop the world: the cleaner and the scrubber are not slowed down.
                 "storage": {
                     "sync_threads": 1,
                     "free_bytes_min": 64 * 1024,

@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
@@ -119,9 +120,8 @@ class SimStore:
         engine = self._engine
         next_revision = from_revision
         while not self._is_closed:
-            start = next_revision
             try:
-                batches, seen = await self._ask(lambda state: (state.events(prefix, start), state.revision))
+                batches, seen = await self._ask(partial(_events, prefix=prefix, from_revision=next_revision))
             except StoreClosedError:
                 return
             for batch in batches:
@@ -172,7 +172,7 @@ class SimStore:
             before = engine.state.revision
             try:
                 result = work(engine.state)
-            except Exception as error:  # noqa: BLE001  its caller is told
+            except Exception as error:
                 loop.call_later(engine.delay(), fail, error, context=context)
                 return
             if engine.state.revision != before:
@@ -192,6 +192,10 @@ class SimStore:
 
         loop.call_later(engine.delay(), arrive, context=engine.context)
         return await reply
+
+
+def _events(state: StoreState, *, prefix: str, from_revision: int) -> tuple[list[EventBatch], int]:
+    return state.events(prefix, from_revision), state.revision
 
 
 def _out_of_reach() -> StoreUnavailableError:

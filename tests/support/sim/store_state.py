@@ -8,8 +8,8 @@ from itertools import count
 
 from penstock.cluster.store.protocol import (
     Absent,
-    Compare,
     CompactedError,
+    Compare,
     CreateRevisionIs,
     Entry,
     Event,
