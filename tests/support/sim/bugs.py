@@ -10,7 +10,6 @@ from support.planted_bugs import Bug
 from support.sim.invariants import (
     ACKED_PRESENT,
     COMMITTED_OFFSET_KEPT,
-    NO_DAMAGE,
     ONCE_IF_IDEMPOTENT,
     ORDER_PER_PRODUCER,
     READ_STAYS,
@@ -50,6 +49,7 @@ BUGS: Final = (
             "self.durable_end = max(self.durable_end, sync.end_offset)",
             "self.durable_end = self.log_end",
             READ_STAYS,
+            first_seed=120,
         ),
         also=(REPLY_AFTER_COMMIT, ACKED_PRESENT),
     ),
@@ -62,8 +62,8 @@ BUGS: Final = (
             "            return self._commits.commit()\n",
             READ_STAYS,
         ),
-        # A duplicate of what is readable passes for durable.
-        also=(REPLY_AFTER_COMMIT,),
+        # A duplicate of what is readable passes for durable, and a log whose readers are ahead of it is not taken back.
+        also=(REPLY_AFTER_COMMIT, WELL_AFTER_QUIET),
     ),
     NodeBug(
         Bug(
@@ -73,7 +73,7 @@ BUGS: Final = (
             "                pass\n",
             REPLY_AFTER_COMMIT,
         ),
-        also=(ACKED_PRESENT,),
+        also=(ACKED_PRESENT, READ_STAYS),
     ),
     NodeBug(
         Bug(
@@ -93,34 +93,5 @@ BUGS: Final = (
             ONCE_IF_IDEMPOTENT,
         ),
         also=(ORDER_PER_PRODUCER,),
-    ),
-    NodeBug(
-        Bug(
-            "a duplicate is confirmed before the first one is durable",
-            "penstock.broker.partition.shell",
-            "        return None if offset < self.log.readable_end else self.commit()\n",
-            "        return None\n",
-            REPLY_AFTER_COMMIT,
-        ),
-    ),
-    NodeBug(
-        Bug(
-            "half a batch stays in the file after a failed write",
-            "penstock.storage.log.refusals",
-            "            segment.file.truncate(segment.size)\n",
-            "            pass\n",
-            NO_DAMAGE,
-        ),
-        also=(ACKED_PRESENT, REPLY_AFTER_COMMIT, WELL_AFTER_QUIET),
-    ),
-    NodeBug(
-        Bug(
-            "a start after a crash passes for one after a clean end",
-            "penstock.storage.store",
-            '            files.remove(f"{self.root}/{CLEAN_FILE}")\n',
-            "",
-            ACKED_PRESENT,
-        ),
-        also=(WELL_AFTER_QUIET, NO_DAMAGE, READ_STAYS, ONCE_IF_IDEMPOTENT),
     ),
 )

@@ -34,6 +34,7 @@ REST_SECONDS: Final = (0.0, 0.02)
 BUSY_COUNT: Final = 100
 TIRED_REST_SECONDS: Final = (0.1, 0.5)
 AFTER_TROUBLE_SECONDS: Final = 0.1
+TRIES_MAX: Final = 100
 RECORDS_MAX: Final = 3
 VALUE_BYTES_MAX: Final = 600
 
@@ -162,17 +163,22 @@ async def read_everything(client: ClusterClient, partition: int, *, end: int) ->
     """All of a partition, and the offsets that its node says are damaged."""
     found: dict[Place, bytes] = {}
     damaged: list[int] = []
-    position = 0
+    position = tries = 0
     while position < end:
         try:
             async for fetched in _read(client, partition, start=position, end=end):
                 found.update(values_of(fetched))
                 position = fetched.next_position
         except BrokerError as error:
-            if error.code != ErrorCode.CORRUPT_MESSAGE:
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR and tries < TRIES_MAX:
+                # Offline since a sync failed, and read again every so often.
+                tries += 1
+                await asyncio.sleep(AFTER_TROUBLE_SECONDS)
+            elif error.code == ErrorCode.CORRUPT_MESSAGE:
+                damaged.append(position)
+                position += 1
+            else:
                 raise
-            damaged.append(position)
-            position += 1
     return found, damaged
 
 
