@@ -9,8 +9,7 @@ Whatever is started here is ended by what it leaves on `undo`, in reverse order.
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from penstock.base.chance import SYSTEM_CHANCE, Chance
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
@@ -55,7 +55,6 @@ from penstock.cluster.store.protocol import MetadataStore
 from penstock.cluster.store.settings import (
     EtcdLocation,
     LocationInvalidError,
-    MetadataConfig,
     SqliteLocation,
     parse_location,
 )
@@ -72,6 +71,7 @@ from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.metrics_page import MetricsPage
 from penstock.gateways.node_address import advertised_address
 from penstock.node_settings import node_entries
+from penstock.storage.commit.sync_thread import SyncRunner, SyncThread
 from penstock.storage.files import DirectoryFiles, MemoryFiles
 from penstock.storage.files.protocols import Files
 from penstock.storage.store import LogStore
@@ -82,6 +82,25 @@ READER_THREADS: Final = 4
 
 def files_of(node: NodeConfig) -> Files:
     return MemoryFiles(bytes_max=node.memory_bytes_max) if node.memory else DirectoryFiles()
+
+
+async def open_metadata(config: Config, site: Site) -> MetadataStore:
+    location = metadata_location(config.node)
+    if isinstance(location, SqliteLocation):
+        return await SqliteStore.open(location.path, clock=site.clock, is_secret=KeySpace().is_secret)
+    from penstock.cluster.store.etcd.engine import EtcdStore
+
+    return await EtcdStore.open(location, config.metadata)
+
+
+def metadata_location(node: NodeConfig) -> SqliteLocation | EtcdLocation:
+    """In the data directory, unless the settings say another place."""
+    if not node.metadata:
+        return SqliteLocation(":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite"))
+    try:
+        return parse_location(node.metadata)
+    except LocationInvalidError as error:
+        raise ConfigError(f"metadata: {error}") from error
 
 
 def acl_authorizer(config: Config, access: AccessCatalog) -> Authorizer:
@@ -113,7 +132,10 @@ class Assembly:
     """How those parts are made that are others in a test."""
 
     clock: Callable[[], Clock] = SystemClock
+    chance: Callable[[], Chance] = lambda: SYSTEM_CHANCE
     files: Callable[[NodeConfig], Files] = files_of
+    syncs: Callable[[], SyncRunner] = SyncThread
+    metadata: Callable[[Config, Site], Awaitable[MetadataStore]] = open_metadata
     authorizer: Callable[[Config, AccessCatalog], Authorizer] = acl_authorizer
     # The doors of clients, with the cluster's id, in the order in which they open.
     doors: Callable[[Config, Parts, str], Sequence[Door]] = client_doors
@@ -133,11 +155,14 @@ class Assembly:
             ),
             metrics=metrics,
             node_id=config.node.id,
+            chance=self.chance(),
         )
 
     async def open_storage(self, config: Config, site: Site, undo: AsyncExitStack) -> LogStore:
         files, directory = self.files(config.node), log_directory(config.node)
-        store = await asyncio.to_thread(LogStore.open, files, directory, config.storage, site.clock, site.metrics)
+        store = await asyncio.to_thread(
+            LogStore.open, files, directory, config.storage, site.clock, site.metrics, syncs=self.syncs()
+        )
         undo.push_async_callback(_close_storage, store)
         return store
 
@@ -158,7 +183,7 @@ class Assembly:
             broker=logs.broker,
             topics=logs.topics,
             producer_ids=logs.producer_ids,
-            publisher=Publisher(logs.schedules),
+            publisher=Publisher(logs.schedules, site.clock),
             groups=logs.groups,
             transactions=logs.transactions,
             markers=logs.markers,
@@ -189,30 +214,6 @@ async def _close_storage(store: LogStore) -> None:
     if store.logs:
         await store.group_commit.join(store.logs[0]).wait()
     await asyncio.to_thread(store.close)
-
-
-async def open_metadata(config: Config, site: Site, undo: AsyncExitStack) -> MetadataStore:
-    store = await _open_store(metadata_location(config.node), config.metadata, site)
-    undo.push_async_callback(store.close)
-    return store
-
-
-def metadata_location(node: NodeConfig) -> SqliteLocation | EtcdLocation:
-    """In the data directory, unless the settings say another place."""
-    if not node.metadata:
-        return SqliteLocation(":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite"))
-    try:
-        return parse_location(node.metadata)
-    except LocationInvalidError as error:
-        raise ConfigError(f"metadata: {error}") from error
-
-
-async def _open_store(location: SqliteLocation | EtcdLocation, access: MetadataConfig, site: Site) -> MetadataStore:
-    if isinstance(location, SqliteLocation):
-        return await SqliteStore.open(location.path, clock=site.clock, is_secret=KeySpace().is_secret)
-    from penstock.cluster.store.etcd.engine import EtcdStore
-
-    return await EtcdStore.open(location, access)
 
 
 # Logs and what is kept in them
@@ -254,8 +255,8 @@ async def open_logs(site: Site, store: LogStore, metadata: MetadataStore, undo: 
 
 def _make_logs(site: Site, store: LogStore, metadata: MetadataStore) -> Logs:
     keys, clock = KeySpace(), site.clock
-    watch = MetadataWatch(metadata, keys)
-    topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
+    watch = MetadataWatch(metadata, keys, now=clock.monotonic_seconds)
+    topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: site.chance.uuid().bytes)
     broker = Broker(site, catalog=topics, store=store)
     groups = GroupCoordinator(site, broker, topics)
     broker.follow_archives(groups.committed_offset)

@@ -9,15 +9,16 @@ Doors open last and close first: while one is open, everything below it works. W
 from __future__ import annotations
 
 import socket
-import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from penstock.assembly import Assembly, metadata_location, metrics_door, open_logs, open_metadata
+from penstock.assembly import Assembly, metadata_location, metrics_door, open_logs
+from penstock.base.chance import Chance
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
 from penstock.broker.directory.agreement import DataDirectory
 from penstock.broker.parts import Parts
+from penstock.broker.site import Site
 from penstock.cluster.nodes import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore, StoreDamagedError
@@ -68,8 +69,9 @@ class Node:
         site = assembly.make_site(config)
         store = await assembly.open_storage(config, site, undo)
         try:
-            metadata = await open_metadata(config, site, undo)
-            cluster_id = await self._open_directory(store, metadata)
+            metadata = await assembly.metadata(config, site)
+            undo.push_async_callback(metadata.close)
+            cluster_id = await self._open_directory(store, metadata, site.chance)
         except StoreDamagedError as error:
             raise type(error)(f"{error} ({self._way_out()})") from error
         logs = await open_logs(site, store, metadata, undo)
@@ -79,7 +81,7 @@ class Node:
         self.parts = await assembly.open_parts(config, logs, undo)
         for door in assembly.doors(config, self.parts, cluster_id):
             await self._open(door)
-        await self._register(NodeRegistry(metadata, KeySpace()), started_ms=site.clock.now_ms())
+        await self._register(NodeRegistry(metadata, KeySpace()), site)
 
     async def _open(self, door: Door) -> None:
         self._undo.push_async_callback(door.drain)
@@ -87,12 +89,12 @@ class Node:
         await door.open()
         self.doors[door.name] = door
 
-    async def _open_directory(self, store: LogStore, metadata: MetadataStore) -> str:
+    async def _open_directory(self, store: LogStore, metadata: MetadataStore, chance: Chance) -> str:
         """The cluster's id, once the directory and the metadata are known to belong together."""
         keys = KeySpace()
         directory = DataDirectory(store, metadata, keys)
         await directory.check()
-        cluster_id = await ensure_cluster_id(metadata, keys, lambda: uuid.uuid4().bytes)
+        cluster_id = await ensure_cluster_id(metadata, keys, lambda: chance.uuid().bytes)
         await directory.claim(cluster_id)
         metadata.keep_copy()
         return cluster_id
@@ -107,9 +109,10 @@ class Node:
             f"penstock metadata rebuild --data-dir {node.data_dir}{elsewhere} --dry-run"
         )
 
-    async def _register(self, nodes: NodeRegistry, *, started_ms: int) -> None:
+    async def _register(self, nodes: NodeRegistry, site: Site) -> None:
         host, port = self._told_address()
-        record = NodeRecord(self._config.node.id, host, port, directory_id=self._directory_id(), started_ms=started_ms)
+        directory_id, started_ms = self._directory_id(site.chance), site.clock.now_ms()
+        record = NodeRecord(self._config.node.id, host, port, directory_id=directory_id, started_ms=started_ms)
         self._undo.push_async_callback(nodes.close)
         outcome = await nodes.register(record)
         if isinstance(outcome, NodeIdTaken):
@@ -126,8 +129,8 @@ class Node:
         told = door.node_address
         return told.host or split_address(self._config.kafka.listen, door.name)[0], told.port
 
-    def _directory_id(self) -> str:
+    def _directory_id(self, chance: Chance) -> str:
         """Tells this node, started again, from another one that was given its id by mistake."""
         if self._config.node.memory:
-            return uuid.uuid4().hex
+            return chance.uuid().hex
         return f"{socket.gethostname()}:{Path(self._config.node.data_dir).resolve()}"

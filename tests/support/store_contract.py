@@ -15,6 +15,7 @@ from penstock.cluster.store.settings import EtcdLocation, EtcdMember, MetadataCo
 from penstock.cluster.store.sqlite import SqliteStore
 from support.programs.etcd import EtcdCluster
 from support.reply_eater import ReplyEater
+from support.sim.store import EVERYBODY, SimEngine, SimStore
 
 _OUTLAST_LOOKS_MAX: Final = 300
 _LOOK_SECONDS: Final = 0.1
@@ -186,7 +187,54 @@ class EtcdEngine:
         await asyncio.to_thread(self._cluster.delete_prefix, self._prefix)
 
 
+class SimulatedEngine:
+    """What simulated nodes share is held to the same contract, or they would prove something else."""
+
+    ttl_ms = 10_000
+
+    def __init__(self) -> None:
+        self._clock = ManualClock()
+        self._engine = SimEngine(self._clock)
+        self._stores: list[SimStore] = []
+
+    async def start(self) -> MetadataStore:
+        return await self.another_client()
+
+    async def another_client(self) -> MetadataStore:
+        self._stores.append(SimStore(self._engine, f"n{len(self._stores) + 1}"))
+        return self._stores[-1]
+
+    async def pass_time(self, milliseconds: int) -> None:
+        self._clock.advance_ms(milliseconds)
+        self._engine.expire()
+
+    async def outlast(self, session: StoreSession) -> None:
+        await self.pass_time(2 * session.ttl_ms)
+
+    async def be_away(self, milliseconds: int) -> None:
+        self._engine.faults.away.add(EVERYBODY)
+        await self.pass_time(milliseconds)
+        self._engine.faults.away.discard(EVERYBODY)
+        self._engine.expire()
+
+    async def forget_history(self) -> None:
+        self._engine.state.compact()
+
+    async def client_without_replies(self) -> MetadataStore | None:
+        self._engine.faults.mute.add("mute")
+        self._stores.append(SimStore(self._engine, "mute"))
+        return self._stores[-1]
+
+    async def lose_member(self) -> bool:
+        return False
+
+    async def stop(self) -> None:
+        for store in self._stores:
+            await store.close()
+
+
 ENGINES: dict[str, Callable[[Path], StoreEngine]] = {
     "sqlite_file": lambda directory: SqliteEngine(str(directory / "metadata.sqlite")),
+    "simulated": lambda _directory: SimulatedEngine(),
     "sqlite_memory": lambda directory: SqliteEngine(":memory:"),
 }

@@ -85,7 +85,9 @@ class Broker:
         self._opening: dict[tuple[bytes, int, CompanionKind], asyncio.Future[PartitionShell]] = {}
         # Topics found while starting: opened together, in threads, before anybody is served.
         self._found: list[Topic] | None = []
-        self._upkeep = Upkeep(self.all_shells, store, clock=site.clock, tasks=site.tasks, config=self.config)
+        self._upkeep = Upkeep(
+            self.all_shells, store, clock=site.clock, chance=site.chance, tasks=site.tasks, config=self.config
+        )
         site.metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
         self.generation = 0

@@ -109,7 +109,7 @@ class TopicCatalog:
         self._clock = clock
         self._new_topic_id = new_topic_id
         self._image = TopicImage(watch.keys)
-        self._work = LongWork()
+        self._work = LongWork(clock.monotonic_seconds)
         self._watch = watch.follow(Kind.TOPICS, self._image)
 
     def on_change(self, listener: Listener[Change], part: Part | None = None) -> None:
