@@ -23,7 +23,7 @@ from penstock.broker.directory.agreement import companion_ids, companions_of, co
 from penstock.broker.directory.sources import Sources
 from penstock.broker.group import node as group_coordinator
 from penstock.broker.transaction import node as transaction_coordinators
-from penstock.cluster.catalog.topic_image import StoredTopic, Topic
+from penstock.cluster.catalog.topic_image import Topic
 from penstock.cluster.store.copy import SUFFIX, write_copy
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite_salvage import SIDE_SUFFIXES
@@ -84,9 +84,19 @@ class Rebuild(msgspec.Struct, frozen=True):
 
 
 def make_plan(
-    sources: Sources, on_disk: Iterable[TopicOnDisk], *, belongs_to: str | None, keys: KeySpace, now_ms: int
+    sources: Sources,
+    on_disk: Iterable[TopicOnDisk],
+    *,
+    belongs_to: str | None,
+    keys: KeySpace,
+    now_ms: int,
+    seen_revision: int = 0,
 ) -> Rebuild:
+    """`seen_revision` is one that the directory knows the metadata had."""
     entries = dict(sources.entries)
+    if not sources.is_whole:
+        # Which life of this node was admitted last is told by an old copy wrongly, and its disk would not be believed.
+        entries = {key: value for key, value in entries.items() if not key.startswith(keys.members)}
     topics = stored_topics(entries, keys)
     found = list(on_disk)
     misfits = compare(found, topics, removed_topics(entries, keys)).misfits
@@ -100,9 +110,7 @@ def make_plan(
         if each.topic_id in named and each.name not in (None, named[each.topic_id].name)
     ]
     for topic in [*added, *grown]:
-        entries[keys.topic(topic.name)] = encode(
-            StoredTopic(topic.topic_id, topic.partition_count, topic.overrides, topic.created_ms)
-        )
+        entries[keys.topic(topic.name)] = encode(topic.stored())
     if not sources.is_whole:
         entries[keys.cluster_id] = entries.get(keys.cluster_id) or encode(belongs_to or _new_cluster_id())
     is_fitting = not (added or grown or renamed or set_aside)
@@ -120,7 +128,7 @@ def make_plan(
         losses=tuple(_losses(sources, added, set_aside)),
         is_needless=sources.is_whole and is_fitting,
     )
-    return Rebuild(plan, entries, sources.revision)
+    return Rebuild(plan, entries, max(sources.revision, seen_revision + 1))
 
 
 def apply_plan(rebuild: Rebuild, files: Files, *, root: str, path: str, aside: str, keys: KeySpace) -> None:
