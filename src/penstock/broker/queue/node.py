@@ -103,7 +103,7 @@ class NodeQueues:
             kept=Kept(broker.config.trace_horizon_ms, broker.config.trace_bytes_max),
         )
         self.ages = QueueAges(site.clock)
-        self._work = LongWork()
+        self._work = LongWork(site.clock.monotonic_seconds)
         self._residents = Residents("queues", self._make, tasks=site.tasks)
         # Queues that are being opened on their partitions: once, and everybody who wants one waits for the same.
         self._opening: dict[QueueName, asyncio.Task[None]] = {}

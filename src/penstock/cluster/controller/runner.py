@@ -69,7 +69,7 @@ class Controller:
         self._clock = clock
         self._elections = Elections(topics, nodes)
         self._admissions = Admissions(nodes, keys, cluster_id=cluster_id)
-        self._work = LongWork()
+        self._work = LongWork(clock.monotonic_seconds)
         self._tasks = TaskSupervisor(log)
         # Something is to be looked at; for those who wait for something to come true, each time another.
         self._news = asyncio.Event()
