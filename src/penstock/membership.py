@@ -26,6 +26,7 @@ from penstock.cluster.adoption import adopt_topics
 from penstock.cluster.catalog.nodes import NodeRecord
 from penstock.cluster.controller.runner import Controller
 from penstock.cluster.controller.seat import Seat
+from penstock.cluster.metrics import SessionCollector
 from penstock.cluster.node_ids import KnownNodes, claim_node_id
 from penstock.cluster.nodes import NodeIdTaken, NodeRegistry
 from penstock.cluster.store.keys import KeySpace
@@ -93,7 +94,10 @@ class Membership:
         self._store = store
         self._keys = keys
         self._identity = identity
-        self.registry = NodeRegistry(store, keys, ttl_ms=config.cluster.session_ms, directory=identity)
+        self.registry = NodeRegistry(
+            store, keys, clock=site.clock, ttl_ms=config.cluster.session_ms, directory=identity
+        )
+        site.metrics.register(SessionCollector(lambda: self.registry.late_count))
         self._controller: Controller | None = None
         self._logs: Logs | None = None
         # None: there was no room to register.
@@ -127,7 +131,7 @@ class Membership:
             await self._asking
             if not registry.has_asked:
                 # Logs were opened for so long that the session has ended meanwhile.
-                await registry.renew()
+                await registry.look()
             await logs.topics.wait_for(registry.told_revision)
         await self._controller.start()
         if registry.has_asked:
