@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.log_events import get_logger
-from penstock.base.long_work import Steps
+from penstock.base.long_work import LongWork, Steps
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.role import Idle, Role
@@ -56,8 +56,14 @@ log = get_logger("broker")
 
 # Recovery waits for the disk more than for a core.
 OPENING_THREADS: Final = 4
+# A thread is given so many: with one each, the loop did nothing for seconds but hand out ten thousand.
+OPENED_AT_ONCE: Final = 32
 # On the health page; the metrics and the log name all of them.
 DAMAGES_TOLD_MAX: Final = 10
+
+
+# A partition that is to be opened, and its topic's settings.
+_Wanted = tuple[Topic, int, TopicConfig]
 
 
 class Space(msgspec.Struct, frozen=True):
@@ -144,24 +150,35 @@ class Broker:
 
     async def _open_found(self) -> None:
         found, self._found = self._found or [], None
-        loop = asyncio.get_running_loop()
-        wanted = [(topic, index) for topic in found for index in self._indexes_here(topic)]
-        configs = {topic.topic_id: self._config_of(topic) for topic in found}
-        with ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="opening") as threads:
-            logs = await asyncio.gather(
-                *(
-                    loop.run_in_executor(threads, self._open_log, topic, index, configs[topic.topic_id])
-                    for topic, index in wanted
-                )
-            )
-        shells: dict[bytes, list[PartitionShell]] = {topic.topic_id: [] for topic in found}
-        for (topic, index), opened in zip(wanted, logs, strict=True):
-            shells[topic.topic_id].append(self._shell(topic, index, opened, configs[topic.topic_id]))
-        for topic in found:
-            self._serve(topic, configs[topic.topic_id], shells[topic.topic_id])
+        configs = [(topic, self._config_of(topic)) for topic in found]
+        wanted = [(topic, index, config) for topic, config in configs for index in self._indexes_here(topic)]
+        logs = await self._open_logs(wanted)
+        await LongWork(self.clock.monotonic_seconds).run(self._serve_found(found, wanted, logs))
         heard, self._heard = self._heard or [], None
         for change in heard:
             self._on_partition_change(change)
+
+    async def _open_logs(self, wanted: list[_Wanted]) -> list[PartitionLog]:
+        """In threads, and the loop turns meanwhile: by that others know that this node lives."""
+        loop = asyncio.get_running_loop()
+        portions = [wanted[start : start + OPENED_AT_ONCE] for start in range(0, len(wanted), OPENED_AT_ONCE)]
+        with ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="opening") as threads:
+            opened = await asyncio.gather(
+                *(loop.run_in_executor(threads, self._open_portion, portion) for portion in portions)
+            )
+        return [each for portion in opened for each in portion]
+
+    def _open_portion(self, portion: list[_Wanted]) -> list[PartitionLog]:
+        return [self._open_log(topic, index, config) for topic, index, config in portion]
+
+    def _serve_found(self, found: list[Topic], wanted: list[_Wanted], logs: list[PartitionLog]) -> Steps[None]:
+        shells: dict[bytes, list[PartitionShell]] = {topic.topic_id: [] for topic in found}
+        for (topic, index, config), opened in zip(wanted, logs, strict=True):
+            shells[topic.topic_id].append(self._shell(topic, index, opened, config))
+            yield
+        for topic in found:
+            self._serve(topic, self._config_of(topic), shells[topic.topic_id])
+            yield
 
     # Looking up
 
