@@ -20,7 +20,7 @@ from penstock.assembly import Logs
 from penstock.base.chance import Chance
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
-from penstock.broker.directory.identity import DirectoryIdentity
+from penstock.broker.directory.node_directory import NodeDirectory
 from penstock.broker.site import Site
 from penstock.cluster.adoption import adopt_topics
 from penstock.cluster.catalog.nodes import NodeRecord
@@ -40,6 +40,9 @@ DRAIN_S: Final = 30.0
 # How often a node that waits to be admitted says so.
 TOLD_EVERY_S: Final = 10.0
 _ROOM_CHECK_MS: Final = 1000
+# One small write so often at the most, while metadata change. What is younger is not missed where a store is put back
+# from a copy: that is older than this.
+_REVISION_KEPT_MS: Final = 10_000
 NEXT_FREE_ID: Final = 0
 
 log = get_logger("node")
@@ -47,7 +50,7 @@ log = get_logger("node")
 
 async def settle_node_id(
     config: NodeConfig,
-    identity: DirectoryIdentity,
+    directory: NodeDirectory,
     known: KnownNodes,
     store: MetadataStore,
     *,
@@ -56,28 +59,28 @@ async def settle_node_id(
 ) -> int:
     """This node's id, and with it the directory's. Raises ConfigError where the directory is somebody else's; nothing
     has been changed then."""
-    found = identity.found
+    found = directory.found
     if found is None:
         directory_id = chance.uuid().hex
         node_id = config.id or await claim_node_id(store, KeySpace(), known, directory_id)
-        identity.begin(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+        directory.begin(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
         return node_id
-    reason = _why_not_ours(config, found, known)
+    reason = _why_not_ours(config, found, known, directory.metadata_revision)
     if reason is not None:
         raise ConfigError(f"the data directory {config.data_dir} {reason}; nothing was changed")
     return found.node_id
 
 
-def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes) -> str | None:
+def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes, acted_on: int) -> str | None:
     if config.id not in (NEXT_FREE_ID, found.node_id):
         return (
             f"is that of node {found.node_id}, and this node is given the id {config.id}; give it the id "
             f"{found.node_id} (PENSTOCK_NODE__ID), or a directory of its own"
         )
-    if found.epochs and found.epochs[-1] > known.revision:
+    if acted_on > known.revision:
         return (
-            f"was last opened at revision {found.epochs[-1]} of the metadata, and they are at {known.revision}: they "
-            "were put back from an older copy; put the newest in place"
+            f"has acted on revision {acted_on} of the metadata, and they are at {known.revision}: they were put back "
+            "from an older copy; put the newest in place, or begin anew from this one: penstock metadata adopt"
         )
     copied = known.copy_of(found.directory_id, node_id=found.node_id)
     if copied is not None:
@@ -87,15 +90,15 @@ def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes)
 
 class Membership:
     def __init__(
-        self, config: Config, site: Site, store: MetadataStore, keys: KeySpace, identity: DirectoryIdentity
+        self, config: Config, site: Site, store: MetadataStore, keys: KeySpace, directory: NodeDirectory
     ) -> None:
         self._config = config
         self._site = site
         self._store = store
         self._keys = keys
-        self._identity = identity
+        self._directory = directory
         self.registry = NodeRegistry(
-            store, keys, clock=site.clock, ttl_ms=config.cluster.session_ms, directory=identity
+            store, keys, clock=site.clock, ttl_ms=config.cluster.session_ms, directory=directory
         )
         site.metrics.register(SessionCollector(lambda: self.registry.late_count))
         self._controller: Controller | None = None
@@ -144,6 +147,7 @@ class Membership:
             lambda record: replace(record, host=host, port=port, doors=dict(doors), status=Duty.SERVING)
         )
         self._site.tasks.every(_ROOM_CHECK_MS, "room told", self._tell_room)
+        self._site.tasks.every(_REVISION_KEPT_MS, "metadata revision kept", self._keep_revision)
 
     async def drain(self) -> None:
         """What others can lead they do, when this returns, or it has taken too long."""
@@ -161,6 +165,7 @@ class Membership:
         if self._controller is not None:
             await self._controller.stop()
         await self.registry.close()
+        await self._keep_revision()
 
     def _record(self) -> NodeRecord:
         node, name = self._config.node, socket.gethostname()
@@ -170,12 +175,12 @@ class Membership:
             name,
             0,
             rack=node.rack or name,
-            directory_id=self._identity.record.directory_id,
+            directory_id=self._directory.record.directory_id,
             started_ms=self._site.clock.now_ms(),
             place=place,
             internal=self._config.cluster.advertised,
             status=Duty.STARTING,
-            boot_id=self._identity.boot_id,
+            boot_id=self._directory.boot_id,
         )
 
     async def _wait_admitted(self) -> None:
@@ -215,3 +220,12 @@ class Membership:
         has_room = not self._logs.broker.is_full
         if self.registry.has_room != has_room:
             await self.registry.tell(lambda record: replace(record, has_room=has_room))
+
+    async def _keep_revision(self) -> None:
+        """How far the metadata have been acted on: a store that is behind it the next time was put back."""
+        if self._logs is None:
+            return
+        try:
+            await self._directory.keep_revision(self._logs.topics.revision)
+        except OSError as error:
+            log.warning("revision of the metadata not kept", error=str(error))

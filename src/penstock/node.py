@@ -16,7 +16,7 @@ from penstock.assembly import Assembly, metadata_location, metrics_door, open_lo
 from penstock.base.chance import Chance
 from penstock.base.log_events import get_logger
 from penstock.broker.directory.agreement import DataDirectory
-from penstock.broker.directory.identity import DirectoryIdentity
+from penstock.broker.directory.node_directory import NodeDirectory
 from penstock.broker.parts import Parts
 from penstock.cluster.identity import ensure_cluster_id
 from penstock.cluster.node_ids import read_nodes
@@ -75,13 +75,13 @@ class Node:
             cluster_id = await self._open_directory(store, metadata, site.chance)
         except StoreDamagedError as error:
             raise type(error)(f"{error} ({self._way_out()})") from error
-        identity = await DirectoryIdentity.open(store, boot_id=assembly.boot_id())
+        directory = await NodeDirectory.open(store, boot_id=assembly.boot_id())
         known = await read_nodes(metadata, keys)
         node_id = await settle_node_id(
-            config.node, identity, known, metadata, cluster_id=cluster_id, chance=site.chance
+            config.node, directory, known, metadata, cluster_id=cluster_id, chance=site.chance
         )
         site = dataclasses.replace(site, node_id=node_id)
-        membership = Membership(config, site, metadata, keys, identity)
+        membership = Membership(config, site, metadata, keys, directory)
         undo.push_async_callback(membership.stop)
         await membership.register()
         logs = await open_logs(

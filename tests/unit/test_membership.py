@@ -93,7 +93,7 @@ async def test_topics_of_an_older_version_are_adopted_by_the_node_that_has_them(
     members = [entry.key for entry in (await store.range(KEYS.members)).entries]
     await store.txn(puts={entry.key: encode(before)}, deletes=members)
     await node.stop()
-    (tmp_path / "a" / "node").unlink()
+    (tmp_path / "a" / "identity").unlink()
     node = await started(tmp_path, "a", 7)
     assert [shell.role for shell in node.broker.topic("orders").shells] == [Leading(0)] * 3  # type: ignore[union-attr]
     entry = await node.catalog._store.get(KEYS.topic("orders"))
@@ -121,7 +121,7 @@ async def test_directory_of_another_node_is_refused_and_left_as_it_is(tmp_path: 
     before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match="is that of node 1, and this node is given the id 2; give it the id 1"):
         await started(tmp_path, "a", 2)
-    assert (tmp_path / "a" / "node").read_bytes() == before[tmp_path / "a" / "node"]
+    assert (tmp_path / "a" / "identity").read_bytes() == before[tmp_path / "a" / "identity"]
     # It is nobody's fault, and it starts as who it is.
     await (await started(tmp_path, "a", 0)).stop()
 
@@ -149,5 +149,22 @@ async def test_metadata_older_than_the_directory_are_refused(tmp_path: Path) -> 
         path.unlink()
     for path, data in kept.items():
         path.write_bytes(data)
-    with pytest.raises(ConfigError, match="they were put back from an older copy"):
+    with pytest.raises(
+        ConfigError, match="put back from an older copy; put the newest in place, or begin anew from this"
+    ):
+        await started(tmp_path, "a", 1)
+
+
+async def test_metadata_behind_what_was_acted_on_are_refused(tmp_path: Path) -> None:
+    """Also where no life began since: a topic was made, and the node served it."""
+    node = await started(tmp_path, "a", 1)
+    kept = metadata_files(tmp_path)
+    await node.create_topic("orders")
+    acted_on = node.catalog.revision
+    await node.stop()
+    for path in metadata_files(tmp_path):
+        path.unlink()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    with pytest.raises(ConfigError, match=f"has acted on revision {acted_on} of the metadata, and they are at"):
         await started(tmp_path, "a", 1)
