@@ -29,6 +29,7 @@ from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.node_address import split_address
 from penstock.membership import Membership, settle_node_id
 from penstock.node_settings import check_settings, warn_of_open_doors
+from penstock.storage.repair.directory import TopicOnDisk
 from penstock.storage.store import LogStore
 
 log = get_logger("node")
@@ -72,7 +73,7 @@ class Node:
         try:
             metadata = await assembly.metadata(config, site)
             undo.push_async_callback(metadata.close)
-            cluster_id = await self._open_directory(store, metadata, site.chance)
+            cluster_id, on_disk = await self._open_directory(store, metadata, site.chance)
         except StoreDamagedError as error:
             raise type(error)(f"{error} ({self._way_out()})") from error
         directory = await NodeDirectory.open(store, boot_id=assembly.boot_id())
@@ -92,6 +93,7 @@ class Node:
             life=lambda: membership.registry.epoch,
             is_alone=known.has_only(node_id),
         )
+        logs.broker.set_strays_aside(on_disk)
         page = metrics_door(config, logs)
         if page is not None:
             await self._open(page)
@@ -108,15 +110,17 @@ class Node:
         await door.open()
         self.doors[door.name] = door
 
-    async def _open_directory(self, store: LogStore, metadata: MetadataStore, chance: Chance) -> str:
-        """The cluster's id, once the directory and the metadata are known to belong together."""
+    async def _open_directory(
+        self, store: LogStore, metadata: MetadataStore, chance: Chance
+    ) -> tuple[str, list[TopicOnDisk]]:
+        """The cluster's id, once the directory and the metadata are known to belong together, and what is in there."""
         keys = KeySpace()
         directory = DataDirectory(store, metadata, keys)
-        await directory.check()
+        on_disk = await directory.check()
         cluster_id = await ensure_cluster_id(metadata, keys, lambda: chance.uuid().bytes)
         await directory.claim(cluster_id)
         metadata.keep_copy()
-        return cluster_id
+        return cluster_id, on_disk
 
     def _way_out(self) -> str:
         node = self._config.node

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.base.config_error import ConfigError
+from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.role import Following, Leading
 from penstock.broker.topic.not_here import NotHere
 from penstock.cluster.catalog.placing import InvalidReplication
@@ -17,6 +19,7 @@ from penstock.cluster.catalog.topic_image import StoredTopic
 from penstock.cluster.catalog.topics import Created, NewTopic
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.values import decode, encode
+from penstock.codec.batch.records import Record, build_batch
 from penstock.config import Config, NodeConfig
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.kafka.server_config import KafkaServerConfig
@@ -168,3 +171,67 @@ async def test_metadata_behind_what_was_acted_on_are_refused(tmp_path: Path) -> 
         path.write_bytes(data)
     with pytest.raises(ConfigError, match=f"has acted on revision {acted_on} of the metadata, and they are at"):
         await started(tmp_path, "a", 1)
+
+
+# Logs that nobody assigned
+
+
+def strays(root: Path, name: str, topic_id: bytes) -> list[str]:
+    directory = root / name / "logs" / topic_id.hex()
+    return sorted(path.name.partition(".")[0] for path in directory.iterdir() if path.name.endswith(".stray"))
+
+
+async def moved(node: TalkingNode, topic_id: bytes, index: int, replicas: tuple[int, ...]) -> None:
+    stated = node.catalog.state(topic_id, index)
+    assert stated is not None
+    state = replace(stated.state, leader=replicas[0], life=7, epoch=1, replicas=replicas, in_sync=replicas)
+    result = await node.catalog._store.txn(puts={KEYS.partition(topic_id, index): encode(state)})
+    await node.catalog.wait_for(result.revision)
+
+
+async def written(node: TalkingNode, topic: str, partitions: int) -> None:
+    for index in range(partitions):
+        outcome = node.shell(topic, index).append(memoryview(bytearray(build_batch([Record(value=b"x")]))))
+        assert isinstance(outcome, Appended)
+        await outcome.commitment.kept()
+
+
+async def test_log_of_a_partition_that_moved_away_is_set_aside_and_begun_anew(tmp_path: Path) -> None:
+    node = await started(tmp_path, "a", 1)
+    topic_id = await node.create_topic("orders", 2)
+    await written(node, "orders", 2)
+    shell = node.shell("orders", 1)
+    async with node.broker._store.checkpoints.turn:
+        await moved(node, topic_id, 1, (9,))
+        assert shell.is_closed
+        found = node.broker.find("orders", 1)
+        assert isinstance(found, NotHere)
+        assert found.leader == 9
+        # It comes back while its log is still being set aside.
+        await moved(node, topic_id, 1, (1,))
+        assert [each.index for each in node.broker.topic("orders").shells] == [0]  # type: ignore[union-attr]
+    await until(lambda: len(node.broker.topic("orders").shells) == 2)  # type: ignore[union-attr]
+    assert strays(tmp_path, "a", topic_id) == ["1"]
+    assert [node.shell("orders", index).log.log_end for index in (0, 1)] == [1, 0]
+    await node.stop()
+    node = await started(tmp_path, "a", 1)
+    assert [node.shell("orders", index).log.log_end for index in (0, 1)] == [1, 0]
+    assert strays(tmp_path, "a", topic_id) == ["1"]
+    await node.stop()
+
+
+async def test_log_that_moved_away_meanwhile_is_set_aside_at_the_start(tmp_path: Path) -> None:
+    node = await started(tmp_path, "a", 1)
+    topic_id = await node.create_topic("orders", 2)
+    await written(node, "orders", 2)
+    await node.stop()
+    other = await started(tmp_path, "b", 2)
+    await moved(other, topic_id, 1, (2,))
+    node = await started(tmp_path, "a", 1)
+    await until(lambda: strays(tmp_path, "a", topic_id) == ["1"])
+    assert node.shell("orders", 0).log.log_end == 1
+    # It goes with its topic.
+    await other.catalog.delete_topic("orders")
+    await until(lambda: not (tmp_path / "a" / "logs" / topic_id.hex()).exists())
+    await node.stop()
+    await other.stop()

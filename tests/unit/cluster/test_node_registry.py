@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.base.clock import ManualClock
 from penstock.cluster.catalog.nodes import ControllerRecord, NodeRecord
-from penstock.cluster.identity import ensure_cluster_id
+from penstock.cluster.identity import ensure_cluster_id, ensure_cluster_secret
 from penstock.cluster.node_ids import claim_node_id, read_nodes
 from penstock.cluster.nodes import Directory, NodeIdTaken, NodeRegistry, Registered
 from penstock.cluster.session import SessionKeeper
@@ -162,6 +162,14 @@ async def test_the_cluster_id_is_made_once(world: World) -> None:
     ids = await asyncio.gather(*(ensure_cluster_id(world.store, KEYS, new_uuid) for _ in range(5)))
     assert len(set(ids)) == 1
     assert len(ids[0]) == 22
+
+
+async def test_the_cluster_secret_is_made_once(world: World) -> None:
+    made = [bytes([number]) * 32 for number in range(5)]
+    found = await asyncio.gather(*(ensure_cluster_secret(world.store, KEYS, lambda each=each: each) for each in made))
+    assert len(set(found)) == 1
+    assert found[0] in made
+    assert KEYS.is_secret(KEYS.cluster_secret)
 
 
 async def test_a_cluster_id_does_not_look_like_an_option(world: World) -> None:

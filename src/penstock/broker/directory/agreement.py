@@ -91,8 +91,8 @@ class DataDirectory:
         self._metadata = metadata
         self._keys = keys
 
-    async def check(self) -> None:
-        """Raises MetadataMisfitError; the store has not been changed then."""
+    async def check(self) -> list[TopicOnDisk]:
+        """What is there, of topics that are known. Raises MetadataMisfitError; the store has not been changed then."""
         on_disk = await asyncio.to_thread(survey_topics, self._files, self._store.root)
         belongs_to = await asyncio.to_thread(read_cluster_id, self._files, self._store.root)
         current = await self._metadata.range(self._keys.root)
@@ -104,6 +104,7 @@ class DataDirectory:
         if comparison.misfits:
             raise MetadataMisfitError(self._sentence(comparison.misfits, len(on_disk)))
         await self._finish_removals(comparison.leftovers, _notes_without_nodes(values, self._keys))
+        return [topic for topic in on_disk if topic.topic_id not in comparison.leftovers]
 
     async def claim(self, cluster_id: str) -> None:
         """From now on it is of this cluster. Another's metadata, or none, are refused."""

@@ -31,6 +31,7 @@ from penstock.broker.topic.metrics import BrokerCollector
 from penstock.broker.topic.not_here import NotHere, no_topic
 from penstock.broker.topic.roles import has_replica, role_of
 from penstock.broker.topic.served_topic import ServedTopic
+from penstock.broker.topic.strays import Place, Strays, find_strays, logs_of
 from penstock.broker.topic.upkeep import CommittedOffset, Upkeep
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.partition_image import PartitionChanged
@@ -50,6 +51,7 @@ from penstock.domain.config.topic import TopicConfig, make_topic_config
 from penstock.domain.replication.state import NO_LIFE
 from penstock.storage.errors import StorageError
 from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.repair.directory import TopicOnDisk
 from penstock.storage.store import LogStore
 
 log = get_logger("broker")
@@ -104,6 +106,7 @@ class Broker:
         self._upkeep = Upkeep(
             self.all_shells, store, clock=site.clock, chance=site.chance, tasks=site.tasks, config=self.config
         )
+        self._strays = Strays(store, site.tasks)
         site.metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
         self.generation = 0
@@ -342,7 +345,7 @@ class Broker:
         """The shells of all partitions that this node has a replica of, in their order."""
         shells = {shell.index: shell for shell in open_already}
         for index in self._indexes_here(topic):
-            if index not in shells:
+            if index not in shells and not self._strays.is_leaving((topic.topic_id, index)):
                 # On the loop: a new partition has nothing on disk, so there is nothing to read.
                 shells[index] = self._shell(topic, index, self._open_log(topic, index, config), config)
                 yield
@@ -372,14 +375,44 @@ class Broker:
         if served is None:
             return  # could not be opened
         self.generation += 1
-        shell = served.shell(change.index)
+        shell, is_here = served.shell(change.index), has_replica(change.stated.state, self.node_id)
         if shell is not None:
-            # Also one that is to be here no longer: it follows or is idle, and its log stays open until the next start.
             self._take_role(served, shell)
-        elif has_replica(change.stated.state, self.node_id):
+            if not is_here:
+                self._let_go(served, shell)
+        elif is_here:
             self._open_moved(served, change.index)
 
+    def set_strays_aside(self, on_disk: Iterable[TopicOnDisk]) -> None:
+        """`on_disk`: what was found at the start."""
+        topics = [each.description for each in self._topics.values()]
+        # A topic that nobody has placed is its owner's, who has yet to say so.
+        here = {topic.topic_id: self._indexes_here(topic) for topic in topics if topic.placed}
+        strays = find_strays(on_disk, here)
+        if strays:
+            self._strays.let_go(strays, self._take_back)
+
+    def _let_go(self, served: ServedTopic, shell: PartitionShell) -> None:
+        """A partition that is to be here no longer."""
+        place = (served.topic_id, shell.index)
+        self._serve(served.description, served.config, [each for each in served.shells if each is not shell])
+        shell.close()
+        for kind in CompanionKind:
+            companion = self._companions.pop((*place, kind), None)
+            if companion is not None:
+                companion.close()
+        log.info("partition moved away", topic=served.name, partition=shell.index)
+        self._strays.let_go({place: logs_of(place)}, self._take_back)
+
+    def _take_back(self, place: Place) -> None:
+        """Its log has been set aside; meanwhile the partition may have come back."""
+        served, stated = self._topics_by_id.get(place[0]), self._catalog.state(*place)
+        if served is not None and stated is not None and has_replica(stated.state, self.node_id):
+            self._open_moved(served, place[1])
+
     def _open_moved(self, served: ServedTopic, index: int) -> None:
+        if self._strays.is_leaving((served.topic_id, index)):
+            return
         topic, config = served.description, served.config
         try:
             shell = self._shell(topic, index, self._open_log(topic, index, config), config)
