@@ -24,16 +24,20 @@ from penstock.broker.directory.node_directory import NodeDirectory
 from penstock.broker.site import Site
 from penstock.cluster.adoption import adopt_topics
 from penstock.cluster.catalog.nodes import NodeRecord
+from penstock.cluster.controller.refusals import RefusedNodes
 from penstock.cluster.controller.runner import Controller
 from penstock.cluster.controller.seat import Seat
+from penstock.cluster.controller.watched import UntilLost, WatchedNodes
 from penstock.cluster.metrics import SessionCollector
 from penstock.cluster.node_ids import KnownNodes, claim_node_id
 from penstock.cluster.nodes import NodeIdTaken, NodeRegistry
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import MetadataStore, StoreFullError
+from penstock.cluster.store.protocol import MetadataStore, StoreError, StoreFullError
 from penstock.config import Config, NodeConfig
 from penstock.domain.replication.membership import DirectoryRecord
 from penstock.domain.replication.view import Duty
+from penstock.net.address import parse_address
+from penstock.net.peer import refuses
 
 # A node that is told to stop waits so long for others to lead what it leads.
 DRAIN_S: Final = 30.0
@@ -88,6 +92,10 @@ def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes,
     return None
 
 
+async def _is_refused(address: str) -> bool:
+    return await refuses(parse_address(address))
+
+
 class Membership:
     def __init__(
         self, config: Config, site: Site, store: MetadataStore, keys: KeySpace, directory: NodeDirectory
@@ -102,6 +110,7 @@ class Membership:
         )
         site.metrics.register(SessionCollector(lambda: self.registry.late_count))
         self._controller: Controller | None = None
+        self._refusals: RefusedNodes | None = None
         self._logs: Logs | None = None
         # None: there was no room to register.
         self._asking: asyncio.Task[None] | None = None
@@ -129,6 +138,9 @@ class Membership:
         self._controller = Controller(
             self._keys, logs.nodes, logs.topics, seat, node_id=node_id, cluster_id=cluster_id, clock=self._site.clock
         )
+        self._refusals = RefusedNodes(
+            self._store, self._keys, logs.nodes, seat, node_id=node_id, clock=self._site.clock, is_refused=_is_refused
+        )
         registry.on_life(logs.broker.take_roles)
         if self._asking is not None:
             await self._asking
@@ -148,6 +160,24 @@ class Membership:
         )
         self._site.tasks.every(_ROOM_CHECK_MS, "room told", self._tell_room)
         self._site.tasks.every(_REVISION_KEPT_MS, "metadata revision kept", self._keep_revision)
+
+    def report_refused(self, node_id: int) -> None:
+        """Nobody listens where that node is: it is dead, if a look by this one says so too."""
+        if self._refusals is not None:
+            self._site.tasks.start("refused node", self._report_refused(self._refusals, node_id))
+
+    def watch_others(self, until_lost: UntilLost) -> None:
+        """How the end of nodes is seen that this one has nothing else to do with. They are joined already."""
+        assert self._logs is not None
+        assert self._refusals is not None
+        node_id, tasks = self._site.node_id, self._site.tasks
+        WatchedNodes(self._logs.nodes, self._refusals, until_lost, node_id=node_id, tasks=tasks).start()
+
+    async def _report_refused(self, refusals: RefusedNodes, node_id: int) -> None:
+        try:
+            await refusals.report_refused(node_id)
+        except StoreError as error:
+            log.warning("whether a refused node was taken for dead is not known", node=node_id, error=str(error))
 
     async def drain(self) -> None:
         """What others can lead they do, when this returns, or it has taken too long."""
