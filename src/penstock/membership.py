@@ -155,9 +155,14 @@ class Membership:
 
     async def serve(self, host: str, port: int, doors: Mapping[str, str]) -> None:
         """From now on it is given partitions, and found by others."""
-        await self.registry.tell(
+        told = self.registry.tell(
             lambda record: replace(record, host=host, port=port, doors=dict(doors), status=Duty.SERVING)
         )
+        if self._is_alone:
+            # Nobody is there to find it, and what it creates it places on itself.
+            self._site.tasks.start("serving told", told)
+        else:
+            await told
         self._site.tasks.every(_ROOM_CHECK_MS, "room told", self._tell_room)
         self._site.tasks.every(_REVISION_KEPT_MS, "metadata revision kept", self._keep_revision)
 
@@ -212,6 +217,13 @@ class Membership:
             status=Duty.STARTING,
             boot_id=self._directory.boot_id,
         )
+
+    @property
+    def _is_alone(self) -> bool:
+        """Nobody else ever was a member when it started, nor lives now."""
+        if self._logs is None or self._logs.topics.owner_of_unplaced is None:
+            return False
+        return all(each.record.node_id == self._site.node_id for each in self._logs.nodes.living())
 
     async def _wait_admitted(self) -> None:
         assert self._controller is not None

@@ -292,12 +292,10 @@ class NodeRegistry:
         # On the disk before anybody is asked to count on it: whichever life is admitted, the directory knows it.
         await self._directory.keep_epochs(epochs_to_keep(member, self._directory.record, epoch))
         self._asked_epoch = epoch
-        if await self._store.get(self._keys.controller) is None:
-            # Nobody is there to be asked: the seat is taken with the same stroke, so a node alone waits for nobody.
-            seat = encode(ControllerRecord(self._record.node_id, epoch))
-            if await self._put([Absent(self._keys.controller)], {self._keys.controller: seat}):
-                return
-        await self._put()
+        # If nobody is there to be asked the seat is taken with the same stroke: a node alone waits for nobody.
+        seat = encode(ControllerRecord(self._record.node_id, epoch))
+        if not await self._put([Absent(self._keys.controller)], {self._keys.controller: seat}):
+            await self._put()
 
     async def _put(self, compares: Sequence[Compare] = (), puts: Mapping[str, bytes] = NOTHING) -> bool:
         told = self._told()

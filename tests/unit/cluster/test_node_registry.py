@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from penstock.base.clock import ManualClock
 from penstock.cluster.catalog.nodes import ControllerRecord, NodeRecord
 from penstock.cluster.identity import ensure_cluster_id, ensure_cluster_secret
-from penstock.cluster.node_ids import claim_node_id, read_nodes
+from penstock.cluster.node_ids import claim_node_id, known_nodes
 from penstock.cluster.nodes import Directory, NodeIdTaken, NodeRegistry, Registered
 from penstock.cluster.session import SessionKeeper
 from penstock.cluster.store.keys import KeySpace
@@ -323,10 +323,10 @@ async def test_what_could_not_be_told_is_told_with_the_next_look(world: World) -
 
 async def test_free_ids_are_claimed_by_one_each(world: World) -> None:
     await world.registry().register(starting(2, "b", 2, "b"))
-    known = await read_nodes(world.store, KEYS)
+    known = known_nodes(await world.store.range(KEYS.root), KEYS)
     claimed = [await claim_node_id(world.store, KEYS, known, name) for name in ("x", "y")]
     assert claimed == [1, 3], "nobody gets the number of a node that lives"
-    known = await read_nodes(world.store, KEYS)
+    known = known_nodes(await world.store.range(KEYS.root), KEYS)
     assert known.copy_of("x", node_id=1) is None
     assert known.copy_of("x", node_id=4) == 1
     assert not known.has_only(1)

@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.base.tasks import TaskSupervisor
 from penstock.cluster.catalog.nodes import NodeCatalog, NodesChanged
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.controller.refusals import RefusedNodes
 from penstock.domain.replication.view import Duty
 from penstock.net.errors import PeerError
@@ -37,7 +38,7 @@ class WatchedNodes:
         self._watches: dict[int, asyncio.Task[None]] = {}
 
     def start(self) -> None:
-        self._nodes.on_change(self._on_nodes)
+        self._nodes.on_change(self._on_nodes, Part.WATCHED_NODES)
         self._settle()
 
     def _on_nodes(self, _change: NodesChanged) -> None:
