@@ -151,7 +151,7 @@ class Membership:
         await self._controller.start()
         if registry.has_asked:
             await self._wait_admitted()
-            await self._tell_found()
+            await self._adopt_found()
 
     async def serve(self, host: str, port: int, doors: Mapping[str, str]) -> None:
         """From now on it is given partitions, and found by others."""
@@ -163,6 +163,8 @@ class Membership:
             self._site.tasks.start("serving told", told)
         else:
             await told
+        if self.registry.has_asked:
+            self._site.tasks.start("removals reported", self._report_removed())
         self._site.tasks.every(_ROOM_CHECK_MS, "room told", self._tell_room)
         self._site.tasks.every(_REVISION_KEPT_MS, "metadata revision kept", self._keep_revision)
 
@@ -235,15 +237,22 @@ class Membership:
         assert self._logs is not None
         return self._logs.nodes.is_admitted(self._site.node_id)
 
-    async def _tell_found(self) -> None:
-        """In its directory: topics of an older version, which are its own, and none of those that were removed."""
+    async def _adopt_found(self) -> None:
+        """Topics of an older version that are in its directory, and its own."""
         assert self._logs is not None
         try:
             await adopt_topics(self._store, self._keys, self._logs.topics, life=self.registry.epoch)
-            await self._logs.topics.forget_all_removed()
         except StoreFullError as error:
             # A full disk is no reason not to serve what is on it; the next start tries again.
-            log.warning("what the node has found is not written yet", error=str(error))
+            log.warning("topics of a node alone are not adopted yet", error=str(error))
+
+    async def _report_removed(self) -> None:
+        """None of the topics that were removed is in its directory."""
+        assert self._logs is not None
+        try:
+            await self._logs.topics.forget_all_removed()
+        except StoreError as error:
+            log.warning("removals of topics are reported at the next start", error=str(error))
 
     def _is_relieved(self) -> bool:
         """It leads nothing that anybody else could lead."""

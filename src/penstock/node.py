@@ -74,7 +74,7 @@ class Node:
             cluster_id, agreed = await self._open_directory(store, metadata, site.chance)
         except StoreDamagedError as error:
             raise type(error)(f"{error} ({self._way_out()})") from error
-        directory = await NodeDirectory.open(store, boot_id=assembly.boot_id())
+        directory = NodeDirectory.open(store, boot_id=assembly.boot_id())
         node_id = await settle_node_id(
             config.node, directory, agreed.known, metadata, cluster_id=cluster_id, chance=site.chance
         )

@@ -21,10 +21,9 @@ class NodeDirectory:
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def open(cls, store: LogStore, *, boot_id: str) -> NodeDirectory:
-        """Raises DataDirectoryError: nobody can say whose it is."""
-        found = await asyncio.to_thread(read_identity, store.context.files, store.root)
-        return cls(store, found, boot_id=boot_id)
+    def open(cls, store: LogStore, *, boot_id: str) -> NodeDirectory:
+        """One small file, before anybody is served. Raises DataDirectoryError: nobody can say whose it is."""
+        return cls(store, read_identity(store.context.files, store.root), boot_id=boot_id)
 
     @property
     def found(self) -> DirectoryRecord | None:
