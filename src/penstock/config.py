@@ -23,7 +23,7 @@ from penstock.base.log_events import LogFormat, LogLevel
 from penstock.base.typed_values import convert, read_json
 from penstock.broker.config import BrokerConfig
 from penstock.broker.otel.config import OtelConfig
-from penstock.cluster.nodes import SESSION_MS
+from penstock.cluster.session import SESSION_MS
 from penstock.cluster.store.settings import MetadataConfig
 from penstock.domain.group.values import GroupConfig
 from penstock.domain.security.acl import AccessSettings

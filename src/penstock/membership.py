@@ -20,25 +20,33 @@ from penstock.assembly import Logs
 from penstock.base.chance import Chance
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
-from penstock.broker.directory.identity import DirectoryIdentity
+from penstock.broker.directory.node_directory import NodeDirectory
 from penstock.broker.site import Site
 from penstock.cluster.adoption import adopt_topics
 from penstock.cluster.catalog.nodes import NodeRecord
+from penstock.cluster.controller.refusals import RefusedNodes
 from penstock.cluster.controller.runner import Controller
 from penstock.cluster.controller.seat import Seat
+from penstock.cluster.controller.watched import UntilLost, WatchedNodes
+from penstock.cluster.metrics import SessionCollector
 from penstock.cluster.node_ids import KnownNodes, claim_node_id
 from penstock.cluster.nodes import NodeIdTaken, NodeRegistry
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import MetadataStore, StoreFullError
+from penstock.cluster.store.protocol import MetadataStore, StoreError, StoreFullError
 from penstock.config import Config, NodeConfig
 from penstock.domain.replication.membership import DirectoryRecord
 from penstock.domain.replication.view import Duty
+from penstock.net.address import parse_address
+from penstock.net.peer import refuses
 
 # A node that is told to stop waits so long for others to lead what it leads.
 DRAIN_S: Final = 30.0
 # How often a node that waits to be admitted says so.
 TOLD_EVERY_S: Final = 10.0
 _ROOM_CHECK_MS: Final = 1000
+# One small write so often at the most, while metadata change. What is younger is not missed where a store is put back
+# from a copy: that is older than this.
+_REVISION_KEPT_MS: Final = 10_000
 NEXT_FREE_ID: Final = 0
 
 log = get_logger("node")
@@ -46,7 +54,7 @@ log = get_logger("node")
 
 async def settle_node_id(
     config: NodeConfig,
-    identity: DirectoryIdentity,
+    directory: NodeDirectory,
     known: KnownNodes,
     store: MetadataStore,
     *,
@@ -55,28 +63,28 @@ async def settle_node_id(
 ) -> int:
     """This node's id, and with it the directory's. Raises ConfigError where the directory is somebody else's; nothing
     has been changed then."""
-    found = identity.found
+    found = directory.found
     if found is None:
         directory_id = chance.uuid().hex
         node_id = config.id or await claim_node_id(store, KeySpace(), known, directory_id)
-        identity.begin(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+        directory.begin(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
         return node_id
-    reason = _why_not_ours(config, found, known)
+    reason = _why_not_ours(config, found, known, directory.metadata_revision)
     if reason is not None:
         raise ConfigError(f"the data directory {config.data_dir} {reason}; nothing was changed")
     return found.node_id
 
 
-def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes) -> str | None:
+def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes, acted_on: int) -> str | None:
     if config.id not in (NEXT_FREE_ID, found.node_id):
         return (
             f"is that of node {found.node_id}, and this node is given the id {config.id}; give it the id "
             f"{found.node_id} (PENSTOCK_NODE__ID), or a directory of its own"
         )
-    if found.epochs and found.epochs[-1] > known.revision:
+    if acted_on > known.revision:
         return (
-            f"was last opened at revision {found.epochs[-1]} of the metadata, and they are at {known.revision}: they "
-            "were put back from an older copy; put the newest in place"
+            f"has acted on revision {acted_on} of the metadata, and they are at {known.revision}: they were put back "
+            "from an older copy; put the newest in place, or begin anew from this one: penstock metadata adopt"
         )
     copied = known.copy_of(found.directory_id, node_id=found.node_id)
     if copied is not None:
@@ -84,17 +92,25 @@ def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes)
     return None
 
 
+async def _is_refused(address: str) -> bool:
+    return await refuses(parse_address(address))
+
+
 class Membership:
     def __init__(
-        self, config: Config, site: Site, store: MetadataStore, keys: KeySpace, identity: DirectoryIdentity
+        self, config: Config, site: Site, store: MetadataStore, keys: KeySpace, directory: NodeDirectory
     ) -> None:
         self._config = config
         self._site = site
         self._store = store
         self._keys = keys
-        self._identity = identity
-        self.registry = NodeRegistry(store, keys, ttl_ms=config.cluster.session_ms, directory=identity)
+        self._directory = directory
+        self.registry = NodeRegistry(
+            store, keys, clock=site.clock, ttl_ms=config.cluster.session_ms, directory=directory
+        )
+        site.metrics.register(SessionCollector(lambda: self.registry.late_count))
         self._controller: Controller | None = None
+        self._refusals: RefusedNodes | None = None
         self._logs: Logs | None = None
         # None: there was no room to register.
         self._asking: asyncio.Task[None] | None = None
@@ -122,24 +138,53 @@ class Membership:
         self._controller = Controller(
             self._keys, logs.nodes, logs.topics, seat, node_id=node_id, cluster_id=cluster_id, clock=self._site.clock
         )
+        self._refusals = RefusedNodes(
+            self._store, self._keys, logs.nodes, seat, node_id=node_id, clock=self._site.clock, is_refused=_is_refused
+        )
         registry.on_life(logs.broker.take_roles)
         if self._asking is not None:
             await self._asking
             if not registry.has_asked:
                 # Logs were opened for so long that the session has ended meanwhile.
-                await registry.renew()
+                await registry.look()
             await logs.topics.wait_for(registry.told_revision)
         await self._controller.start()
         if registry.has_asked:
             await self._wait_admitted()
-            await self._tell_found()
+            await self._adopt_found()
 
     async def serve(self, host: str, port: int, doors: Mapping[str, str]) -> None:
         """From now on it is given partitions, and found by others."""
-        await self.registry.tell(
+        told = self.registry.tell(
             lambda record: replace(record, host=host, port=port, doors=dict(doors), status=Duty.SERVING)
         )
+        if self._is_alone:
+            # Nobody is there to find it, and what it creates it places on itself.
+            self._site.tasks.start("serving told", told)
+        else:
+            await told
+        if self.registry.has_asked:
+            self._site.tasks.start("removals reported", self._report_removed())
         self._site.tasks.every(_ROOM_CHECK_MS, "room told", self._tell_room)
+        self._site.tasks.every(_REVISION_KEPT_MS, "metadata revision kept", self._keep_revision)
+
+    def report_refused(self, node_id: int) -> None:
+        """Nobody listens where that node is: it is dead, if a look by this one says so too."""
+        if self._refusals is not None:
+            self._site.tasks.start("refused node", self._report_refused(self._refusals, node_id))
+
+    def watch_others(self, until_lost: UntilLost) -> None:
+        """How the end of nodes is seen that this one has nothing else to do with. They are joined already."""
+        assert self._logs is not None
+        assert self._refusals is not None
+        node_id, tasks = self._site.node_id, self._site.tasks
+        WatchedNodes(self._logs.nodes, self._refusals, until_lost, node_id=node_id, tasks=tasks).start()
+
+    async def _report_refused(self, refusals: RefusedNodes, node_id: int) -> None:
+        try:
+            await refusals.report_refused(node_id)
+        except StoreError as error:
+            log.warning("whether a refused node was taken for dead is not known", node=node_id, error=str(error))
 
     async def drain(self) -> None:
         """What others can lead they do, when this returns, or it has taken too long."""
@@ -157,6 +202,7 @@ class Membership:
         if self._controller is not None:
             await self._controller.stop()
         await self.registry.close()
+        await self._keep_revision()
 
     def _record(self) -> NodeRecord:
         node, name = self._config.node, socket.gethostname()
@@ -166,13 +212,20 @@ class Membership:
             name,
             0,
             rack=node.rack or name,
-            directory_id=self._identity.record.directory_id,
+            directory_id=self._directory.record.directory_id,
             started_ms=self._site.clock.now_ms(),
             place=place,
             internal=self._config.cluster.advertised,
             status=Duty.STARTING,
-            boot_id=self._identity.boot_id,
+            boot_id=self._directory.boot_id,
         )
+
+    @property
+    def _is_alone(self) -> bool:
+        """Nobody else ever was a member when it started, nor lives now."""
+        if self._logs is None or self._logs.topics.owner_of_unplaced is None:
+            return False
+        return all(each.record.node_id == self._site.node_id for each in self._logs.nodes.living())
 
     async def _wait_admitted(self) -> None:
         assert self._controller is not None
@@ -184,15 +237,22 @@ class Membership:
         assert self._logs is not None
         return self._logs.nodes.is_admitted(self._site.node_id)
 
-    async def _tell_found(self) -> None:
-        """In its directory: topics of an older version, which are its own, and none of those that were removed."""
+    async def _adopt_found(self) -> None:
+        """Topics of an older version that are in its directory, and its own."""
         assert self._logs is not None
         try:
             await adopt_topics(self._store, self._keys, self._logs.topics, life=self.registry.epoch)
-            await self._logs.topics.forget_all_removed()
         except StoreFullError as error:
             # A full disk is no reason not to serve what is on it; the next start tries again.
-            log.warning("what the node has found is not written yet", error=str(error))
+            log.warning("topics of a node alone are not adopted yet", error=str(error))
+
+    async def _report_removed(self) -> None:
+        """None of the topics that were removed is in its directory."""
+        assert self._logs is not None
+        try:
+            await self._logs.topics.forget_all_removed()
+        except StoreError as error:
+            log.warning("removals of topics are reported at the next start", error=str(error))
 
     def _is_relieved(self) -> bool:
         """It leads nothing that anybody else could lead."""
@@ -211,3 +271,12 @@ class Membership:
         has_room = not self._logs.broker.is_full
         if self.registry.has_room != has_room:
             await self.registry.tell(lambda record: replace(record, has_room=has_room))
+
+    async def _keep_revision(self) -> None:
+        """How far the metadata have been acted on: a store that is behind it the next time was put back."""
+        if self._logs is None:
+            return
+        try:
+            await self._directory.keep_revision(self._logs.topics.revision)
+        except OSError as error:
+            log.warning("revision of the metadata not kept", error=str(error))

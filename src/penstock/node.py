@@ -15,11 +15,10 @@ from contextlib import AsyncExitStack
 from penstock.assembly import Assembly, metadata_location, metrics_door, open_logs
 from penstock.base.chance import Chance
 from penstock.base.log_events import get_logger
-from penstock.broker.directory.agreement import DataDirectory
-from penstock.broker.directory.identity import DirectoryIdentity
+from penstock.broker.directory.agreement import Agreed, DataDirectory
+from penstock.broker.directory.node_directory import NodeDirectory
 from penstock.broker.parts import Parts
 from penstock.cluster.identity import ensure_cluster_id
-from penstock.cluster.node_ids import read_nodes
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore, StoreDamagedError
 from penstock.cluster.store.settings import EtcdLocation
@@ -72,16 +71,15 @@ class Node:
         try:
             metadata = await assembly.metadata(config, site)
             undo.push_async_callback(metadata.close)
-            cluster_id = await self._open_directory(store, metadata, site.chance)
+            cluster_id, agreed = await self._open_directory(store, metadata, site.chance)
         except StoreDamagedError as error:
             raise type(error)(f"{error} ({self._way_out()})") from error
-        identity = await DirectoryIdentity.open(store, boot_id=assembly.boot_id())
-        known = await read_nodes(metadata, keys)
+        directory = NodeDirectory.open(store, boot_id=assembly.boot_id())
         node_id = await settle_node_id(
-            config.node, identity, known, metadata, cluster_id=cluster_id, chance=site.chance
+            config.node, directory, agreed.known, metadata, cluster_id=cluster_id, chance=site.chance
         )
         site = dataclasses.replace(site, node_id=node_id)
-        membership = Membership(config, site, metadata, keys, identity)
+        membership = Membership(config, site, metadata, keys, directory)
         undo.push_async_callback(membership.stop)
         await membership.register()
         logs = await open_logs(
@@ -90,8 +88,9 @@ class Node:
             metadata,
             undo,
             life=lambda: membership.registry.epoch,
-            is_alone=known.has_only(node_id),
+            is_alone=agreed.known.has_only(node_id),
         )
+        logs.broker.set_strays_aside(agreed.on_disk)
         page = metrics_door(config, logs)
         if page is not None:
             await self._open(page)
@@ -108,15 +107,15 @@ class Node:
         await door.open()
         self.doors[door.name] = door
 
-    async def _open_directory(self, store: LogStore, metadata: MetadataStore, chance: Chance) -> str:
-        """The cluster's id, once the directory and the metadata are known to belong together."""
+    async def _open_directory(self, store: LogStore, metadata: MetadataStore, chance: Chance) -> tuple[str, Agreed]:
+        """The cluster's id, once the directory and the metadata are known to belong together, and what was found."""
         keys = KeySpace()
         directory = DataDirectory(store, metadata, keys)
-        await directory.check()
-        cluster_id = await ensure_cluster_id(metadata, keys, lambda: chance.uuid().bytes)
+        agreed = await directory.check()
+        cluster_id = agreed.cluster_id or await ensure_cluster_id(metadata, keys, lambda: chance.uuid().bytes)
         await directory.claim(cluster_id)
         metadata.keep_copy()
-        return cluster_id
+        return cluster_id, agreed
 
     def _way_out(self) -> str:
         node = self._config.node

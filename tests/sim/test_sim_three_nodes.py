@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from penstock.base.clock import ManualClock
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.producer import Acknowledged, PartitionBatch, Producer, ProducerOptions
 from penstock.cluster.nodes import NodeRegistry
@@ -41,7 +42,7 @@ async def produce(node: SimNode, count: int) -> list[float]:
 
 
 async def registered(world: World) -> list[int]:
-    nodes = await NodeRegistry(SimStore(world.engine, "world"), KeySpace()).nodes()
+    nodes = await NodeRegistry(SimStore(world.engine, "world"), KeySpace(), clock=ManualClock()).nodes()
     return [record.node_id for record in nodes]
 
 

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.base.config_error import ConfigError
+from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.role import Following, Leading
 from penstock.broker.topic.not_here import NotHere
 from penstock.cluster.catalog.placing import InvalidReplication
@@ -17,6 +19,7 @@ from penstock.cluster.catalog.topic_image import StoredTopic
 from penstock.cluster.catalog.topics import Created, NewTopic
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.values import decode, encode
+from penstock.codec.batch.records import Record, build_batch
 from penstock.config import Config, NodeConfig
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.kafka.server_config import KafkaServerConfig
@@ -93,7 +96,7 @@ async def test_topics_of_an_older_version_are_adopted_by_the_node_that_has_them(
     members = [entry.key for entry in (await store.range(KEYS.members)).entries]
     await store.txn(puts={entry.key: encode(before)}, deletes=members)
     await node.stop()
-    (tmp_path / "a" / "node").unlink()
+    (tmp_path / "a" / "identity").unlink()
     node = await started(tmp_path, "a", 7)
     assert [shell.role for shell in node.broker.topic("orders").shells] == [Leading(0)] * 3  # type: ignore[union-attr]
     entry = await node.catalog._store.get(KEYS.topic("orders"))
@@ -121,7 +124,7 @@ async def test_directory_of_another_node_is_refused_and_left_as_it_is(tmp_path: 
     before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match="is that of node 1, and this node is given the id 2; give it the id 1"):
         await started(tmp_path, "a", 2)
-    assert (tmp_path / "a" / "node").read_bytes() == before[tmp_path / "a" / "node"]
+    assert (tmp_path / "a" / "identity").read_bytes() == before[tmp_path / "a" / "identity"]
     # It is nobody's fault, and it starts as who it is.
     await (await started(tmp_path, "a", 0)).stop()
 
@@ -149,5 +152,86 @@ async def test_metadata_older_than_the_directory_are_refused(tmp_path: Path) -> 
         path.unlink()
     for path, data in kept.items():
         path.write_bytes(data)
-    with pytest.raises(ConfigError, match="they were put back from an older copy"):
+    with pytest.raises(
+        ConfigError, match="put back from an older copy; put the newest in place, or begin anew from this"
+    ):
         await started(tmp_path, "a", 1)
+
+
+async def test_metadata_behind_what_was_acted_on_are_refused(tmp_path: Path) -> None:
+    """Also where no life began since: a topic was made, and the node served it."""
+    node = await started(tmp_path, "a", 1)
+    kept = metadata_files(tmp_path)
+    await node.create_topic("orders")
+    acted_on = node.catalog.revision
+    await node.stop()
+    for path in metadata_files(tmp_path):
+        path.unlink()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    with pytest.raises(ConfigError, match=f"has acted on revision {acted_on} of the metadata, and they are at"):
+        await started(tmp_path, "a", 1)
+
+
+# Logs that nobody assigned
+
+
+def strays(root: Path, name: str, topic_id: bytes) -> list[str]:
+    directory = root / name / "logs" / topic_id.hex()
+    return sorted(path.name.partition(".")[0] for path in directory.iterdir() if path.name.endswith(".stray"))
+
+
+async def moved(node: TalkingNode, topic_id: bytes, index: int, replicas: tuple[int, ...]) -> None:
+    stated = node.catalog.state(topic_id, index)
+    assert stated is not None
+    state = replace(stated.state, leader=replicas[0], life=7, epoch=1, replicas=replicas, in_sync=replicas)
+    result = await node.catalog._store.txn(puts={KEYS.partition(topic_id, index): encode(state)})
+    await node.catalog.wait_for(result.revision)
+
+
+async def written(node: TalkingNode, topic: str, partitions: int) -> None:
+    for index in range(partitions):
+        outcome = node.shell(topic, index).append(memoryview(bytearray(build_batch([Record(value=b"x")]))))
+        assert isinstance(outcome, Appended)
+        await outcome.commitment.kept()
+
+
+async def test_log_of_a_partition_that_moved_away_is_set_aside_and_begun_anew(tmp_path: Path) -> None:
+    node = await started(tmp_path, "a", 1)
+    topic_id = await node.create_topic("orders", 2)
+    await written(node, "orders", 2)
+    shell = node.shell("orders", 1)
+    async with node.broker._store.checkpoints.turn:
+        await moved(node, topic_id, 1, (9,))
+        assert shell.is_closed
+        found = node.broker.find("orders", 1)
+        assert isinstance(found, NotHere)
+        assert found.leader == 9
+        # It comes back while its log is still being set aside.
+        await moved(node, topic_id, 1, (1,))
+        assert [each.index for each in node.broker.topic("orders").shells] == [0]  # type: ignore[union-attr]
+    await until(lambda: len(node.broker.topic("orders").shells) == 2)  # type: ignore[union-attr]
+    assert strays(tmp_path, "a", topic_id) == ["1"]
+    assert [node.shell("orders", index).log.log_end for index in (0, 1)] == [1, 0]
+    await node.stop()
+    node = await started(tmp_path, "a", 1)
+    assert [node.shell("orders", index).log.log_end for index in (0, 1)] == [1, 0]
+    assert strays(tmp_path, "a", topic_id) == ["1"]
+    await node.stop()
+
+
+async def test_log_that_moved_away_meanwhile_is_set_aside_at_the_start(tmp_path: Path) -> None:
+    node = await started(tmp_path, "a", 1)
+    topic_id = await node.create_topic("orders", 2)
+    await written(node, "orders", 2)
+    await node.stop()
+    other = await started(tmp_path, "b", 2)
+    await moved(other, topic_id, 1, (2,))
+    node = await started(tmp_path, "a", 1)
+    await until(lambda: strays(tmp_path, "a", topic_id) == ["1"])
+    assert node.shell("orders", 0).log.log_end == 1
+    # It goes with its topic.
+    await other.catalog.delete_topic("orders")
+    await until(lambda: not (tmp_path / "a" / "logs" / topic_id.hex()).exists())
+    await node.stop()
+    await other.stop()

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.cluster.catalog.nodes import NodeRecord
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import Absent, MetadataStore, StoreUnavailableError
+from penstock.cluster.store.protocol import Absent, MetadataStore, Range, StoreUnavailableError
 from penstock.cluster.store.values import decode, encode
 from penstock.domain.replication.membership import MemberRecord
 
@@ -42,12 +42,14 @@ class KnownNodes(msgspec.Struct, frozen=True):
         return next(number for number in range(FIRST_ID, len(taken) + FIRST_ID + 1) if number not in taken)
 
 
-async def read_nodes(store: MetadataStore, keys: KeySpace) -> KnownNodes:
-    members, living = await store.range(keys.members), await store.range(keys.nodes)
+def known_nodes(current: Range, keys: KeySpace) -> KnownNodes:
+    """By everything that is stored."""
+    members = [entry for entry in current.entries if entry.key.startswith(keys.members)]
+    living = [entry for entry in current.entries if entry.key.startswith(keys.nodes)]
     return KnownNodes(
-        {keys.member_of(each.key): decode(each.key, each.value, MemberRecord).directory_id for each in members.entries},
-        {keys.node_of(each.key): decode(each.key, each.value, NodeRecord).directory_id for each in living.entries},
-        living.revision,
+        {keys.member_of(each.key): decode(each.key, each.value, MemberRecord).directory_id for each in members},
+        {keys.node_of(each.key): decode(each.key, each.value, NodeRecord).directory_id for each in living},
+        current.revision,
     )
 
 
@@ -59,5 +61,5 @@ async def claim_node_id(store: MetadataStore, keys: KeySpace, known: KnownNodes,
         claim = {key: encode(MemberRecord(directory_id=directory_id))}
         if (await store.txn([Absent(key), Absent(keys.node(node_id))], claim)).ok:
             return node_id
-        known = await read_nodes(store, keys)
+        known = known_nodes(await store.range(keys.root), keys)
     raise StoreUnavailableError("others take every free node id, try again")

@@ -3,9 +3,9 @@
     take the key, `starting` ──► the epoch is in the data directory ──► tell what the directory said before
         ──► the controller judges and admits this life ──► `serving` ──► `draining` ──► the session is closed
 
-A node's key is bound to a session that it keeps alive. The revision that created it is the *broker epoch*, which tells
-one life of a node from the next. Who finds its key or its session gone takes the key anew: another life, that has to be
-admitted like the first.
+A node's key is bound to a session, which a keeper renews in a thread of its own (`session`): one keeper for each life.
+The revision that created the key is the *broker epoch*, which tells one life of a node from the next. Who finds its key
+or its session gone takes the key anew: another life, that has to be admitted like the first.
 
 A node that was killed and comes back within the TTL finds its own key still there: it knows it by the place of its data
 directory, which nobody else can hold open, and takes it over at once. Any other holder means that two nodes were given
@@ -18,15 +18,17 @@ anywhere finds out that its life is over, and changes nothing that is not its ow
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.cluster.catalog.nodes import ControllerRecord, NodeRecord
+from penstock.cluster.session import SESSION_MS, SessionKeeper
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import (
     NOTHING,
@@ -46,9 +48,8 @@ from penstock.domain.replication.membership import DirectoryRecord, MemberRecord
 from penstock.domain.replication.state import NO_LIFE
 from penstock.domain.replication.view import Duty
 
-SESSION_MS: Final = 4000
-# Two renewals may be late or lost before the session ends.
-_RENEWALS_PER_TTL: Final = 3
+# How often a node looks whether its key is there still: who was taken for dead knows it before the TTL is over.
+_LOOKS_PER_TTL: Final = 3
 _ATTEMPTS_MAX: Final = 10
 
 
@@ -84,33 +85,31 @@ class Directory(Protocol):
         ...
 
 
-Renew = Callable[[StoreSession], Awaitable[bool]]
-
-
-async def _renew(session: StoreSession) -> bool:
-    return await session.keep_alive()
-
-
 class NodeRegistry:
-    """This node's own key. `renew`: how a session is kept alive, for whoever does that in a thread of its own."""
+    """This node's own key. `begin_renewals`: how a session is kept from running out; a test does that by hand."""
 
     def __init__(
         self,
         store: MetadataStore,
         keys: KeySpace,
         *,
+        clock: Clock,
         ttl_ms: int = SESSION_MS,
         directory: Directory | None = None,
-        renew: Renew = _renew,
+        begin_renewals: Callable[[SessionKeeper], None] = SessionKeeper.start,
     ) -> None:
         self._store = store
         self._keys = keys
+        self._clock = clock
         self._ttl_ms = ttl_ms
         self._directory = directory
-        self._renew = renew
+        self._begin_renewals = begin_renewals
         # As others are to see it; None: `register` was not called, or refused.
         self._record: NodeRecord | None = None
-        self._session: StoreSession | None = None
+        # Of this life.
+        self._keeper: SessionKeeper | None = None
+        # Of the lives before.
+        self._late_count = 0
         self._epoch = NO_LIFE
         # Of which the directory has the epoch, and the others what it said.
         self._asked_epoch = NO_LIFE
@@ -129,7 +128,16 @@ class NodeRegistry:
     @property
     def session(self) -> StoreSession | None:
         """What `controller` hangs on too."""
-        return self._session
+        return None if self._keeper is None else self._keeper.session
+
+    @property
+    def late_count(self) -> int:
+        """Renewals that came late, in all lives since the start."""
+        return self._late_count + (0 if self._keeper is None else self._keeper.late_count)
+
+    def is_held_at(self, now_ms: int) -> bool:
+        """Whether nobody can have ended this life's session before then, by the monotonic clock."""
+        return self._keeper is not None and self._keeper.is_held_at(now_ms)
 
     @property
     def has_asked(self) -> bool:
@@ -155,13 +163,13 @@ class NodeRegistry:
             self._log.warning("node not registered yet", error=str(error))
         if not isinstance(result, NodeIdTaken):
             if self._record is None:
-                self._tasks.every(self._ttl_ms // _RENEWALS_PER_TTL, "node registration", self.renew)
+                self._tasks.every(self._ttl_ms // _LOOKS_PER_TTL, "node registration", self.look)
             self._record = record
         return result
 
     async def ask_admission(self) -> None:
         """By what the directory says, which has this life's epoch durably then. Failed: it is asked again with the next
-        renewal."""
+        look."""
         async with self._turn:
             try:
                 await self._ask()
@@ -169,7 +177,7 @@ class NodeRegistry:
                 self._log.warning("node asks to be admitted later", error=str(error))
 
     async def tell(self, change: Callable[[NodeRecord], NodeRecord]) -> None:
-        """Others see it so from now on; if the store cannot be written, from the next renewal on."""
+        """Others see it so from now on; if the store cannot be written, from the next look on."""
         async with self._turn:
             assert self._record is not None, "a node that is not registered has nothing to tell"
             self._record = change(self._record)
@@ -184,33 +192,31 @@ class NodeRegistry:
         records = [decode(entry.key, entry.value, NodeRecord) for entry in current.entries]
         return sorted(records, key=lambda record: record.node_id)
 
-    async def renew(self) -> None:
-        """Called by a timer. If the session has ended (a long pause), or the key is gone (others could not reach us),
-        the node registers anew: a new life."""
+    async def look(self) -> None:
+        """Called by a timer, and when the session is lost. If that has ended (a long pause), or the key is gone (others
+        could not reach us), the node registers anew: a new life."""
         async with self._turn:
             try:
-                await self._renew_life()
+                await self._look()
             except (StoreError, OSError) as error:
                 self._log.warning("node registration not renewed", error=str(error))
 
     async def close(self) -> None:
         await self._tasks.stop()
         self._record = None
-        try:
-            await self._close_session()
-        except StoreFullError as error:
-            self._log.warning("node registration not ended, it runs out by itself", error=str(error))
+        await self._close_session()
 
     async def _close_session(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            self._late_count += keeper.late_count
+            await keeper.close()
 
-    async def _renew_life(self) -> None:
+    async def _look(self) -> None:
         record = self._record
         if record is None:
             return  # closed meanwhile
-        if self._session is not None and await self._renew(self._session):
+        if self._keeper is not None and not self._keeper.is_lost:
             entry = await self._store.get(self._keys.node(record.node_id))
             if entry is not None and entry.create_revision == self._epoch:
                 await self._make_up(entry)
@@ -225,6 +231,9 @@ class NodeRegistry:
         self._log.warning("node registered anew", epoch=result.epoch)
         await self._ask()
 
+    def _on_lost(self) -> None:
+        self._tasks.start("node registered anew", self.look())
+
     async def _make_up(self, entry: Entry) -> None:
         """For what could not be written when it was due."""
         if self._directory is not None and not self.has_asked:
@@ -236,11 +245,12 @@ class NodeRegistry:
         key = self._keys.node(record.node_id)
         # Nothing is known of the directory's new epoch yet, so nobody may count on this life.
         begun = replace(record, status=Duty.STARTING, directory=None)
-        session = await self._store.open_session(self._ttl_ms)
+        keeper = await SessionKeeper.open(self._store, self._clock, on_lost=self._on_lost, ttl_ms=self._ttl_ms)
         for _ in range(_ATTEMPTS_MAX):
-            result = await self._store.txn([Absent(key)], {key: encode(begun)}, session=session)
+            result = await self._store.txn([Absent(key)], {key: encode(begun)}, session=keeper.session)
             if result.ok:
-                self._session = session
+                self._keeper = keeper
+                self._begin_renewals(keeper)
                 self._begin_life(result.revision)
                 return Registered(epoch=result.revision)
             entry = await self._store.get(key)
@@ -248,10 +258,10 @@ class NodeRegistry:
                 continue
             holder = decode(key, entry.value, NodeRecord)
             if (holder.directory_id, holder.place) != (record.directory_id, record.place):
-                await session.close()
+                await keeper.close()
                 return NodeIdTaken(holder, self._ttl_ms, is_copy=holder.directory_id == record.directory_id)
             await self._end_former_life(entry)
-        await session.close()
+        await keeper.close()
         raise StoreUnavailableError(f"metadata key {key} is changed by others all the time, try again")
 
     async def _end_former_life(self, entry: Entry) -> None:
@@ -282,19 +292,17 @@ class NodeRegistry:
         # On the disk before anybody is asked to count on it: whichever life is admitted, the directory knows it.
         await self._directory.keep_epochs(epochs_to_keep(member, self._directory.record, epoch))
         self._asked_epoch = epoch
-        if await self._store.get(self._keys.controller) is None:
-            # Nobody is there to be asked: the seat is taken with the same stroke, so a node alone waits for nobody.
-            seat = encode(ControllerRecord(self._record.node_id, epoch))
-            if await self._put([Absent(self._keys.controller)], {self._keys.controller: seat}):
-                return
-        await self._put()
+        # If nobody is there to be asked the seat is taken with the same stroke: a node alone waits for nobody.
+        seat = encode(ControllerRecord(self._record.node_id, epoch))
+        if not await self._put([Absent(self._keys.controller)], {self._keys.controller: seat}):
+            await self._put()
 
     async def _put(self, compares: Sequence[Compare] = (), puts: Mapping[str, bytes] = NOTHING) -> bool:
         told = self._told()
         key = self._keys.node(told.node_id)
-        # Compared: of a life that is over nothing is told, and the next renewal begins another.
+        # Compared: of a life that is over nothing is told, and the next look begins another.
         same_life = CreateRevisionIs(key, self._epoch)
-        result = await self._store.txn([same_life, *compares], {key: encode(told), **puts}, session=self._session)
+        result = await self._store.txn([same_life, *compares], {key: encode(told), **puts}, session=self.session)
         if result.ok:
             self.told_revision = result.revision
         return result.ok

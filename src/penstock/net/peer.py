@@ -114,6 +114,24 @@ async def _connect(who: str, address: Address, options: ConnectionOptions) -> Co
     raise failure_of(who, failures) from failures[0]
 
 
+async def refuses(address: Address, *, timeout_ms: int = PeerOptions().connect_ms_max) -> bool:
+    """Whether nobody listens there, at any of its addresses. Any other outcome proves nothing."""
+    loop = asyncio.get_running_loop()
+    try:
+        places = await _resolve(str(address), address)
+        for place in places:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    transport, _ = await loop.create_connection(asyncio.Protocol, place.host, place.port)
+            except ConnectionRefusedError:
+                continue
+            transport.abort()
+            return False
+    except (PeerUnreachableError, OSError):
+        return False
+    return bool(places)
+
+
 def failure_of(who: str, failures: Sequence[BrokerUnreachableError]) -> PeerUnreachableError:
     """Refused is only who refuses at every one of its addresses: that is taken for a node's death."""
     if all(isinstance(failure, BrokerRefusedError) for failure in failures):

@@ -34,6 +34,7 @@ from penstock.net.errors import (
     PeerError,
     PeerLostError,
     PeerMismatchError,
+    PeerRefusedError,
     PeerUnreachableError,
     ProtocolMismatchError,
     RequestTimeoutError,
@@ -76,7 +77,8 @@ class _Line:
 
 
 class Peers:
-    """`address_of`: where a node's internal door is, as far as is known. `jitter`: from 0 to 1, at random."""
+    """`address_of`: where a node's internal door is, as far as is known. `jitter`: from 0 to 1, at random.
+    `on_refused` hears of each attempt at which nobody listened there."""
 
     def __init__(
         self,
@@ -86,12 +88,14 @@ class Peers:
         *,
         clock: Clock,
         jitter: Callable[[], float],
+        on_refused: Callable[[int], None] = lambda _node_id: None,
         options: PeerOptions = OPTIONS_DEFAULT,
     ) -> None:
         self._identity = identity
         self._secret = secret
         self._address_of = address_of
         self._jitter = jitter
+        self._on_refused = on_refused
         self._options = options
         # One for each node and lane that was ever asked for; `forget` is for nodes that are gone for good.
         self._lines: dict[tuple[int, Lane], _Line] = {}
@@ -109,6 +113,12 @@ class Peers:
             raise PeerMismatchError(f"node {node_id}: {error}") from error
         except ClientError as error:
             raise PeerLostError(f"node {node_id}: {error}") from error
+
+    async def until_lost(self, node_id: int) -> None:
+        """Connects, unless it is, and returns when that connection has ended: so one hears of a node's death."""
+        line = self._lines.setdefault((node_id, Lane.REST), _Line())
+        connection = await self._connected(node_id, line)
+        await connection.wait_closed()
 
     async def _send(
         self, node_id: int, lane: Lane, request: Request, response: type[R], deadline: float
@@ -184,6 +194,8 @@ class Peers:
         wait_ms = backoff_ms(self._options, failure_count=line.failure_count, chance=self._jitter())
         line.next_try = asyncio.get_running_loop().time() + wait_ms / 1000
         line.failure_count += 1
+        if isinstance(error, PeerRefusedError):
+            self._on_refused(node_id)
         if self._seldom.is_due((node_id, type(error))):
             what = "node refused us" if isinstance(error, PeerMismatchError) else "node out of reach"
             log.warning(what, node=node_id, reason=str(error))

@@ -20,6 +20,7 @@ from penstock.cluster.controller.refusals import RefusedNodes
 from penstock.cluster.controller.runner import Controller
 from penstock.cluster.controller.seat import Seat
 from penstock.cluster.nodes import NodeRegistry, Registered
+from penstock.cluster.session import SessionKeeper
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import (
     NOTHING,
@@ -40,6 +41,10 @@ KEYS = KeySpace()
 CLUSTER_ID = "cluster-of-a-test"
 TTL_MS = 4000
 BOOT = "boot-1"
+
+
+def by_hand(_keeper: SessionKeeper) -> None:
+    """No thread renews: a test does."""
 
 
 class FakeDirectory:
@@ -94,7 +99,9 @@ class MemberNode:
         self.node_id = node_id
         self.directory = directory
         self.store = NodeStore(world.store)
-        self.registry = NodeRegistry(self.store, KEYS, ttl_ms=TTL_MS, directory=directory)
+        self.registry = NodeRegistry(
+            self.store, KEYS, clock=world.clock, ttl_ms=TTL_MS, directory=directory, begin_renewals=by_hand
+        )
         watch = MetadataWatch(self.store, KEYS, retry_s=0.001)
         self.nodes = NodeCatalog(watch)
         self.topics = TopicCatalog(
@@ -154,7 +161,7 @@ class MemberNode:
         """The process is gone; its session is not, yet."""
         await self.nodes.stop()
         await self.topics.stop()
-        self.registry._session = None
+        self.registry._keeper = None
         await self.registry.close()
 
     async def _is_refused(self, address: str) -> bool:
@@ -218,7 +225,9 @@ class MemberWorld:
             milliseconds -= step_ms
             self.clock.advance_ms(step_ms)
             for node in self.living.values():
-                await node.registry.renew()
+                if node.registry.session is not None:
+                    await node.registry.session.keep_alive()
+                await node.registry.look()
             await self.store.poll()
         await self.hear()
 

@@ -11,15 +11,17 @@ from msgspec.structs import replace
 
 from penstock.base.clock import ManualClock
 from penstock.cluster.catalog.nodes import ControllerRecord, NodeRecord
-from penstock.cluster.identity import ensure_cluster_id
-from penstock.cluster.node_ids import claim_node_id, read_nodes
+from penstock.cluster.identity import ensure_cluster_id, ensure_cluster_secret
+from penstock.cluster.node_ids import claim_node_id, known_nodes
 from penstock.cluster.nodes import Directory, NodeIdTaken, NodeRegistry, Registered
+from penstock.cluster.session import SessionKeeper
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import StoreFullError
+from penstock.cluster.store.protocol import MetadataStore, StoreFullError
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.cluster.store.values import decode, encode
 from penstock.domain.replication.membership import DirectoryRecord, MemberRecord
 from penstock.domain.replication.view import Duty
+from support.cluster.members import by_hand
 
 KEYS = KeySpace()
 
@@ -42,10 +44,13 @@ class World:
         return None if entry is None else decode(entry.key, entry.value, NodeRecord)
 
     def registry(self, directory: Directory | None = None) -> NodeRegistry:
-        # A TTL whose third no test lives to see: renewals are called by hand.
-        registry = NodeRegistry(self.store, KEYS, ttl_ms=600_000, directory=directory)
+        registry = self.registry_on(self.store, directory)
         self._registries.append(registry)
         return registry
+
+    def registry_on(self, store: MetadataStore, directory: Directory | None = None) -> NodeRegistry:
+        # A TTL whose third no test lives to see: sessions are renewed and looked at by hand.
+        return NodeRegistry(store, KEYS, clock=self.clock, ttl_ms=600_000, directory=directory, begin_renewals=by_hand)
 
     async def pass_time(self, milliseconds: int) -> None:
         """In steps: a store that has not looked for half a TTL ends nobody."""
@@ -115,7 +120,9 @@ async def test_renewal_keeps_a_node_listed(world: World) -> None:
     await registry.register(ONE)
     for _ in range(4):
         world.clock.advance_ms(400_000)
-        await registry.renew()
+        assert registry.session is not None
+        await registry.session.keep_alive()
+        await registry.look()
     assert await registry.nodes() == [ONE]
 
 
@@ -124,7 +131,7 @@ async def test_a_node_that_slept_too_long_registers_anew(world: World) -> None:
     await registry.register(ONE)
     await world.pass_time(900_000)
     assert await registry.nodes() == []
-    await registry.renew()
+    await registry.look()
     assert await registry.nodes() == [ONE]
 
 
@@ -134,16 +141,16 @@ async def test_a_node_that_slept_too_long_does_not_push_its_successor_out(world:
     await world.pass_time(900_000)
     successor = starting(1, "elsewhere", 1, "second")
     assert isinstance(await world.registry().register(successor), Registered)
-    await registry.renew()
+    await registry.look()
     assert await registry.nodes() == [successor]
 
 
-async def test_a_store_that_fails_does_not_stop_renewals(world: World) -> None:
+async def test_a_store_that_fails_does_not_stop_looks(world: World) -> None:
     registry = world.registry()
     await registry.register(ONE)
     await world.store.close()
-    await registry.renew()
-    registry._session = None
+    await registry.look()
+    registry._keeper = None
 
 
 async def test_the_cluster_id_is_made_once(world: World) -> None:
@@ -155,6 +162,14 @@ async def test_the_cluster_id_is_made_once(world: World) -> None:
     ids = await asyncio.gather(*(ensure_cluster_id(world.store, KEYS, new_uuid) for _ in range(5)))
     assert len(set(ids)) == 1
     assert len(ids[0]) == 22
+
+
+async def test_the_cluster_secret_is_made_once(world: World) -> None:
+    made = [bytes([number]) * 32 for number in range(5)]
+    found = await asyncio.gather(*(ensure_cluster_secret(world.store, KEYS, lambda each=each: each) for each in made))
+    assert len(set(found)) == 1
+    assert found[0] in made
+    assert KEYS.is_secret(KEYS.cluster_secret)
 
 
 async def test_a_cluster_id_does_not_look_like_an_option(world: World) -> None:
@@ -179,12 +194,12 @@ async def test_a_node_registers_when_the_store_has_room_again(world: World) -> N
     store = FullStore(world.store)
     await world.store.txn(puts={KEYS.cluster_id: encode("known")})
     assert await ensure_cluster_id(store, KEYS, lambda: uuid.uuid4().bytes) == "known"
-    registry = NodeRegistry(store, KEYS, ttl_ms=600_000)
+    registry = world.registry_on(store)
     assert await registry.register(ONE) is None
-    await registry.renew()
+    await registry.look()
     assert await registry.nodes() == []
     store.is_full = False
-    await registry.renew()
+    await registry.look()
     assert await registry.nodes() == [ONE]
     await registry.close()
 
@@ -256,7 +271,7 @@ async def test_node_whose_key_is_gone_begins_another_life(world: World) -> None:
     await registry.tell(lambda record: replace(record, status=Duty.SERVING))
     before = registry.epoch
     await world.store.txn(deletes=[KEYS.node(1)])
-    await registry.renew()
+    await registry.look()
     assert registry.epoch > before
     assert lives == [before, registry.epoch]
     assert disk.kept[-1][-1] == registry.epoch
@@ -288,10 +303,10 @@ async def test_copy_of_a_running_nodes_directory_is_refused(world: World) -> Non
     assert "held by the node at here:1, with a data directory of which this one is a copy" in refused.reason
 
 
-async def test_what_could_not_be_told_is_told_with_the_next_renewal(world: World) -> None:
+async def test_what_could_not_be_told_is_told_with_the_next_look(world: World) -> None:
     store = FullStore(world.store)
     store.is_full = False
-    registry = NodeRegistry(store, KEYS, ttl_ms=600_000)
+    registry = world.registry_on(store)
     await registry.register(ONE)
     store.is_full = True
     await registry.tell(lambda record: replace(record, has_room=False))
@@ -299,7 +314,7 @@ async def test_what_could_not_be_told_is_told_with_the_next_renewal(world: World
     told = await world.told(1)
     assert told is not None
     assert told.has_room
-    await registry.renew()
+    await registry.look()
     told = await world.told(1)
     assert told is not None
     assert not told.has_room
@@ -308,11 +323,41 @@ async def test_what_could_not_be_told_is_told_with_the_next_renewal(world: World
 
 async def test_free_ids_are_claimed_by_one_each(world: World) -> None:
     await world.registry().register(starting(2, "b", 2, "b"))
-    known = await read_nodes(world.store, KEYS)
+    known = known_nodes(await world.store.range(KEYS.root), KEYS)
     claimed = [await claim_node_id(world.store, KEYS, known, name) for name in ("x", "y")]
     assert claimed == [1, 3], "nobody gets the number of a node that lives"
-    known = await read_nodes(world.store, KEYS)
+    known = known_nodes(await world.store.range(KEYS.root), KEYS)
     assert known.copy_of("x", node_id=1) is None
     assert known.copy_of("x", node_id=4) == 1
     assert not known.has_only(1)
     assert known.free_id == 4
+
+
+# Sessions
+
+
+async def test_lost_session_begins_another_life_at_once_and_late_renewals_add_up(world: World) -> None:
+    """Not at the next look: the keeper says so."""
+    keepers: list[SessionKeeper] = []
+    registry = NodeRegistry(world.store, KEYS, clock=world.clock, ttl_ms=600_000, begin_renewals=keepers.append)
+    lives = asyncio.Queue[int]()
+    registry.on_life(lambda: lives.put_nowait(registry.epoch))
+    await registry.register(ONE)
+    first = await lives.get()
+    assert registry.session is keepers[0].session
+    assert registry.is_held_at(world.clock.monotonic_ms())
+    await world.pass_time(900_000)
+    assert not registry.is_held_at(world.clock.monotonic_ms())
+    keeper = keepers[0]
+    renewer = keeper.session.renewer()
+    assert renewer is not None
+    # Its thread would say so; here nobody has started it.
+    keeper._turned_ms = world.clock.monotonic_ms()
+    keeper.renew_once(renewer)
+    renewer.close()
+    assert keeper.is_lost
+    keeper._on_lost()
+    assert await lives.get() > first
+    assert registry.session is keepers[1].session
+    assert registry.late_count == 1
+    await registry.close()

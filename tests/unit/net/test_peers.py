@@ -25,7 +25,7 @@ from penstock.net.errors import (
     PeerRefusedError,
     PeerUnreachableError,
 )
-from penstock.net.peer import PeerOptions, failure_of
+from penstock.net.peer import PeerOptions, failure_of, refuses
 from penstock.net.peers import Lane, Peers, backoff_ms
 from penstock.net.replica.calls import ReplicaCalls
 from support.cluster import exchanges as said
@@ -52,10 +52,17 @@ def peers_of(
     identity: Callable[[], NodeIdentity] = lambda: THERE,
     secret: bytes = SECRET,
     jitter: Callable[[], float] = lambda: 0.0,
+    on_refused: Callable[[int], None] = lambda _: None,
     **options: int,
 ) -> Peers:
     return Peers(
-        identity, lambda: secret, address_of, clock=SystemClock(), jitter=jitter, options=PeerOptions(**options)
+        identity,
+        lambda: secret,
+        address_of,
+        clock=SystemClock(),
+        jitter=jitter,
+        on_refused=on_refused,
+        options=PeerOptions(**options),
     )
 
 
@@ -306,6 +313,31 @@ async def test_node_that_comes_back_is_found_again(replicas: ScriptedReplicas) -
         places[NODE] = internal_address(elsewhere)
         assert await work(peers) == b"ba"
     peers.close()
+
+
+async def test_death_of_a_node_is_heard_by_who_is_connected(replicas: ScriptedReplicas) -> None:
+    refused: list[int] = []
+    address = Address("127.0.0.1", free_port())
+    peers = peers_of({NODE: address}.get, on_refused=refused.append, backoff_ms_min=1, backoff_ms_max=2)
+    async with node_with_internal_door(replicas, listen=str(address)) as node:
+        lost = asyncio.ensure_future(peers.until_lost(NODE))
+        assert await work(peers) == b"ba"
+        assert not await refuses(address)
+        server = internal_door(node).server
+        assert server is not None
+        for connection in list(server._connections):
+            connection.cut_off()
+        await lost
+        assert refused == []
+    with pytest.raises(PeerRefusedError):
+        await peers.until_lost(NODE)
+    assert refused == [NODE]
+    assert await refuses(address)
+    peers.close()
+
+
+async def test_name_without_an_address_refuses_nobody() -> None:
+    assert not await refuses(Address("no-such-host.invalid", 1))
 
 
 def test_attempts_become_rarer_and_are_spread() -> None:

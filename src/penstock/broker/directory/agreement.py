@@ -19,6 +19,7 @@ import msgspec
 from penstock.base.log_events import get_logger
 from penstock.broker.topic.companion import CompanionKind, companion_id
 from penstock.cluster.catalog.topic_image import RemovedTopic, StoredTopic, Topic
+from penstock.cluster.node_ids import KnownNodes, known_nodes
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore, StoreDamagedError, StoreFullError
 from penstock.cluster.store.values import decode
@@ -44,6 +45,15 @@ class Comparison(msgspec.Struct, frozen=True):
     misfits: tuple[Misfit, ...]
     # Deleted topics whose files, or those of their companions, are still here.
     leftovers: tuple[bytes, ...]
+
+
+class Agreed(msgspec.Struct, frozen=True):
+    """What was found on both sides."""
+
+    # None: the metadata are of no cluster yet.
+    cluster_id: str | None
+    on_disk: tuple[TopicOnDisk, ...]
+    known: KnownNodes
 
 
 def compare(on_disk: Iterable[TopicOnDisk], topics: Mapping[bytes, Topic], removed: Iterable[bytes]) -> Comparison:
@@ -90,24 +100,34 @@ class DataDirectory:
         self._files = store.context.files
         self._metadata = metadata
         self._keys = keys
+        # By its own word; None: it is of none yet.
+        self._belongs_to: str | None = None
 
-    async def check(self) -> None:
+    async def check(self) -> Agreed:
         """Raises MetadataMisfitError; the store has not been changed then."""
-        on_disk = await asyncio.to_thread(survey_topics, self._files, self._store.root)
-        belongs_to = await asyncio.to_thread(read_cluster_id, self._files, self._store.root)
+        on_disk = await asyncio.to_thread(self._look)
         current = await self._metadata.range(self._keys.root)
         values = {entry.key: entry.value for entry in current.entries}
-        self._check_cluster(belongs_to, values.get(self._keys.cluster_id))
+        value = values.get(self._keys.cluster_id)
+        cluster_id = None if value is None else decode(self._keys.cluster_id, value, str)
+        self._check_cluster(cluster_id)
         topics = stored_topics(values, self._keys)
         removed = removed_topics(values, self._keys)
         comparison = compare(on_disk, topics, removed)
         if comparison.misfits:
             raise MetadataMisfitError(self._sentence(comparison.misfits, len(on_disk)))
         await self._finish_removals(comparison.leftovers, _notes_without_nodes(values, self._keys))
+        stay = tuple(topic for topic in on_disk if topic.topic_id not in comparison.leftovers)
+        return Agreed(cluster_id, stay, known_nodes(current, self._keys))
+
+    def _look(self) -> list[TopicOnDisk]:
+        """Blocking."""
+        self._belongs_to = read_cluster_id(self._files, self._store.root)
+        return survey_topics(self._files, self._store.root)
 
     async def claim(self, cluster_id: str) -> None:
-        """From now on it is of this cluster. Another's metadata, or none, are refused."""
-        if await asyncio.to_thread(read_cluster_id, self._files, self._store.root) == cluster_id:
+        """It was checked. From now on it is of this cluster: another's metadata, or none, are refused."""
+        if self._belongs_to == cluster_id:
             return
         try:
             await asyncio.to_thread(write_cluster_id, self._files, self._store.root, cluster_id)
@@ -115,11 +135,10 @@ class DataDirectory:
             # A full disk is no reason not to serve what is on it; the next start tries again.
             log.warning("the cluster's id is not in the data directory", root=self._store.root, error=str(error))
 
-    def _check_cluster(self, belongs_to: str | None, value: bytes | None) -> None:
-        cluster_id = None if value is None else decode(self._keys.cluster_id, value, str)
-        if belongs_to not in (None, cluster_id):
+    def _check_cluster(self, cluster_id: str | None) -> None:
+        if self._belongs_to not in (None, cluster_id):
             raise MetadataMisfitError(
-                f"the data directory {self._store.root} belongs to the cluster {belongs_to}, and the metadata "
+                f"the data directory {self._store.root} belongs to the cluster {self._belongs_to}, and the metadata "
                 + ("are of none: they are new" if cluster_id is None else f"are of the cluster {cluster_id}")
             )
 

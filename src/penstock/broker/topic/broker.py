@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.log_events import get_logger
-from penstock.base.long_work import Steps
+from penstock.base.long_work import LongWork, Steps
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.role import Idle, Role
@@ -31,6 +31,7 @@ from penstock.broker.topic.metrics import BrokerCollector
 from penstock.broker.topic.not_here import NotHere, no_topic
 from penstock.broker.topic.roles import has_replica, role_of
 from penstock.broker.topic.served_topic import ServedTopic
+from penstock.broker.topic.strays import Place, Strays, find_strays, logs_of
 from penstock.broker.topic.upkeep import CommittedOffset, Upkeep
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.partition_image import PartitionChanged
@@ -50,14 +51,21 @@ from penstock.domain.config.topic import TopicConfig, make_topic_config
 from penstock.domain.replication.state import NO_LIFE
 from penstock.storage.errors import StorageError
 from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.repair.directory import TopicOnDisk
 from penstock.storage.store import LogStore
 
 log = get_logger("broker")
 
 # Recovery waits for the disk more than for a core.
 OPENING_THREADS: Final = 4
+# A thread is given so many: with one each, the loop did nothing for seconds but hand out ten thousand.
+OPENED_AT_ONCE: Final = 32
 # On the health page; the metrics and the log name all of them.
 DAMAGES_TOLD_MAX: Final = 10
+
+
+# A partition that is to be opened, and its topic's settings.
+_Wanted = tuple[Topic, int, TopicConfig]
 
 
 class Space(msgspec.Struct, frozen=True):
@@ -98,6 +106,7 @@ class Broker:
         self._upkeep = Upkeep(
             self.all_shells, store, clock=site.clock, chance=site.chance, tasks=site.tasks, config=self.config
         )
+        self._strays = Strays(store, site.tasks)
         site.metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
         self.generation = 0
@@ -144,24 +153,35 @@ class Broker:
 
     async def _open_found(self) -> None:
         found, self._found = self._found or [], None
-        loop = asyncio.get_running_loop()
-        wanted = [(topic, index) for topic in found for index in self._indexes_here(topic)]
-        configs = {topic.topic_id: self._config_of(topic) for topic in found}
-        with ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="opening") as threads:
-            logs = await asyncio.gather(
-                *(
-                    loop.run_in_executor(threads, self._open_log, topic, index, configs[topic.topic_id])
-                    for topic, index in wanted
-                )
-            )
-        shells: dict[bytes, list[PartitionShell]] = {topic.topic_id: [] for topic in found}
-        for (topic, index), opened in zip(wanted, logs, strict=True):
-            shells[topic.topic_id].append(self._shell(topic, index, opened, configs[topic.topic_id]))
-        for topic in found:
-            self._serve(topic, configs[topic.topic_id], shells[topic.topic_id])
+        configs = [(topic, self._config_of(topic)) for topic in found]
+        wanted = [(topic, index, config) for topic, config in configs for index in self._indexes_here(topic)]
+        logs = await self._open_logs(wanted)
+        await LongWork(self.clock.monotonic_seconds).run(self._serve_found(found, wanted, logs))
         heard, self._heard = self._heard or [], None
         for change in heard:
             self._on_partition_change(change)
+
+    async def _open_logs(self, wanted: list[_Wanted]) -> list[PartitionLog]:
+        """In threads, and the loop turns meanwhile: by that others know that this node lives."""
+        loop = asyncio.get_running_loop()
+        portions = [wanted[start : start + OPENED_AT_ONCE] for start in range(0, len(wanted), OPENED_AT_ONCE)]
+        with ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="opening") as threads:
+            opened = await asyncio.gather(
+                *(loop.run_in_executor(threads, self._open_portion, portion) for portion in portions)
+            )
+        return [each for portion in opened for each in portion]
+
+    def _open_portion(self, portion: list[_Wanted]) -> list[PartitionLog]:
+        return [self._open_log(topic, index, config) for topic, index, config in portion]
+
+    def _serve_found(self, found: list[Topic], wanted: list[_Wanted], logs: list[PartitionLog]) -> Steps[None]:
+        shells: dict[bytes, list[PartitionShell]] = {topic.topic_id: [] for topic in found}
+        for (topic, index, config), opened in zip(wanted, logs, strict=True):
+            shells[topic.topic_id].append(self._shell(topic, index, opened, config))
+            yield
+        for topic in found:
+            self._serve(topic, self._config_of(topic), shells[topic.topic_id])
+            yield
 
     # Looking up
 
@@ -325,7 +345,7 @@ class Broker:
         """The shells of all partitions that this node has a replica of, in their order."""
         shells = {shell.index: shell for shell in open_already}
         for index in self._indexes_here(topic):
-            if index not in shells:
+            if index not in shells and not self._strays.is_leaving((topic.topic_id, index)):
                 # On the loop: a new partition has nothing on disk, so there is nothing to read.
                 shells[index] = self._shell(topic, index, self._open_log(topic, index, config), config)
                 yield
@@ -355,14 +375,44 @@ class Broker:
         if served is None:
             return  # could not be opened
         self.generation += 1
-        shell = served.shell(change.index)
+        shell, is_here = served.shell(change.index), has_replica(change.stated.state, self.node_id)
         if shell is not None:
-            # Also one that is to be here no longer: it follows or is idle, and its log stays open until the next start.
             self._take_role(served, shell)
-        elif has_replica(change.stated.state, self.node_id):
+            if not is_here:
+                self._let_go(served, shell)
+        elif is_here:
             self._open_moved(served, change.index)
 
+    def set_strays_aside(self, on_disk: Iterable[TopicOnDisk]) -> None:
+        """`on_disk`: what was found at the start."""
+        topics = [each.description for each in self._topics.values()]
+        # A topic that nobody has placed is its owner's, who has yet to say so.
+        here = {topic.topic_id: self._indexes_here(topic) for topic in topics if topic.placed}
+        strays = find_strays(on_disk, here)
+        if strays:
+            self._strays.let_go(strays, self._take_back)
+
+    def _let_go(self, served: ServedTopic, shell: PartitionShell) -> None:
+        """A partition that is to be here no longer."""
+        place = (served.topic_id, shell.index)
+        self._serve(served.description, served.config, [each for each in served.shells if each is not shell])
+        shell.close()
+        for kind in CompanionKind:
+            companion = self._companions.pop((*place, kind), None)
+            if companion is not None:
+                companion.close()
+        log.info("partition moved away", topic=served.name, partition=shell.index)
+        self._strays.let_go({place: logs_of(place)}, self._take_back)
+
+    def _take_back(self, place: Place) -> None:
+        """Its log has been set aside; meanwhile the partition may have come back."""
+        served, stated = self._topics_by_id.get(place[0]), self._catalog.state(*place)
+        if served is not None and stated is not None and has_replica(stated.state, self.node_id):
+            self._open_moved(served, place[1])
+
     def _open_moved(self, served: ServedTopic, index: int) -> None:
+        if self._strays.is_leaving((served.topic_id, index)):
+            return
         topic, config = served.description, served.config
         try:
             shell = self._shell(topic, index, self._open_log(topic, index, config), config)

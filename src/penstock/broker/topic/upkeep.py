@@ -29,6 +29,9 @@ SHELLS_AT_ONCE: Final = 100
 # An archive that stands still is told of when retention first waits for it, and then so often.
 HELD_WARNING_MS: Final = 3_600_000
 
+# They are kept for a day: an hour more does no harm, and each look lists the directory of every topic.
+STRAYS_CHECK_MS: Final = 3_600_000
+
 # Group, topic and partition: how far the group says that it has read; None: it has said nothing.
 CommittedOffset = Callable[[str, str, int], int | None]
 
@@ -74,6 +77,7 @@ class Upkeep:
         self._tasks.every(config.scrub_check_ms, "scrub", self.scrub_logs)
         self._tasks.every(config.free_space_check_ms, "free space", self._check_free_space)
         self._tasks.every(config.recovery_retry_ms, "recovery of offline logs", self.recover_offline)
+        self._tasks.every(STRAYS_CHECK_MS, "strays", self.remove_strays)
 
     async def apply_retention(self) -> None:
         now_ms = self._clock.now_ms()
@@ -130,6 +134,12 @@ class Upkeep:
     async def _check_free_space(self) -> None:
         # In a thread: it opens a file, and on a frozen file system that waits.
         await asyncio.to_thread(self._store.free_space_check)
+
+    async def remove_strays(self) -> None:
+        """Logs that nobody has assigned to this node for a day."""
+        gone = await asyncio.to_thread(self._store.remove_strays)
+        if gone:
+            log.info("strays removed", logs=len(gone))
 
     async def recover_offline(self) -> None:
         """Reads every log again that a failed write or sync took offline, and serves it if nothing promised is gone."""

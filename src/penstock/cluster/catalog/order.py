@@ -22,6 +22,7 @@ class Kind(Enum):
 
 class Part(Enum):
     CONTROLLER = "controller"
+    WATCHED_NODES = "watched nodes"
     GROUPS = "groups"
     SCHEDULES = "schedules"
     TRANSACTIONS = "transactions"
@@ -36,6 +37,7 @@ class Part(Enum):
 ORDER: Final = (
     # Decides later, of all that a revision changed: it only learns here that there is something to decide.
     (Kind.NODES, Part.CONTROLLER),
+    (Kind.NODES, Part.WATCHED_NODES),
     # What a machine holds of a removed topic is let go before its logs are closed: nothing may be written there then.
     (Kind.TOPICS, Part.GROUPS),
     (Kind.TOPICS, Part.SCHEDULES),

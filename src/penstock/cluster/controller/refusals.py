@@ -3,6 +3,8 @@
 Whoever was refused tells the controller, which tries by itself and then deletes the node's key, comparing the life that
 it was told of. Of a controller that is refused the lowest living id does the same, and deletes its seat too.
 
+Only who serves is taken for dead: while a node starts or stops, its door is closed and it lives.
+
 A node that is taken for dead by mistake finds its key gone and begins another life: that costs elections, and harms
 nobody. A firewall that refuses must not make it flap, so that one id is taken for dead once in a while only.
 """
@@ -18,6 +20,7 @@ from penstock.cluster.catalog.nodes import LivingNode, NodeCatalog
 from penstock.cluster.controller.seat import Seat, SeatLostError
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import CreateRevisionIs, MetadataStore
+from penstock.domain.replication.view import Duty
 
 SPARED_MS: Final = 30_000
 
@@ -65,6 +68,7 @@ class RefusedNodes:
         now_ms = self._clock.monotonic_ms()
         if (
             living is None
+            or living.record.status is not Duty.SERVING
             or self.falls_to(node_id) != self._node_id
             or node_id in self._trying
             or now_ms < self._spared_until_ms.get(node_id, now_ms)

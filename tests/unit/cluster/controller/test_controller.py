@@ -59,7 +59,7 @@ async def test_node_that_has_not_asked_is_not_admitted(world: MemberWorld) -> No
     assert await world.member(2) is None
     # It asks when its directory has the epoch.
     world.directories[2].is_full = False
-    await second.registry.renew()
+    await second.registry.look()
     await world.settle()
     assert second.is_admitted
     assert world.directories[2].on_disk.epochs == (second.life,)
@@ -365,7 +365,7 @@ async def test_refused_node_is_taken_for_dead_once_in_a_while(world: MemberWorld
     assert first.nodes.node(3) is None
     # It finds its key gone and begins another life, in which it is left in peace for a while.
     before = third.life
-    await third.registry.renew()
+    await third.registry.look()
     await world.settle()
     assert third.life != before
     assert first.nodes.is_admitted(3)
