@@ -32,7 +32,8 @@ class NodeDirectory:
 
     @property
     def record(self) -> DirectoryRecord:
-        """As it was when it was opened: what is written since is about this life, by which nobody judges it."""
+        """What it says of itself now. A node that has to begin another life without having stopped is judged by what
+        was written in the one before, as one that was started again is."""
         assert self._record is not None, "the directory is of no node yet"
         return self._record
 
@@ -48,6 +49,8 @@ class NodeDirectory:
 
     async def keep_epochs(self, epochs: tuple[int, ...]) -> None:
         await self._write(lambda identity: identity.begin_life(epochs, self.boot_id))
+        assert self._identity is not None, "it was written"
+        self._record = _record(self._identity, is_stopped_cleanly=False)
 
     async def keep_revision(self, metadata_revision: int) -> None:
         """Durable when it returns, if it is higher than what is. OSError: it is not."""

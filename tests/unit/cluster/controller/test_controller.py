@@ -289,6 +289,20 @@ async def test_same_directory_in_the_same_boot_keeps_its_place(world: MemberWorl
     assert world.living[2].is_admitted
 
 
+async def test_node_that_lost_its_session_begins_another_life_and_keeps_its_trust(world: MemberWorld) -> None:
+    """It has not stopped, so its directory knows the life that was admitted: what it leads alone goes on."""
+    _, second = await world.form(1, 2)
+    topic_id = await world.put_topic("orders", world.place(2))
+    life, session = second.life, second.registry.session
+    assert session is not None
+    await session.close()
+    await second.registry.look()
+    await world.settle()
+    assert second.life != life
+    assert second.is_admitted
+    assert await world.state(topic_id) is None, "nobody took anything from it"
+
+
 @pytest.mark.parametrize(("durability", "is_unsure"), [("interval", True), ("fsync", False)])
 async def test_power_cut_costs_what_was_in_memory_alone(
     world: MemberWorld, durability: str, *, is_unsure: bool
