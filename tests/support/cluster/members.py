@@ -63,7 +63,7 @@ class FakeDirectory:
     async def keep_epochs(self, epochs: tuple[int, ...]) -> None:
         if self.is_full:
             raise OSError("no room")
-        self.on_disk = replace(self.on_disk, epochs=epochs, boot_id=self.boot_id)
+        self.record = self.on_disk = replace(self.on_disk, epochs=epochs, boot_id=self.boot_id)
 
 
 class NodeStore(WatchedStore):
