@@ -77,7 +77,7 @@ class Directory(Protocol):
 
     @property
     def record(self) -> DirectoryRecord:
-        """As it is on the disk now, or was when it was opened if nothing was kept since."""
+        """As the life before left it, in this process or an earlier one: by that the next one is judged."""
         ...
 
     async def keep_epochs(self, epochs: tuple[int, ...]) -> None:
@@ -113,7 +113,7 @@ class NodeRegistry:
         self._epoch = NO_LIFE
         # Of which the directory has the epoch, and the others what it said.
         self._asked_epoch = NO_LIFE
-        self._word: DirectoryRecord | None = None
+        self._asked_by: DirectoryRecord | None = None
         # Of the store, when something was told last.
         self.told_revision = 0
         self._on_life: list[Callable[[], None]] = []
@@ -290,11 +290,10 @@ class NodeRegistry:
         epoch, key = self._epoch, self._keys.member(self._record.node_id)
         entry = await self._store.get(key)
         member = None if entry is None else decode(key, entry.value, MemberRecord)
-        # What it says before this life is what the life is judged by.
-        word = self._directory.record
+        before = self._directory.record
         # On the disk before anybody is asked to count on it: whichever life is admitted, the directory knows it.
-        await self._directory.keep_epochs(epochs_to_keep(member, word, epoch))
-        self._asked_epoch, self._word = epoch, word
+        await self._directory.keep_epochs(epochs_to_keep(member, before, epoch))
+        self._asked_epoch, self._asked_by = epoch, before
         # If nobody is there to be asked the seat is taken with the same stroke: a node alone waits for nobody.
         seat = encode(ControllerRecord(self._record.node_id, epoch))
         if not await self._put([Absent(self._keys.controller)], {self._keys.controller: seat}):
@@ -312,4 +311,4 @@ class NodeRegistry:
 
     def _told(self) -> NodeRecord:
         assert self._record is not None
-        return replace(self._record, directory=self._word) if self.has_asked else self._record
+        return replace(self._record, directory=self._asked_by) if self.has_asked else self._record

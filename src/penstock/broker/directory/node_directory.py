@@ -32,8 +32,7 @@ class NodeDirectory:
 
     @property
     def record(self) -> DirectoryRecord:
-        """What it says of itself now. A node that has to begin another life without having stopped is judged by what
-        was written in the one before, as one that was started again is."""
+        """As the life before left it: what this one writes is about itself, by which only the next is judged."""
         assert self._record is not None, "the directory is of no node yet"
         return self._record
 
@@ -48,9 +47,9 @@ class NodeDirectory:
         self._record = _record(self._identity, is_stopped_cleanly=False)
 
     async def keep_epochs(self, epochs: tuple[int, ...]) -> None:
-        await self._write(lambda identity: identity.begin_life(epochs, self.boot_id))
-        assert self._identity is not None, "it was written"
-        self._record = _record(self._identity, is_stopped_cleanly=False)
+        """Durable when it returns; if another life begins in this process, it is judged by it. OSError: it is not."""
+        identity = await self._write(lambda identity: identity.begin_life(epochs, self.boot_id))
+        self._record = _record(identity, is_stopped_cleanly=False)
 
     async def keep_revision(self, metadata_revision: int) -> None:
         """Durable when it returns, if it is higher than what is. OSError: it is not."""
@@ -58,13 +57,14 @@ class NodeDirectory:
         if self._identity is not None and self._identity.broker_epochs:
             await self._write(lambda identity: identity.act_on(metadata_revision))
 
-    async def _write(self, change: Callable[[DirectoryIdentity], DirectoryIdentity]) -> None:
+    async def _write(self, change: Callable[[DirectoryIdentity], DirectoryIdentity]) -> DirectoryIdentity:
         async with self._turn:
             assert self._identity is not None, "the directory is of no node yet"
             changed = change(self._identity)
             if changed != self._identity:
                 await asyncio.to_thread(write_identity, self._store.context.files, self._store.root, changed)
                 self._identity = changed
+            return changed
 
 
 def _record(identity: DirectoryIdentity, *, is_stopped_cleanly: bool) -> DirectoryRecord:

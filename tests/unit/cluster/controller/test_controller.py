@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.cluster.catalog.nodes import ControllerRecord
 from penstock.cluster.controller.seat import SeatLostError
@@ -379,9 +380,12 @@ async def test_refused_node_is_taken_for_dead_once_in_a_while(world: MemberWorld
     assert first.nodes.node(3) is None
     # It finds its key gone and begins another life, in which it is left in peace for a while.
     before = third.life
-    await third.registry.look()
-    await world.settle()
+    with capture_logs() as events:
+        await third.registry.look()
+        await world.settle()
     assert third.life != before
+    # Nothing of what it had is doubted: the life before left it, a moment ago.
+    assert [event["trust"] for event in events if event["event"] == "node admitted"] == ["full"]
     assert first.nodes.is_admitted(3)
     assert not await first.refusals.report_refused(3)
     world.clock.advance_ms(3000)
