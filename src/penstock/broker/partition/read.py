@@ -12,6 +12,7 @@ from penstock.codec.batch.header import LENGTH_PREFIX_BYTES
 from penstock.domain.log.aborted_index import AbortedTransaction
 from penstock.storage.errors import Damaged, Offline, OutOfRange
 from penstock.storage.log.read_plan import ReadPlan
+from penstock.storage.log.time_lookup import TimestampOffset
 from penstock.storage.segment.facts import Segment
 
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
@@ -30,6 +31,8 @@ class ReadProblem(enum.Enum):
     DAMAGED = "damaged"
     OFFLINE = "offline"
     POLICY = "policy"
+    # A new leader does not know yet how much of what it has is committed: the end would go back.
+    END_UNKNOWN = "end not known yet"
 
 
 class PartitionRead(msgspec.Struct, frozen=True):
@@ -73,3 +76,9 @@ def next_offset_of(batches: bytes | bytearray | memoryview) -> int:
         next_offset = base_offset + _LAST_OFFSET_DELTA.unpack_from(batches, place + _LAST_OFFSET_DELTA_AT)[0] + 1
         place += length + LENGTH_PREFIX_BYTES
     return next_offset
+
+
+def located(found: TimestampOffset | Offline | None) -> TimestampOffset | ReadProblem | None:
+    if found is None or isinstance(found, TimestampOffset):
+        return found
+    return problem_of(found)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.partition.outcome import AppendRefused, Refusal
-from penstock.codec.batch.header import ATTRIBUTE_CODEC_MASK, MAGIC, NO_TIMESTAMP, BatchHeader, BatchProblem
+from penstock.codec.batch.header import (
+    ATTRIBUTE_CODEC_MASK,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    BatchProblem,
+)
 from penstock.codec.batch.records import parse_records
 from penstock.codec.columns.keys import null_keys
 from penstock.domain.config.definition import LONG_MAX
@@ -17,6 +24,7 @@ from penstock.domain.transaction.partition import (
     NotVerified,
     TransactionOpen,
 )
+from penstock.storage.errors import DiskFullError, LogDamagedError, StorageError
 
 CODEC_LAST: Final = 4
 # In every format that ever was, so that the format can be told.
@@ -31,6 +39,15 @@ ProducerVerdict = (
     | TransactionOpen
     | CoordinatorFenced
 )
+
+
+def is_ordinary(header: BatchHeader, size_bytes: int, config: TopicConfig) -> bool:
+    """One look for the batch that is as it should be, which is nearly every one; else `refuse_batch` says why."""
+    return (
+        header.length + LENGTH_PREFIX_BYTES == size_bytes <= config.max_message_bytes
+        and header.record_count == header.last_offset_delta + 1 > 0
+        and 0 <= header.attributes <= CODEC_LAST
+    )
 
 
 def refuse_batch(header: BatchHeader, size_bytes: int, config: TopicConfig) -> AppendRefused | None:
@@ -135,3 +152,9 @@ def refuse_producer(verdict: ProducerVerdict) -> AppendRefused:
         case CoordinatorFenced(current, actual):
             reason = f"coordinator epoch {actual}, a newer coordinator wrote with epoch {current}"
             return AppendRefused(Refusal.COORDINATOR_FENCED, reason)
+
+
+def refuse_unwritten(error: StorageError) -> AppendRefused:
+    if isinstance(error, LogDamagedError):
+        return AppendRefused(Refusal.DAMAGED, str(error))
+    return AppendRefused(Refusal.DISK_FULL if isinstance(error, DiskFullError) else Refusal.OFFLINE, str(error))

@@ -1,10 +1,7 @@
 """One partition as the doors see it: append batches, read batches, wait for more.
 
-The shell checks what a client sent, asks the pure rules (producer sequences), has the log write it, and says when the
-topic's promise is kept:
-
-    durability=fsync      readable, and acknowledged, when the disk has it (one turn of the group commit)
-    durability=interval   readable, and acknowledged, when the kernel has it; the disk follows within the interval
+The shell checks what a client sent, asks the pure rules (producer sequences), has the log write it, and says by a
+commitment when the topic's promise is kept: by this node's disk, or by all replicas in sync (`commits`).
 
 No lock anywhere: there is no `await` between checking a batch and having written it.
 """
@@ -15,10 +12,12 @@ import asyncio
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.broker.partition.acks import ALL, Acks
 from penstock.broker.partition.batch_look import BatchLook
 from penstock.broker.partition.commitment import Commitment, Loss
-from penstock.broker.partition.commits import PartitionCommits
+from penstock.broker.partition.commits import Commits
 from penstock.broker.partition.delivery_search import DeliverySearch
+from penstock.broker.partition.disk_commits import DiskCommits
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.outcome import (
@@ -29,21 +28,21 @@ from penstock.broker.partition.outcome import (
     Refusal,
     VerificationNeeded,
 )
-from penstock.broker.partition.read import PartitionRead, ReadProblem, problem_of
+from penstock.broker.partition.read import PartitionRead, ReadProblem, located
 from penstock.broker.partition.reads import PartitionReads
 from penstock.broker.partition.refusals import (
-    CODEC_LAST,
+    is_ordinary,
     refuse_batch,
     refuse_producer,
     refuse_unreadable,
     refuse_unsequenced,
+    refuse_unwritten,
 )
-from penstock.broker.partition.role import Leading, Role
+from penstock.broker.partition.replicated_commits import ReplicatedCommits
+from penstock.broker.partition.role import Idle, Leading, Role, is_replicated
 from penstock.broker.partition.waiting import WaitingRoom
-from penstock.codec.batch.control import EndMarker, build_marker
 from penstock.codec.batch.header import (
     ATTRIBUTE_TRANSACTIONAL,
-    LENGTH_PREFIX_BYTES,
     NO_TIMESTAMP,
     BatchHeader,
     BatchProblem,
@@ -55,11 +54,10 @@ from penstock.codec.batch.rewrite import header_of
 from penstock.domain.config.topic import TopicConfig
 from penstock.domain.log.producer_sequence import NO_MARKER, Accept, Duplicate
 from penstock.domain.topic_rules import is_internal
-from penstock.domain.transaction.end import TransactionEnd
-from penstock.domain.transaction.partition import Admitted, MarkerStored, NotVerified, WriteMarker
+from penstock.domain.transaction.partition import Admitted, NotVerified
 from penstock.domain.transaction.partition import VerificationNeeded as MustVerify
 from penstock.domain.transaction.verification import NO_GUARD
-from penstock.storage.errors import Damage, DiskFullError, LogDamagedError, Offline, StorageError
+from penstock.storage.errors import Damage, StorageError
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.recovery import RecoveredLog
 from penstock.storage.log.refusals import refusal_of
@@ -78,6 +76,7 @@ class PartitionShell:
         "_has_transactions",
         "_is_synced",
         "_reads",
+        "_store",
         "batch_look",
         "has_lost",
         "index",
@@ -110,7 +109,8 @@ class PartitionShell:
         self.is_leading = isinstance(role, Leading)
         self._reads = PartitionReads(log)
         self._clock = clock
-        self._commits = PartitionCommits(log, store.group_commit, self.readers)
+        self._store = store
+        self._commits: Commits = self._commits_for(role)
         # Recovery found less than was acknowledged: a person has to look at it.
         self.has_lost = False
         self.is_closed = False
@@ -124,6 +124,7 @@ class PartitionShell:
         # Read for every batch.
         self._is_synced = config.is_synced
         self._dates_records = config.uses_log_append_time
+        self._commits.configure(config)
         self.batch_look.configure(config)
         self.log.config = log_config(config)
 
@@ -144,6 +145,9 @@ class PartitionShell:
     def size_bytes(self) -> int:
         return self.log.size_bytes
 
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
     # Leading
 
     def take_role(self, role: Role) -> None:
@@ -153,7 +157,22 @@ class PartitionShell:
         self.is_leading = isinstance(role, Leading)
         if not self.is_leading:
             self._commits.give_up(Loss.LEADERSHIP)
+        # At this very moment: a batch taken by the wrong one would be confirmed by this disk alone.
+        if not isinstance(role, Idle) and is_replicated(role) != (self.replicated is not None):
+            commits = self._commits_for(role)
+            commits.configure(self._config)
+            self._commits.hand_over(commits)
+            self._commits = commits
         self.readers.wake_all()
+
+    def _commits_for(self, role: Role) -> Commits:
+        kind = DiskCommits if isinstance(role, Leading) and not role.is_replicated else ReplicatedCommits
+        return kind(self.log, self._store.group_commit, self.readers)
+
+    @property
+    def replicated(self) -> ReplicatedCommits | None:
+        """For the replica group of a partition that has one."""
+        return self._commits if isinstance(self._commits, ReplicatedCommits) else None
 
     @property
     def leadership(self) -> Leadership:
@@ -171,9 +190,9 @@ class PartitionShell:
 
     # Append
 
-    def append(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome:
+    def append(self, records: memoryview | None, *, guard: int = NO_GUARD, acks: Acks = ALL) -> AppendOutcome:
         """One batch. It is patched in place and written before this returns."""
-        outcome = self._take(records, guard, is_produced=False)
+        outcome = self._take(records, guard, acks, is_produced=False)
         assert not isinstance(outcome, DelayPossible), "nobody has looked for delays"
         return outcome
 
@@ -181,25 +200,31 @@ class PartitionShell:
         """The same of what was decided here, under that leadership."""
         return self.refuse_leadership(leadership) or self.append(records)
 
-    def produce(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome | DelayPossible:
+    def produce(
+        self, records: memoryview | None, *, guard: int = NO_GUARD, acks: Acks = ALL
+    ) -> AppendOutcome | DelayPossible:
         """The same for a batch of a Kafka producer, who may have made it of anything, and whose records may say when
         they are to be delivered."""
-        return self._take(records, guard, is_produced=True)
+        return self._take(records, guard, acks, is_produced=True)
 
-    def _take(self, records: memoryview | None, guard: int, *, is_produced: bool) -> AppendOutcome | DelayPossible:
-        if not self.is_leading:
-            return self._not_leader()
+    def _take(
+        self, records: memoryview | None, guard: int, acks: Acks, *, is_produced: bool
+    ) -> AppendOutcome | DelayPossible:
+        if not self.is_leading or not self._commits.has_enough:
+            refused = self.refuse_any(acks)
+            if refused is not None:
+                return refused
         if records is None:
             return AppendRefused(Refusal.INVALID, "the request holds no batch")
         header = check_batch(records)
         if isinstance(header, BatchProblem):
             return refuse_unreadable(records, header)
-        if not self._is_ordinary(header, len(records)):
+        if not is_ordinary(header, len(records), self._config):
             refused = refuse_batch(header, len(records), self._config)
             if refused is not None:
                 return refused
         if header.producer_id >= 0:
-            answer = self.check_producer(header, guard=guard)
+            answer = self.check_producer(header, guard=guard, acks=acks)
             if answer is not None:
                 return answer
         now_ms = self._clock.now_ms()
@@ -211,9 +236,9 @@ class PartitionShell:
             refused = self.batch_look.refuse_own(records, header, now_ms)
             if refused is not None:
                 return refused
-        return self._write(records, header)
+        return self._write(records, header, acks)
 
-    def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD) -> AppendOutcome | None:
+    def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD, acks: Acks = ALL) -> AppendOutcome | None:
         """What is to be answered to a producer with an id instead of writing; None: its batch may be written."""
         if header.base_sequence < 0 or header.producer_epoch < 0:
             return refuse_unsequenced(header)
@@ -230,31 +255,44 @@ class PartitionShell:
             marker_offset = log.transactions.marker_offset_of(header.producer_id)
         verdict = log.producers.check(header, marker_offset=marker_offset)
         if isinstance(verdict, Duplicate):
-            return self._repeat(verdict)
+            return self._repeat(verdict, acks)
         if not isinstance(verdict, Accept):
             return refuse_producer(verdict)
         return VerificationNeeded(header) if must_verify else None
 
-    def append_checked(self, records: memoryview, *, guard: int = NO_GUARD) -> Appended | AppendRefused:
+    def append_checked(
+        self, records: memoryview, *, guard: int = NO_GUARD, acks: Acks = ALL
+    ) -> Appended | AppendRefused:
         """A batch of `produce` that had to wait, with or without holes. What else its producer has done meanwhile
         counts, and so does the end of its transaction."""
-        if not self.is_leading:
-            return self._not_leader()
+        refused = self.refuse_any(acks)
+        if refused is not None:
+            return refused
         header = header_of(records)
         if header.producer_id >= 0:
-            answer = self.check_producer(header, guard=guard)
+            answer = self.check_producer(header, guard=guard, acks=acks)
             if isinstance(answer, VerificationNeeded):
                 return refuse_producer(NotVerified())
             if answer is not None:
                 return answer
-        return self._write(records, header)
+        return self._write(records, header, acks)
 
     def append_released(self, batch: bytearray, leadership: Leadership) -> Appended | AppendRefused:
         """Messages whose time has come. They were taken when they came: none of the rules for clients is asked again,
         or what was made stricter since would hold up all that are behind them. Their sequence is the mover's matter."""
-        return self.refuse_leadership(leadership) or self._write(memoryview(batch), header_of(batch))
+        refused = self.refuse_leadership(leadership) or self.refuse_any()
+        return refused or self._write(memoryview(batch), header_of(batch), ALL)
 
-    def _write(self, records: memoryview, header: BatchHeader) -> Appended | AppendRefused:
+    def refuse_any(self, acks: Acks = ALL) -> AppendRefused | None:
+        """Before anything is looked at: who may not be served here, whatever he sends."""
+        if not self.is_leading:
+            return self._not_leader()
+        if acks.is_all and not self._commits.has_enough:
+            reason = f"{self.topic}-{self.index} has {Loss.REPLICAS.value}"
+            return AppendRefused(Refusal.NOT_ENOUGH_REPLICAS, reason)
+        return None
+
+    def _write(self, records: memoryview, header: BatchHeader, acks: Acks) -> Appended | AppendRefused:
         log = self.log
         base_offset = log.log_end
         header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self.role.epoch)
@@ -267,16 +305,8 @@ class PartitionShell:
         try:
             log.append(records, (header,))
         except StorageError as error:
-            return _not_written(error)
-        return Appended(base_offset, append_time_ms, log.log_start, self._promise())
-
-    def _is_ordinary(self, header: BatchHeader, size_bytes: int) -> bool:
-        """One look for the batch that is as it should be, which is nearly every one; else `refuse_batch` says why."""
-        return (
-            header.length + LENGTH_PREFIX_BYTES == size_bytes <= self._config.max_message_bytes
-            and header.record_count == header.last_offset_delta + 1 > 0
-            and 0 <= header.attributes <= CODEC_LAST
-        )
+            return refuse_unwritten(error)
+        return Appended(base_offset, append_time_ms, log.log_start, self._commits.promise(acks))
 
     def begin_verification(self, header: BatchHeader, *, version: int) -> int:
         """After VerificationNeeded, and before the coordinator is asked: the guard for the append that follows."""
@@ -286,63 +316,25 @@ class PartitionShell:
         """The coordinator refused."""
         self.log.transactions.withdraw_verification(header, guard)
 
-    def refuse_marker(self, end: TransactionEnd) -> AppendRefused | MarkerStored | None:
-        """Why a marker is not to be written: it may not be, or is there already."""
-        if not self.is_leading:
-            return self._not_leader()
-        if self.log.failure is not None:
-            return self._offline()
-        verdict = self.log.transactions.check_marker(
-            end.producer_id, end.producer_epoch, coordinator_epoch=end.coordinator_epoch, version=end.version
-        )
-        if isinstance(verdict, WriteMarker):
-            return None
-        return verdict if isinstance(verdict, MarkerStored) else refuse_producer(verdict)
-
-    def write_marker(self, end: TransactionEnd) -> Appended | AppendRefused:
-        """The end of a producer's transaction. It has a commitment wherever the topic promises less, too: a marker that
-        its coordinator takes for written is never written again."""
-        refused = self.refuse_marker(end)
-        if isinstance(refused, AppendRefused):
-            return refused
-        log = self.log
-        if isinstance(refused, MarkerStored):
-            commitment = None if refused.offset < log.durable_end else self.commit()
-            return Appended(refused.offset, NO_TIMESTAMP, log.log_start, commitment)
-        base_offset = log.log_end
-        batch = build_marker(
-            EndMarker(end.is_commit, end.coordinator_epoch),
-            producer_id=end.producer_id,
-            producer_epoch=end.producer_epoch,
-            timestamp_ms=self._clock.now_ms(),
-            base_offset=base_offset,
-            leader_epoch=self.role.epoch,
-        )
-        try:
-            log.append(memoryview(batch), (header_of(batch),))
-        except StorageError as error:
-            return _not_written(error)
-        return Appended(base_offset, NO_TIMESTAMP, log.log_start, self._promise() or self.commit())
-
     def refusal(self) -> AppendRefused | None:
         """What is known to be in the way of any write."""
-        if not self.is_leading:
-            return self._not_leader()
         log = self.log
         if log.is_healthy and not log.context.is_full:
-            return None
-        return _not_written(refusal_of(log))
+            return self.refuse_any()
+        return refuse_unwritten(refusal_of(log)) if self.is_leading else self._not_leader()
 
-    def _offline(self) -> AppendRefused:
+    def refuse_offline(self) -> AppendRefused:
         return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {self.log.failure}")
 
-    def _repeat(self, duplicate: Duplicate) -> Appended | AppendRefused:
-        """A batch that is in the log already: its first offset again, and not before it is durable."""
+    def _repeat(self, duplicate: Duplicate, acks: Acks) -> Appended | AppendRefused:
+        """A batch that is in the log already: its first offset again, and not before its sender may be told."""
         log = self.log
         if log.failure is not None:
-            return self._offline()
+            return self.refuse_offline()
         append_time_ms = duplicate.timestamp_ms if self._dates_records else NO_TIMESTAMP
-        return Appended(duplicate.base_offset, append_time_ms, log.log_start, self.commitment_of(duplicate.base_offset))
+        offset = duplicate.base_offset
+        commitment = None if offset < log.readable_end else self._commits.promise(acks)
+        return Appended(offset, append_time_ms, log.log_start, commitment)
 
     def commitment_of(self, offset: int) -> Commitment | None:
         """What the acknowledgement of a batch waits for that was written before; None: everybody may read it."""
@@ -354,20 +346,19 @@ class PartitionShell:
 
     def commit_unless_kept(self) -> Commitment | None:
         """None: everything written so far is kept."""
-        return None if self.log.durable_end >= self.log.log_end else self.commit()
+        return None if self._commits.kept_end >= self.log.log_end else self.commit()
+
+    def is_kept(self, offset: int) -> bool:
+        """Whatever becomes of a node."""
+        return offset < self._commits.kept_end
+
+    def promise(self, acks: Acks = ALL) -> Commitment | None:
+        """What the acknowledgement of a batch that was just written waits for."""
+        return self._commits.promise(acks)
 
     def commit(self) -> Commitment:
         """Has everything written so far kept, whatever the topic promises."""
         return self._commits.commit()
-
-    def _promise(self) -> Commitment | None:
-        """What the acknowledgement of the batch just written waits for."""
-        if self._is_synced:
-            return self._commits.commit()
-        self._commits.commit_within(self._config.sync_interval_ms)
-        self.log.advance_readable(self.log.log_end)
-        self.readers.wake_all()
-        return None
 
     # Read
 
@@ -420,18 +411,22 @@ class PartitionShell:
         return None if self.is_leading else ReadProblem.NOT_LEADER
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch that is not over this one, and where it ends."""
+        # With several replicas in what was written, readable or not: a new leader knows of a lower watermark than its
+        # clients have read up to, and they would take that for a log that was cut.
+        end = self.log.readable_end if self.replicated is None else self.log.log_end
         if epoch == self.role.epoch:
             # Also before its first batch, when the log has no entry for it yet.
-            return epoch, self.log.readable_end
-        return self.log.epochs.end_offset_for(epoch, self.log.readable_end)
+            return epoch, end
+        return self.log.epochs.end_offset_for(epoch, end)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | ReadProblem | None:
         """Blocking: for a thread."""
-        return _located(self.log.offset_for_timestamp(timestamp_ms))
+        return located(self.log.offset_for_timestamp(timestamp_ms))
 
     def offset_of_max_timestamp(self) -> TimestampOffset | ReadProblem | None:
         """Blocking: for a thread."""
-        return _located(self.log.offset_of_max_timestamp())
+        return located(self.log.offset_of_max_timestamp())
 
     # The rest
 
@@ -485,15 +480,3 @@ class PartitionShell:
         self.is_closed = True
         self._commits.close()
         self.readers.wake_all()
-
-
-def _not_written(error: StorageError) -> AppendRefused:
-    if isinstance(error, LogDamagedError):
-        return AppendRefused(Refusal.DAMAGED, str(error))
-    return AppendRefused(Refusal.DISK_FULL if isinstance(error, DiskFullError) else Refusal.OFFLINE, str(error))
-
-
-def _located(found: TimestampOffset | Offline | None) -> TimestampOffset | ReadProblem | None:
-    if found is None or isinstance(found, TimestampOffset):
-        return found
-    return problem_of(found)

@@ -23,6 +23,7 @@ import msgspec
 
 from penstock.base.checksum import crc32c
 from penstock.base.clock import Clock
+from penstock.broker.partition.acks import ALL, Acks
 from penstock.broker.partition.batch_look import BatchLook
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal, VerificationNeeded
 from penstock.broker.partition.refusals import refuse_producer
@@ -83,7 +84,7 @@ class DelayedBatches:
         self._opening = asyncio.Semaphore(OPENED_AT_ONCE_MAX)
 
     async def append(
-        self, shell: PartitionShell, records: memoryview, *, guard: int = NO_GUARD
+        self, shell: PartitionShell, records: memoryview, *, guard: int = NO_GUARD, acks: Acks = ALL
     ) -> Appended | AppendRefused:
         """A batch that `produce` said DelayPossible of. `records` is nobody else's."""
         arrived_ms = self._clock.now_ms()
@@ -100,25 +101,27 @@ class DelayedBatches:
         if isinstance(delayed, BadRecords):
             return AppendRefused(Refusal.INVALID, delayed.reason, delayed.numbers)
         if found is None or not delayed:
-            return shell.append_checked(records, guard=guard)
+            return shell.append_checked(records, guard=guard, acks=acks)
         schedule = await self._schedules.shell_of(shell)
         if isinstance(schedule, NotScheduled):
             return AppendRefused(schedule.refusal, schedule.reason)
         # No await from here to the schedule's: what is checked now holds when the schedule takes the records.
-        answer = self._refuse(shell, header, guard)
+        answer = self._refuse(shell, header, guard, acks)
         if answer is not None:
             return answer
         key = (shell, header.producer_id)
         self._under_way[key] = self._under_way.get(key, 0) + 1
         try:
-            return await self._schedule_and_append(shell, schedule, found, delayed, guard)
+            return await self._schedule_and_append(shell, schedule, found, delayed, guard, acks)
         finally:
             self._leave(key)
 
-    def _refuse(self, shell: PartitionShell, header: BatchHeader, guard: int) -> Appended | AppendRefused | None:
+    def _refuse(
+        self, shell: PartitionShell, header: BatchHeader, guard: int, acks: Acks
+    ) -> Appended | AppendRefused | None:
         """What can be known before anything is put into the schedule."""
         if header.producer_id >= 0:
-            answer = shell.check_producer(header, guard=guard)
+            answer = shell.check_producer(header, guard=guard, acks=acks)
             if isinstance(answer, VerificationNeeded):
                 return refuse_producer(NotVerified())
             if answer is not None:
@@ -128,7 +131,13 @@ class DelayedBatches:
         return shell.refusal()
 
     async def _schedule_and_append(
-        self, shell: PartitionShell, schedule: ScheduleShell, found: _Found, delayed: Sequence[Delayed], guard: int
+        self,
+        shell: PartitionShell,
+        schedule: ScheduleShell,
+        found: _Found,
+        delayed: Sequence[Delayed],
+        guard: int,
+        acks: Acks,
     ) -> Appended | AppendRefused:
         refused = await _schedule(schedule, found, delayed)
         if refused is not None:
@@ -136,7 +145,7 @@ class DelayedBatches:
         numbers = [each.number for each in delayed]
         is_small = len(found.opened.payload) <= LOOP_BYTES_MAX
         holed = await self._aside(leave_out, is_small, found.opened, numbers)
-        return shell.append_checked(memoryview(holed), guard=guard)
+        return shell.append_checked(memoryview(holed), guard=guard, acks=acks)
 
     async def _aside(self, work: Callable[P, T], is_small: bool, *args: P.args, **kwargs: P.kwargs) -> T:
         if is_small:

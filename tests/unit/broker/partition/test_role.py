@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.broker.partition.commitment import Loss
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.role import ALONE, NO_LEADER, Following, Idle, Leading, Role, leader_of
@@ -38,7 +39,7 @@ async def desk(disk: GatedDisk) -> AsyncIterator[PartitionDesk]:
     assert await made.append_synced().kept()
     yield made
     disk.open_gate()
-    await made.shell.commit().kept()
+    await made.turn()
     made.store.close(clean=False)
 
 
@@ -48,8 +49,8 @@ def test_leader_is_known_by_the_role(role: Role, leader: int) -> None:
 
 
 def mark(shell: PartitionShell) -> Appended | AppendRefused:
-    return shell.write_marker(
-        TransactionEnd(producer_id=7, producer_epoch=1, coordinator_epoch=0, is_commit=True, version=VERSION_TWO)
+    return write_marker(
+        shell, TransactionEnd(producer_id=7, producer_epoch=1, coordinator_epoch=0, is_commit=True, version=VERSION_TWO)
     )
 
 
@@ -135,7 +136,7 @@ async def test_promises_are_broken_when_the_lead_is_lost_and_not_when_the_disk_a
     desk.shell.take_role(Following(1, 2))
     assert (running.loss, following.loss) == (Loss.LEADERSHIP, Loss.LEADERSHIP)
     disk.open_gate()
-    assert await desk.shell.commit().kept()
+    await desk.turn()
     assert (running.loss, following.loss) == (Loss.LEADERSHIP, Loss.LEADERSHIP)
 
 

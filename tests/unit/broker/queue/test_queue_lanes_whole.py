@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.delivery import Message, ReceiptSettlement
@@ -100,7 +101,7 @@ class LaneWorld:
             if not is_commit:
                 self.aborted.update(values)
             end = TransactionEnd(producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, is_commit=is_commit)
-            await self.durable(self.shell.write_marker(end))
+            await self.durable(write_marker(self.shell, end))
 
     async def durable(self, outcome: object) -> int:
         assert isinstance(outcome, Appended), outcome

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.broker.group.node import GroupCoordinator
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, VerificationNeeded
 from penstock.broker.queue.delivery import Message, ReceiptSettlement
 from penstock.broker.schedule.node import NodeSchedules
@@ -239,8 +240,8 @@ async def test_an_open_transaction_holds_a_message_up_and_an_aborted_one_keeps_i
     await desk.send("orders", [b"b"])
     standings = [await desk.standing("orders", offset) for offset in (0, 1)]
     assert standings == [Standing.IN_TRANSACTION, Standing.BEHIND_TRANSACTION]
-    ended = partition.write_marker(
-        TransactionEnd(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False)
+    ended = write_marker(
+        partition, TransactionEnd(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False)
     )
     assert isinstance(ended, Appended)
     assert ended.commitment is not None

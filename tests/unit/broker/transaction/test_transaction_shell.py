@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import AppendRefused, Refusal
 from penstock.domain.transaction.commands import (
     AddPartitions,
@@ -105,13 +106,14 @@ async def test_a_marker_of_an_operator_does_not_hold_the_transaction(desk: Trans
     """Written with a coordinator's epoch that is not ours, as tools for hanging transactions do."""
     producer = await DeskProducer(desk).begin()
     await producer.send(b"a", 0, 1)
-    desk.partition(0).write_marker(
+    write_marker(
+        desk.partition(0),
         TransactionEnd(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             coordinator_epoch=1000,
             is_commit=False,
-        )
+        ),
     )
     await producer.end(is_commit=False)
     await until_state(desk, TransactionState.COMPLETE_ABORT)
