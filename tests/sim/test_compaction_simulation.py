@@ -94,8 +94,8 @@ BUGS: Final = (
     Bug(
         "readers are told of aborted transactions whose marker is gone",
         _WORK,
-        "held=held, empty_aborts=self._rules.empty_aborts",
-        "held=held",
+        "empty_aborts=self._rules.empty_aborts,",
+        "",
         "a reader of committed records sees them and no others",
     ),
     Bug(

@@ -238,9 +238,9 @@ BUGS: Final = (
     ),
     PlantedBug(
         "the aborted index keeps what retention took",
-        "storage.log.partition_log",
-        "        self._move_transactions()\n        directories",
-        "        directories",
+        "storage.log.head",
+        "    log.move_transactions()\n    directories",
+        "    directories",
         ("what is gone leaves the aborted index", STABLE),
     ),
     PlantedBug(

@@ -11,10 +11,10 @@ The caller's duties: call everything on the loop but what says "blocking"; wait 
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import re
 import threading
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,17 +23,12 @@ from penstock.base.checksum import crc32c
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.metrics import CollectorRegistry
-from penstock.storage.commit.checkpoint_work import (
-    LOGS_MAX,
-    CheckpointWork,
-    SavedState,
-    capture_log,
-    key_of,
-    logs_due,
-    settle_capture,
-    shortened,
-)
+from penstock.base.threads import finish_in_thread
+from penstock.storage.commit.checkpoint_work import CheckpointWork
+from penstock.storage.commit.checkpoints import Checkpoints
 from penstock.storage.commit.group_commit import GroupCommit
+from penstock.storage.commit.log_anew import LogAnew
+from penstock.storage.commit.log_cut import CutRefused, LogCut, refuse_cut
 from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.context import StoreContext
 from penstock.storage.errors import LogFailedError
@@ -41,20 +36,13 @@ from penstock.storage.files.directory_lock import locked_error
 from penstock.storage.files.protocols import Files, Lock
 from penstock.storage.files.reserve import RESERVE_BYTES
 from penstock.storage.files.small import read_small_file, write_small_file
-from penstock.storage.log.checkpoint_file import (
-    LogCheckpoint,
-    LogKey,
-    pack_entry,
-    read_checkpoint,
-    unpack_entries,
-    write_checkpoint,
-)
-from penstock.storage.log.damage import write_places
+from penstock.storage.log.checkpoint_file import LogCheckpoint, LogKey, read_checkpoint
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.partition_log import PartitionLog
-from penstock.storage.log.recovery import LogRecovery, RecoveredLog
-from penstock.storage.log.swap import corrected, forget_swaps
-from penstock.storage.log.truncation import cut_segments, save_forgotten_aborts
+from penstock.storage.log.recovered import RecoveredLog
+from penstock.storage.log.recovery import LogRecovery
+from penstock.storage.log.refusals import refusal_of
+from penstock.storage.log.set_aside import Aside, AsideLog, list_set_aside, set_aside
 
 _log = get_logger("storage")
 
@@ -63,6 +51,8 @@ CLEAN_FILE: Final = "clean_shutdown"
 CLEAN_MAGIC: Final = b"psclean1"
 LOGS_DIRECTORY: Final = "logs"
 REMOVED_SUFFIX: Final = ".removed"
+# Time enough for somebody to see that it was a mistake.
+STRAY_KEPT_MS: Final = 24 * 3_600_000
 TOPIC_ID: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -104,14 +94,11 @@ class LogStore:
         self._lock = lock
         # Logs are opened by several threads at the start.
         self._opening = threading.Lock()
-        self._checkpoints: dict[LogKey, LogCheckpoint] = {}
-        self._packed: dict[LogKey, bytes] = {}
-        self._saved: dict[LogKey, SavedState] = {}
+        self.checkpoints = Checkpoints(context, root)
         # A handle of its own: an error is reported once to each, and this one must not take it from group commit.
         self._whole_disk = context.files.whole_disk_sync(root) if context.files.is_durable else None
         # Partition directories that were there at the start: a log that is not among them is empty, without a look.
         self._present: dict[str, set[str]] = {}
-        self._is_checkpoint_running = False
         self._was_disk_synced = False
         # What was told last of the room on the disk.
         self._was_full = False
@@ -137,14 +124,19 @@ class LogStore:
 
     # --- logs ----------------------------------------------------------------------------------------------------
 
-    def open_log(self, topic: str, topic_id: bytes, partition: int, config: LogConfig) -> PartitionLog:
-        """Blocking if the log has anything on disk; otherwise nothing is touched until its first append."""
+    def open_log(
+        self, topic: str, topic_id: bytes, partition: int, config: LogConfig, *, is_replicated: bool = False
+    ) -> PartitionLog:
+        """Blocking if the log has anything on disk; otherwise nothing is touched until its first append. Of a replica
+        only what was readable at its last checkpoint is: the rest may be cut off by who leads."""
         key = (topic_id, partition)
         home = LogHome(self.logs_directory, topic, topic_id, partition)
         log = PartitionLog(self.context, home, config)
-        if str(partition) in self._partitions_of(topic_id) or key in self._checkpoints:
+        log.is_replicated = is_replicated
+        if str(partition) in self._partitions_of(topic_id) or key in self.checkpoints.entries:
             try:
-                log.adopt(self._recover(home, is_clean=self.statistics.was_clean))
+                readable_end = self._saved_readable_end(key) if is_replicated else None
+                log.adopt(self._recover(home, is_clean=self.statistics.was_clean, readable_end=readable_end))
             except OSError as error:
                 # The others are served; this one is tried again by `recover_log`.
                 log.fail(f"recovery: {error}")
@@ -157,7 +149,7 @@ class LogStore:
     def has_log(self, topic_id: bytes, partition: int) -> bool:
         """Whether there was anything of it on disk at the start, or is now. May look at the disk, once for a topic."""
         key = (topic_id, partition)
-        return key in self._logs or key in self._checkpoints or str(partition) in self._partitions_of(topic_id)
+        return key in self._logs or key in self.checkpoints.entries or str(partition) in self._partitions_of(topic_id)
 
     @property
     def logs(self) -> list[PartitionLog]:
@@ -169,10 +161,7 @@ class LogStore:
         name = topic_id.hex()
         for key in [key for key in list(self._logs) if key[0] == topic_id]:
             self._logs.pop(key).close()
-        for key in [key for key in self._packed if key[0] == topic_id]:
-            self._packed.pop(key)
-            self._checkpoints.pop(key, None)
-            self._saved.pop(key, None)
+        self.checkpoints.forget_topic(topic_id)
         self._present.pop(name, None)
         path = f"{self.logs_directory}/{name}"
         if self.context.files.exists(path):
@@ -183,55 +172,137 @@ class LogStore:
         """Blocking: reads an offline log again, from the disk and not from memory. Then `log.adopt` on the loop."""
         assert log.failure is not None, "only a log that takes no writes can be read again"
         with log.swap_lock:
-            return self._recover(log.home, is_clean=False, durable_end=log.durable_end)
+            readable_end = log.readable_end if log.is_replicated else None
+            return self._recover(log.home, is_clean=False, durable_end=log.durable_end, readable_end=readable_end)
+
+    # --- the end of a log ----------------------------------------------------------------------------------------
+
+    async def cut_log(self, log: PartitionLog, offset: int, *, is_unclean: bool = False) -> CutRefused | None:
+        """Everything from `offset` on goes, down to the end of a batch; leader epochs that begin there go also where no
+        byte does. Waits for whoever works on the log. What readers have been given stays, unless the election was
+        `is_unclean`. Raises StorageError: the log is as it was, or offline."""
+        async with log.maintenance.alone():
+            refused = refuse_cut(log, offset, is_unclean=is_unclean)
+            if refused is not None:
+                return refused
+            if offset >= log.log_end:
+                log.epochs.truncate_end(log.log_end)
+                return None
+            if not log.is_healthy:
+                raise refusal_of(log)
+            cut = LogCut(self.context, self.checkpoints, log, offset)
+            cut.begin()
+            try:
+                await self._cut(log, cut)
+            except OSError as error:
+                raise LogFailedError(f"{log.home.directory}: truncation to {offset}: {error}") from error
+            finally:
+                cut.end()
+        return None
+
+    async def _cut(self, log: PartitionLog, cut: LogCut) -> None:
+        if log in await self.group_commit.join(log).wait():
+            raise refusal_of(log)
+        async with self.checkpoints.turn:
+            await finish_in_thread(cut.save)
+        await finish_in_thread(cut.run)
+
+    async def begin_log_at(self, log: PartitionLog, offset: int) -> None:
+        """The log is empty and begins there, also after a restart; what it held is gone. For a replica that lies wholly
+        before its leader's start, or has to be fetched once more. Raises StorageError: then the log is offline."""
+        await self._begin_anew(log, offset, Aside.DROPPED)
+
+    async def put_aside(self, log: PartitionLog, offset: int) -> str | None:
+        """As `begin_log_at`, of a replica that is damaged or not its leader's: what it held is kept, and where is
+        returned; None: it held nothing."""
+        return await self._begin_anew(log, offset, Aside.DAMAGED)
+
+    async def _begin_anew(self, log: PartitionLog, offset: int, kind: Aside) -> str | None:
+        async with log.maintenance.alone():
+            anew = LogAnew(self.context, self.checkpoints, log, offset, kind)
+            anew.begin()
+            try:
+                # No sync must be under way: whether this one fails is of no interest to anybody.
+                await self.group_commit.join(log).wait()
+                async with self.checkpoints.turn:
+                    await finish_in_thread(anew.save)
+                await finish_in_thread(anew.run)
+            except OSError as error:
+                raise LogFailedError(f"{log.home.directory}: not begun anew at {offset}: {error}") from error
+            finally:
+                anew.end()
+            return anew.path
 
     def truncate_log(self, log: PartitionLog, offset: int) -> None:
-        """Blocking, and nothing else may touch the log meanwhile: cuts off its end, at a batch's beginning."""
-        assert log.log_start <= offset <= log.log_end
+        """Blocking, without a loop: as `cut_log`, whatever was readable."""
+        cut = LogCut(self.context, self.checkpoints, log, offset)
+        cut.begin()
         try:
-            self._truncate(log, offset)
+            # In the order of the log: the cut must not make a later segment durable before an earlier one.
+            sync = log.begin_sync()
+            sync.run(self.context.files)
+            log.end_sync(sync)
+            cut.save()
+            cut.run()
         except OSError as error:
             log.fail(f"truncation to {offset}: {error}")
             raise LogFailedError(log.failure) from error
+        finally:
+            cut.end()
 
-    def _truncate(self, log: PartitionLog, offset: int) -> None:
-        # In the order of the log: the cut must not make a later segment durable before an earlier one.
-        sync = log.begin_sync()
-        sync.run(self.context.files)
-        log.end_sync(sync)
-        readable_end = min(log.readable_end, offset)
-        entry = self._checkpoints.get(key_of(log))
-        if entry is not None and entry.end_offset > log.saved_end:
-            entry = None  # recovery did not believe it
-        if entry is not None:
-            entry = msgspec.structs.replace(entry, segments=tuple(corrected(entry.segments, log.swaps)))
-            entry = shortened(entry, offset, log.epochs)
-        # Saved first: recovery must not believe bytes past the cut, whatever is written there later.
-        self._replace_entry(log.home, entry)
-        save_forgotten_aborts(self.context.files, log)
-        forget_swaps(self.context.files, log.home.directory, offset)
-        if log.damages:
-            # Of what goes nothing must be remembered: other bytes will stand there.
-            kept = tuple(damage for damage in log.damages.places if damage.offset_end <= offset)
-            write_places(self.context.files, log.home.directory, kept)
-        cut_segments(self.context.files, log, offset)
-        recovery = LogRecovery(self.context, log.home, entry, is_clean=False, readable_end=readable_end)
-        log.adopt(recovery.run(), readable_end=readable_end)
+    # --- logs out of use -----------------------------------------------------------------------------------------
+
+    async def set_strays(self, keys: Iterable[LogKey]) -> None:
+        """Logs that nobody has assigned to this node: they take and serve nothing, and are kept for a while."""
+        homes = []
+        for key in keys:
+            log = self._logs.pop(key, None)
+            if log is not None:
+                log.close()
+            homes.append(log.home if log is not None else LogHome(self.logs_directory, "", *key))
+            self._partitions_of(key[0]).discard(str(key[1]))
+        async with self.checkpoints.turn:
+            await finish_in_thread(partial(self._set_strays, homes))
+
+    def _set_strays(self, homes: Sequence[LogHome]) -> None:
+        # First: a log that the checkpoint knows and that is not there has lost its end.
+        self.checkpoints.forget([(home.topic_id, home.partition) for home in homes])
+        for home in homes:
+            set_aside(self.context.files, home, Aside.STRAY, self.context.clock.now_ms())
+
+    def logs_set_aside(self) -> list[AsideLog]:
+        """Blocking."""
+        files = self.context.files
+        topic_ids = [name for name in files.list_directory(self.logs_directory) if TOPIC_ID.fullmatch(name)]
+        return list_set_aside(files, self.logs_directory, topic_ids)
+
+    def remove_strays(self) -> list[AsideLog]:
+        """Blocking: those that have been strays for a day, and what a crash has left; which they were."""
+        before_ms = self.context.clock.now_ms() - STRAY_KEPT_MS
+        gone = [
+            log
+            for log in self.logs_set_aside()
+            if log.kind is Aside.DROPPED or (log.kind is Aside.STRAY and log.since_ms <= before_ms)
+        ]
+        for log in gone:
+            self.context.files.remove_tree(log.path)
+        return gone
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
         """On the loop; does its file work in a thread. Called every few seconds."""
-        work = self.begin_checkpoint()
-        if work is None:
-            return
-        try:
-            turns = {self.group_commit.join(capture.log) for capture in work.captures}
-            for turn in turns:
-                work.leave_out(await turn.wait())
-            await asyncio.to_thread(self.run_checkpoint, work)
-        finally:
-            self.end_checkpoint(work)
+        async with self.checkpoints.turn:
+            work = self.begin_checkpoint()
+            if work is None:
+                return
+            try:
+                turns = {self.group_commit.join(capture.log) for capture in work.captures}
+                for turn in turns:
+                    work.leave_out(await turn.wait())
+                await finish_in_thread(partial(self.run_checkpoint, work))
+            finally:
+                self.end_checkpoint(work)
 
     def checkpoint_now(self, *, every_log: bool = False) -> None:
         """Blocking, without a loop."""
@@ -246,39 +317,15 @@ class LogStore:
 
     def begin_checkpoint(self, *, every_log: bool = False) -> CheckpointWork | None:
         """On the loop: what is due; None if nothing is, or one is under way."""
-        if self._is_checkpoint_running:
-            return None
-        logs = logs_due(self.context.config, self.logs, every_log=every_log)
-        if not logs:
-            return None
-        if not every_log:
-            logs = sorted(logs, key=lambda log: log.unsaved_batches, reverse=True)[:LOGS_MAX]
-        self._is_checkpoint_running = True
-        captures = [capture_log(log, self._saved.get(key_of(log), SavedState())) for log in logs]
-        return CheckpointWork(self.context.files, self.root, captures, self._packed)
+        return self.checkpoints.begin(self.logs, every_log=every_log)
 
     def run_checkpoint(self, work: CheckpointWork) -> None:
         """Blocking: a failure is told, and the checkpoint before it still holds."""
-        try:
-            try:
-                work.run(self._whole_disk)
-            except OSError as error:
-                # On a full disk retention is what makes room, and it waits for this.
-                if error.errno != errno.ENOSPC or not self.context.reserve.release():
-                    raise
-                work.run(self._whole_disk)
-        except OSError as error:
-            _log.warning("checkpoint failed", error=str(error))
+        self.checkpoints.run(work, self._whole_disk)
 
     def end_checkpoint(self, work: CheckpointWork) -> None:
         """On the loop."""
-        self._is_checkpoint_running = False
-        for capture in work.captures if work.is_written else ():
-            key = capture.key
-            if key in self._logs and settle_capture(capture):
-                self._packed[key] = pack_entry(capture.entry)
-                self._checkpoints[key] = capture.entry
-                self._saved[key] = capture.saved
+        self.checkpoints.end(work, self._logs.__contains__)
 
     # --- room ----------------------------------------------------------------------------------------------------
 
@@ -332,22 +379,29 @@ class LogStore:
     def _mark_clean(self) -> None:
         # What is damaged or offline is read again at the next start, clean or not. So is what nobody has opened since
         # an unclean start, perhaps because the start was refused: it may hold more than its checkpoint says.
-        for key, entry in self._checkpoints.items():
+        def is_clean(key: LogKey, entry: LogCheckpoint) -> bool:
             log = self._logs.get(key)
-            is_clean = log.is_healthy if log is not None else entry.is_clean and self.statistics.was_clean
-            if entry.is_clean != is_clean:
-                self._packed[key] = pack_entry(msgspec.structs.replace(entry, is_clean=is_clean))
+            return log.is_healthy if log is not None else entry.is_clean and self.statistics.was_clean
+
         try:
-            write_checkpoint(self.context.files, self.root, self._packed.values())
-            seal = _seal_of(b"".join(self._packed.values()))
+            seal = _seal_of(self.checkpoints.write_last(is_clean))
             write_small_file(self.context.files, self.root, CLEAN_FILE, CLEAN_MAGIC, seal)
         except OSError as error:
             _log.warning("clean shutdown not marked", error=str(error))
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _recover(self, home: LogHome, *, is_clean: bool, durable_end: int | None = None) -> RecoveredLog:
-        checkpoint = self._checkpoints.get((home.topic_id, home.partition))
+    def _saved_readable_end(self, key: LogKey) -> int | None:
+        """None: the log was read to its end when its checkpoint was made, there being no replicas then."""
+        checkpoint = self.checkpoints.entries.get(key)
+        if checkpoint is None:
+            return 0
+        return checkpoint.readable_end if checkpoint.readable_end >= 0 else None
+
+    def _recover(
+        self, home: LogHome, *, is_clean: bool, durable_end: int | None = None, readable_end: int | None = None
+    ) -> RecoveredLog:
+        checkpoint = self.checkpoints.entries.get((home.topic_id, home.partition))
         recovery = LogRecovery(
             self.context,
             home,
@@ -356,6 +410,7 @@ class LogStore:
             # After a failed sync that was long ago.
             is_synced=self._was_disk_synced and durable_end is None,
             durable_end=durable_end,
+            readable_end=readable_end,
         )
         recovered = recovery.run()
         metrics = self.context.metrics
@@ -367,17 +422,6 @@ class LogStore:
             self.statistics.damaged_count += bool(recovered.damages) or recovered.lost_end is not None
         return recovered
 
-    def _replace_entry(self, home: LogHome, entry: LogCheckpoint | None) -> None:
-        assert not self._is_checkpoint_running
-        key = (home.topic_id, home.partition)
-        self._saved.pop(key, None)
-        self._packed.pop(key, None)
-        self._checkpoints.pop(key, None)
-        if entry is not None:
-            self._packed[key] = pack_entry(entry)
-            self._checkpoints[key] = entry
-        write_checkpoint(self.context.files, self.root, self._packed.values())
-
     def _start(self) -> None:
         files = self.context.files
         # Without a free block no checkpoint, no metadata and no repair can be written: the start itself needs the room
@@ -388,8 +432,7 @@ class LogStore:
         payload = read_checkpoint(files, self.root)
         marker = read_small_file(files, self.root, CLEAN_FILE, CLEAN_MAGIC)
         if payload is not None:
-            self._checkpoints = unpack_entries(payload)
-            self._packed = {key: pack_entry(entry) for key, entry in self._checkpoints.items()}
+            self.checkpoints.load(payload)
             self.statistics.was_clean = marker == _seal_of(payload)
         if not self.statistics.was_clean:
             self._sync_leftovers()

@@ -26,6 +26,7 @@ class LogDesk:
         *,
         settings: StorageConfig | None = None,
         config: LogConfig | None = None,
+        is_replicated: bool = False,
     ) -> None:
         self.files = files if files is not None else FaultyFiles()
         self.root = root
@@ -33,6 +34,7 @@ class LogDesk:
         # On one thread: the journal of a test has one order.
         self.settings = settings or StorageConfig(free_bytes_min=0, sync_threads=1)
         self.config = config or LogConfig()
+        self.is_replicated = is_replicated
         self.registry = CollectorRegistry()
         self.store = self._open()
         self.log = self.open_log()
@@ -42,7 +44,7 @@ class LogDesk:
         return LogStore.open(self.files, self.root, self.settings, self.clock, self.registry)
 
     def open_log(self, partition: int = 0) -> PartitionLog:
-        return self.store.open_log("topic", TOPIC_ID, partition, self.config)
+        return self.store.open_log("topic", TOPIC_ID, partition, self.config, is_replicated=self.is_replicated)
 
     def restart(self, *, clean: bool) -> None:
         """Another process, on the same disk; without `clean` the last one was killed."""

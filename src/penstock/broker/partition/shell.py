@@ -59,7 +59,7 @@ from penstock.domain.transaction.partition import VerificationNeeded as MustVeri
 from penstock.domain.transaction.verification import NO_GUARD
 from penstock.storage.errors import Damage, StorageError
 from penstock.storage.log.partition_log import PartitionLog
-from penstock.storage.log.recovery import RecoveredLog
+from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.refusals import refusal_of
 from penstock.storage.log.time_lookup import TimestampOffset
 from penstock.storage.store import LogStore

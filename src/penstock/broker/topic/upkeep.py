@@ -81,6 +81,10 @@ class Upkeep:
         for count, shell in enumerate(list(self._shells())):
             if count % SHELLS_AT_ONCE == 0:
                 await asyncio.sleep(0)
+            if not shell.is_leading:
+                # What goes is decided by who leads, and followed: clocks differ, and so does what each of them knows.
+                shell.log.roll_if_due(now_ms)
+                continue
             shell.log.expire_producers(now_ms, expiration_ms=expiration_ms)
             removal = shell.log.apply_retention(now_ms, self._archived_end(shell))
             if shell.log.held_bytes:
@@ -129,12 +133,18 @@ class Upkeep:
     async def recover_offline(self) -> None:
         """Reads every log again that a failed write or sync took offline, and serves it if nothing promised is gone."""
         for shell in [shell for shell in self._shells() if shell.is_offline and not shell.has_lost]:
-            try:
-                recovered = await asyncio.to_thread(self._store.recover_log, shell.log)
-            except (OSError, StorageError) as error:
-                log.warning("log still offline", topic=shell.topic, partition=shell.index, error=str(error))
-                continue
-            shell.come_back(recovered)
+            async with shell.log.maintenance.alone():
+                await self._recover(shell)
+
+    async def _recover(self, shell: PartitionShell) -> None:
+        if not shell.is_offline:
+            return  # whoever had the log before has read it again
+        try:
+            recovered = await asyncio.to_thread(self._store.recover_log, shell.log)
+        except (OSError, StorageError) as error:
+            log.warning("log still offline", topic=shell.topic, partition=shell.index, error=str(error))
+            return
+        shell.come_back(recovered)
 
     def remove_topics(self, topic_ids: Iterable[bytes], done: Callable[[], Awaitable[None]] = nothing_more) -> None:
         """`done` when their files are gone."""

@@ -52,7 +52,13 @@ class LogCleaner:
         if cleaning is None:
             return None
         started_ms = self._clock.monotonic_ms()
-        report = await self._clean(cleaning)
+        maintenance = cleaning.log.maintenance
+        is_joined = maintenance.join()
+        assert is_joined, "it would not have been chosen"
+        try:
+            report = await self._clean(cleaning)
+        finally:
+            maintenance.leave()
         if report is not None:
             metrics = self._store.context.metrics
             metrics.cleaned_bytes.inc(report.read_bytes)
@@ -117,7 +123,7 @@ class LogCleaner:
 
     def cleanable_part(self, log: PartitionLog, rules: CompactionRules) -> CleanablePart | None:
         """On the loop. None: nothing is dirty, or the log is not to be touched now."""
-        if not log.is_healthy or log.swaps:
+        if not log.is_healthy or log.swaps or log.maintenance.is_wanted:
             return None
         # Below it is what everybody may read, and every transaction has decided about.
         offset_limit = min(log.last_stable_offset, log.durable_end)

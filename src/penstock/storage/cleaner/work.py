@@ -100,6 +100,8 @@ class LogCleaning:
         self._rules: CleaningRules | None = None
         self._unwritten: deque[Segment] = deque()
         self._end_offset = part.clean_end
+        # After the last tombstone or marker that goes.
+        self._tombstone_horizon = 0
         self._read_bytes = 0
         self._saved_bytes = 0
         self._swap_count = 0
@@ -197,7 +199,14 @@ class LogCleaning:
                 writer.discard()
                 return None
             writer.close()
-            swap = SegmentReplacement(self.log, group, segment, held=held, empty_aborts=self._rules.empty_aborts)
+            swap = SegmentReplacement(
+                self.log,
+                group,
+                segment,
+                held=held,
+                empty_aborts=self._rules.empty_aborts,
+                tombstone_horizon=self._tombstone_horizon,
+            )
             assert segment.next_offset == group[-1].next_offset, "no offset is lost"
             swap.commit()
         except (OSError, CleaningStopped):
@@ -246,7 +255,10 @@ class LogCleaning:
             marker = read_marker(batch.data) if header.record_count else None
             if isinstance(marker, EndMarker):
                 horizon_ms = horizon_of(header)
-                return self._rules.fate_of_marker(header, horizon_ms=horizon_ms, is_commit=marker.is_commit)
+                fate = self._rules.fate_of_marker(header, horizon_ms=horizon_ms, is_commit=marker.is_commit)
+                if fate is BatchFate.EMPTY:
+                    self._tombstone_horizon = max(self._tombstone_horizon, header.next_offset)
+                return fate
             # Emptied before; or a kind that later versions may know.
             return BatchFate.EMPTY if header.record_count == 0 else BatchFate.KEEP
         fate = self._rules.fate_of(header)
@@ -286,6 +298,9 @@ class LogCleaning:
         if sifted is None:
             writer.copy(header, batch.data)
             return
+        if sifted.record_count < header.record_count and not self._rules.keeps_tombstones(horizon_of(header)):
+            # What went may have been replaced by later records as well: the horizon is rather too high than too low.
+            self._tombstone_horizon = max(self._tombstone_horizon, header.next_offset)
         if sifted.record_count == 0:
             self._write_emptied(writer, batch)
             return
@@ -321,7 +336,8 @@ class LogCleaning:
         with log.swap_lock:
             if log.failure is not None or log.generation != self._generation:
                 raise CleaningStopped
-            write_state(self._context.files, log.home.directory, CompactionState(clean_end, tuple(log.swaps)))
+            state = CompactionState(clean_end, tuple(log.swaps), log.tombstone_horizon)
+            write_state(self._context.files, log.home.directory, state)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -339,6 +355,8 @@ class LogCleaning:
                 size_bytes = sum(len(batch.data) for batch in portion)
                 self._read_bytes += size_bytes
                 self._throttle.take(size_bytes)
+                if self.log.maintenance.is_wanted:
+                    raise CleaningStopped
 
     def _open(self, segment: Segment) -> File:
         try:

@@ -82,7 +82,10 @@ def logs_due(config: StorageConfig, logs: Iterable[PartitionLog], *, every_log: 
     changed = [
         log
         for log in logs
-        if log.segments and (log.unsaved_batches or log.is_save_wanted or log.swaps) and log.is_healthy
+        if log.segments
+        and (log.unsaved_batches or log.is_save_wanted or log.swaps or log.has_unsaved_watermark)
+        and log.is_healthy
+        and not log.is_being_cut
     ]
     every_log = (
         every_log
@@ -135,7 +138,9 @@ def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
             log.home.partition,
             tuple(facts_of(segment) for segment in log.segments),
             producers_offset,
-            log.epochs.latest,
+            # Not of an epoch that has no batch yet: it is not kept over a restart.
+            log.epochs.epoch_at(log.log_end - 1),
+            readable_end=log.readable_end,
         ),
         deltas,
         producers,
@@ -157,7 +162,12 @@ def shortened(entry: LogCheckpoint, offset: int, epochs: LeaderEpochs) -> LogChe
     producers_offset = entry.producers_offset if entry.producers_offset <= offset else 0
     latest_epoch = min(entry.latest_epoch, epochs.epoch_at(kept[-1].next_offset - 1))
     return msgspec.structs.replace(
-        entry, segments=kept, producers_offset=producers_offset, latest_epoch=latest_epoch, is_clean=False
+        entry,
+        segments=kept,
+        producers_offset=producers_offset,
+        latest_epoch=latest_epoch,
+        is_clean=False,
+        readable_end=min(entry.readable_end, offset),
     )
 
 
@@ -262,6 +272,7 @@ def settle_capture(capture: LogCapture) -> bool:
             note_saved(segment.index, delta)
             log.context.indexes.keep(segment)
     log.saved_end = capture.entry.end_offset
+    log.saved_readable_end = capture.entry.readable_end
     log.is_save_wanted = False
     del log.swaps[: capture.swap_count]
     log.unsaved_bytes -= capture.unsaved_bytes

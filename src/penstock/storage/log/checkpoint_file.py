@@ -46,6 +46,8 @@ class LogCheckpoint(msgspec.Struct, frozen=True, array_like=True):
     latest_epoch: int = -1
     # False: read the rest of the log even after a clean shutdown, for example because it was damaged.
     is_clean: bool = True
+    # Everybody could read up to there: the high watermark of a replica. -1: saved before there were replicas.
+    readable_end: int = -1
 
     @property
     def key(self) -> LogKey:

@@ -25,19 +25,21 @@ from typing import Final
 
 from penstock.base.log_events import get_logger
 from penstock.codec.batch.header import BatchHeader
-from penstock.domain.log.retention import jittered_ms, roll_is_due
 from penstock.storage.config import SEGMENT_BYTES_LIMIT, LogConfig
 from penstock.storage.context import StoreContext
 from penstock.storage.errors import Damage, Damaged, Offline, OutOfRange
 from penstock.storage.files.small import write_fully
+from penstock.storage.log import head
 from penstock.storage.log.damage import DamagedPlaces, tell_damage
 from penstock.storage.log.epochs import LeaderEpochs
 from penstock.storage.log.home import LogHome
+from penstock.storage.log.maintenance import LogMaintenance
 from penstock.storage.log.producers import IN_TRANSACTION, LogProducers, ProducerFacts
 from penstock.storage.log.read_plan import ReadPlan
-from penstock.storage.log.recovery import RecoveredLog
+from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.refusals import cannot_begin, refusal_of, write_failed
-from penstock.storage.log.removal import LogRemoval, retirement_of
+from penstock.storage.log.removal import LogRemoval
+from penstock.storage.log.replica import NotReplicated, append_replicated
 from penstock.storage.log.swap import SegmentSwap
 from penstock.storage.log.sync import LogSync, UnsyncedFiles
 from penstock.storage.log.time_lookup import TimeLookup, TimestampOffset, ask
@@ -71,18 +73,28 @@ class PartitionLog:
         self._unreadable: Damage | None = None
         self.failure: str | None = None
         self.is_closed = False
+        # Its end is being cut off: see `commit/log_cut`.
+        self.is_being_cut = False
+        # None of these. Asked for every append, so it is kept apart from them.
+        self._takes_batches = True
         self._use_producers(LogProducers.empty(context.config.producers_max))
         self.epochs = LeaderEpochs()
         # Where the last checkpoint of this log ends. Only what lies below may be removed from the head: the saved
         # producers know it, so a retry of a removed batch is still seen to be one after a crash.
         self.saved_end = 0
         self.is_save_wanted = False
+        # Others have it too: what is readable is what they have agreed on, and is saved with each checkpoint.
+        self.is_replicated = False
+        self.saved_readable_end = 0
         # What retention would have removed, had the topic's archive had it.
         self.held_bytes = 0
         # Compaction: below `clean_end` each key is there once; swaps of segments since the last checkpoint.
         self.clean_end = 0
+        # Below it tombstones or markers are gone for good: a replica that ends before it would never learn of them.
+        self.tombstone_horizon = 0
         self.swaps: list[SegmentSwap] = []
         self.swap_lock = threading.Lock()
+        self.maintenance = LogMaintenance()
         # Since the last checkpoint: what an unclean start would have to read.
         self.unsaved_bytes = 0
         self.unsaved_batches = 0
@@ -103,7 +115,7 @@ class PartitionLog:
 
     def append(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
         """Whole, checked and placed batches from `log_end` on. On a StorageError nothing has changed."""
-        if self.failure is not None or self.lost_end is not None or self.context.is_full:
+        if not self._takes_batches or self.context.is_full:
             raise refusal_of(self)
         assert headers[0].base_offset == self.log_end, (headers[0].base_offset, self.log_end)
         size = len(data)
@@ -140,6 +152,23 @@ class PartitionLog:
         if segment.size - segment.writeback_end >= WRITEBACK_BYTES:
             self.context.writeback.ask(segment, file)
 
+    def append_replicated(self, data: memoryview, *, leader_epoch: int, may_skip: bool = False) -> NotReplicated | None:
+        """Batches as the leader of `leader_epoch` has them, from `log_end` on; checksums are checked here. `may_skip`:
+        the leader says that offsets without records may be missing, which counts in a compacted log alone. All of them
+        or, with a reason or a StorageError, none."""
+        return append_replicated(self, data, leader_epoch=leader_epoch, may_skip=may_skip)
+
+    def note_epoch(self, epoch: int) -> None:
+        """This node leads from now on: what was written so far is of epochs before. At once, or a follower that asks
+        before the first batch is told that its own end is right. Not kept over a restart unless a batch was written:
+        no process goes on in an epoch of an earlier life."""
+        self.epochs.assign(epoch, self.log_end)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not over this one, and where it ends in this log, readable or not; (-1, -1): it is later
+        than everything here."""
+        return self.epochs.end_offset_for(epoch, self.log_end)
+
     def advance_readable(self, offset: int) -> None:
         """Everything below `offset` may be read; between two batches' ends the lower one counts."""
         marks = self._marks
@@ -162,12 +191,12 @@ class PartitionLog:
         """The disk failed the log: nothing is taken or served until recovery has read it again."""
         if self.failure is None:
             self.failure = reason
+            self._takes_batches = False
             self.context.metrics.offline_logs.inc()
             _log.error("log offline", topic=self.home.topic, partition=self.home.partition, reason=reason)
 
-    def adopt(self, recovered: RecoveredLog, *, readable_end: int | None = None) -> None:
-        """The log is what recovery read from its files: all of it durable, and readable unless told otherwise."""
-        known_segment, known_position = self._readable_segment, self._readable_position
+    def adopt(self, recovered: RecoveredLog) -> None:
+        """The log is what recovery read from its files: all of it durable, and readable unless it has marks."""
         for segment in self.segments:
             self.context.handles.forget(segment)
             self.context.indexes.release(segment)
@@ -193,20 +222,35 @@ class PartitionLog:
         self.unsynced.forget_segments()
         self._boundaries = {}
         self.clean_end = recovered.clean_end
+        self.tombstone_horizon = recovered.tombstone_horizon
         self.swaps = list(recovered.swaps)
         self.damages = DamagedPlaces(self.context.files, self.home.directory, recovered.damages)
         self.lost_end = recovered.lost_end
+        self._takes_batches = recovered.lost_end is None
         for damage in (*recovered.damages, *([recovered.lost_end] if recovered.lost_end is not None else [])):
             tell_damage(damage, self.home, self.context.metrics)
-        if readable_end is not None and readable_end < self.log_end:
-            assert self._active is not None
-            self.readable_end, self._readable_position = readable_end, known_position
-            self._readable_segment = self.segment_of(known_segment.base_offset) if known_segment is not None else None
-            self._marks.append((self.log_end, self._active, self._active.size))
-        self._move_transactions()
+        if recovered.marks:
+            self._marks.extend(recovered.marks)
+            self.readable_end, self._readable_segment, self._readable_position = self._marks.popleft()
+        self.saved_readable_end = self.readable_end
+        self.move_transactions()
         self.transactions.advance(self.readable_end)
 
-    def _move_transactions(self) -> None:
+    def begin_cut(self, offset: int) -> None:
+        """Nothing is taken from now on; if the cut is unclean, nothing is served either."""
+        self.is_being_cut = True
+        self._takes_batches = False
+        if offset < self.readable_end:
+            self.readable_end, self._readable_segment, self._readable_position = self.log_start, None, 0
+            self._marks.clear()
+
+    def end_cut(self) -> None:
+        """`adopt` follows, unless nothing was cut."""
+        self.is_being_cut = False
+        self._takes_batches = self.is_healthy
+
+    def move_transactions(self) -> None:
+        """The log's start has moved: what lies below it need not be known any more."""
         # By whole segments: a start that was moved is durable only later, but a checkpoint that knows no segment before
         # the first one keeps them from coming back.
         kept_from = min(self.log_start, self.segments[0].base_offset) if self.segments else self.log_start
@@ -217,6 +261,10 @@ class PartitionLog:
         # The two parts of it, for whoever asks before an append.
         self.producers = known.sequences
         self.transactions = known.transactions
+
+    @property
+    def has_unsaved_watermark(self) -> bool:
+        return self.is_replicated and self.readable_end > self.saved_readable_end
 
     @property
     def is_healthy(self) -> bool:
@@ -234,6 +282,7 @@ class PartitionLog:
             self.context.metrics.offline_logs.dec()
         self.is_closed = True
         self.failure = "the log is closed"
+        self._takes_batches = False
         for segment in self.segments:
             self.context.handles.forget(segment)
             self.context.indexes.release(segment)
@@ -242,9 +291,10 @@ class PartitionLog:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def plan_read(
-        self, offset: int, *, bytes_max: int, up_to: int | None = None
+        self, offset: int, *, bytes_max: int, up_to: int | None = None, is_replica: bool = False
     ) -> ReadPlan | OutOfRange | Damaged | Offline | None:
-        """Whole batches, the first of which holds `offset`, at least one whatever its size; None: nothing there yet."""
+        """Whole batches, the first of which holds `offset`, at least one whatever its size; None: nothing there yet. A
+        replica is given what nobody else may read yet."""
         if self.failure is not None:
             return Offline(self.failure)
         if offset < self.log_start or offset > self.log_end:
@@ -253,7 +303,9 @@ class PartitionLog:
             damage = self.damage_at(offset)
             if damage is not None:
                 return Damaged(damage)
-        if offset >= self.readable_end or (up_to is not None and offset >= up_to):
+        if offset >= self.readable_end and not (is_replica and offset < self.log_end):
+            return None
+        if up_to is not None and offset >= up_to:
             return None
         segment = self.segment_of(offset)
         boundary = self._boundaries.get(offset)
@@ -269,7 +321,7 @@ class PartitionLog:
             offset=offset,
             bytes_max=bytes_max,
             start=boundary[1] if boundary is not None and boundary[0] is segment else -1,
-            end=self.readable_part(segment),
+            end=(segment.size, segment.next_offset) if is_replica else self.readable_part(segment),
         )
         if up_to is not None:
             plan.stop_before(up_to)
@@ -336,67 +388,21 @@ class PartitionLog:
 
     def delete_before(self, offset: int) -> LogRemoval:
         """Records below `offset` are gone for readers now, and for good when the removal's `run` has returned."""
-        assert self.log_start <= offset <= self.readable_end, (self.log_start, offset, self.readable_end)
-        return self._take_head(self._count_below(offset), offset, "deleted")
+        return head.delete_before(self, offset)
 
     def apply_retention(self, now_ms: int, archived_end: int | None = None) -> LogRemoval | None:
         """Rolls a segment that is old enough, and lets go of those that the topic's retention no longer keeps; if there
         is an `archived_end`, of what lies below it only.
         """
-        active = self._active
-        if active is None or not self.is_healthy:
-            return None
-        config = self.config
-        seed = f"{self.home.topic}-{self.home.partition}-{active.base_offset}"
-        segment_ms = jittered_ms(config.segment_ms, config.segment_jitter_ms, seed)
-        if roll_is_due(begun_ms=active.begun_ms, size_bytes=active.size, segment_ms=segment_ms, now_ms=now_ms):
-            self._try_to_roll()
-        if active.size == 0:
-            active.begun_ms = now_ms
-        retirement = retirement_of(self, now_ms, archived_end)
-        held = self.segments[retirement.count : retirement.count + retirement.held]
-        self.held_bytes = sum(segment.size for segment in held)
-        log_start = self.log_start
-        if retirement.count:
-            log_start = max(log_start, self.segments[retirement.count - 1].next_offset)
-        count = self._count_below(log_start)
-        if count == 0:
-            return None
-        log_start = max(self.log_start, self.segments[count - 1].next_offset)
-        return self._take_head(count, log_start, retirement.reason)
+        return head.apply_retention(self, now_ms, archived_end)
 
-    def _count_below(self, offset: int) -> int:
-        """How many segments lie wholly below the offset and may be removed now; the rest waits for a checkpoint."""
-        active = self._active
-        if active is not None and offset == self.log_end and active.size > 0:
-            self._try_to_roll()
-        # The last segment stays in any case: it says where the log ends.
-        below = [segment for segment in self.segments[:-1] if segment.next_offset <= offset]
-        saved = [segment for segment in below if segment.next_offset <= self.saved_end]
-        self.is_save_wanted |= len(saved) < len(below)
-        return len(saved)
+    def follow_log_start(self, offset: int) -> LogRemoval | None:
+        """The leader's log begins there: so does this one, as far as it is readable. None: nothing is to be done."""
+        return head.follow(self, offset)
 
-    def _take_head(self, count: int, log_start: int, reason: str) -> LogRemoval:
-        removed, self.segments = self.segments[:count], self.segments[count:]
-        for segment in removed:
-            self.context.handles.forget(segment)
-            self.context.indexes.release(segment)
-            self.size_bytes -= segment.size
-            self.unsynced.forget(segment)
-        self.log_start = log_start
-        self.epochs.truncate_start(log_start)
-        has_less_damage = self.damages.keep_from(log_start)
-        self._move_transactions()
-        directories = [self.home.directory] if self.segments else []
-        directories += [path for path in self.unsynced.directories if path not in directories]
-        return LogRemoval(
-            self,
-            removed,
-            log_start=log_start,
-            reason=reason,
-            directories=directories,
-            damages=self.damages if has_less_damage else None,
-        )
+    def roll_if_due(self, now_ms: int) -> None:
+        """Ends a segment that is old enough: of a log, too, that somebody else decides the retention of."""
+        head.roll_if_due(self, now_ms)
 
     def replace_segments(self, replaced: Sequence[Segment], segment: Segment) -> None:
         """What a cleaning kept of some sealed and readable segments stands in their place from now on."""
@@ -410,12 +416,6 @@ class PartitionLog:
         self._boundaries = {}
         if self._readable_segment in replaced:
             self._readable_segment, self._readable_position = segment, segment.size
-
-    def _try_to_roll(self) -> None:
-        try:
-            self.roll()
-        except OSError as error:
-            _log.warning("log did not roll", topic=self.home.topic, partition=self.home.partition, error=str(error))
 
     # --- producers -----------------------------------------------------------------------------------------------
 

@@ -40,11 +40,11 @@ from penstock.storage.log.files import (
 )
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.producer_recovery import OnBatch, ProducerRecovery
-from penstock.storage.log.producers import LogProducers
+from penstock.storage.log.readable_marks import Mark, find_marks
+from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.segment_recovery import any_holds_a_batch, begin_scan, believe, judge, scan_on
 from penstock.storage.log.swap import (
     CompactionState,
-    SegmentSwap,
     SettledSwaps,
     corrected,
     settle_swaps,
@@ -57,25 +57,6 @@ from penstock.storage.segment.scan import BatchScan
 from penstock.storage.segment.side_files import SIDE_SUFFIXES, remove_side_files
 
 _log = get_logger("storage")
-
-
-class RecoveredLog(msgspec.Struct):
-    segments: list[Segment]
-    log_start: int
-    log_end: int
-    producers: LogProducers
-    epochs: LeaderEpochs
-    damages: tuple[Damage, ...]
-    # Where the log ended is not known: it takes nothing.
-    lost_end: Damage | None
-    # Where the checkpoint ends, and what was read past it: the next one has to save that.
-    saved_end: int
-    scanned_bytes: int
-    scanned_batches: int
-    torn_bytes: int
-    # Of compaction: see `swap`.
-    clean_end: int = 0
-    swaps: tuple[SegmentSwap, ...] = ()
 
 
 class LogRecovery:
@@ -103,6 +84,7 @@ class LogRecovery:
         self._is_clean = is_clean and checkpoint is not None and checkpoint.is_clean
         self._is_synced = is_synced
         self._durable_end = durable_end
+        self._readable_end = readable_end
         self._sizes: dict[int, int] = {}
         self._segments: list[Segment] = []
         self._log_start = 0
@@ -136,10 +118,11 @@ class LogRecovery:
         self._settle_damages()
         if self._segments:
             self._segments[-1].is_active = True
+        log_end = max(self._next_offset, self._log_start)
         return RecoveredLog(
             self._segments,
             self._log_start,
-            max(self._next_offset, self._log_start),
+            log_end,
             self._producers.known,
             self._epochs,
             self._damages,
@@ -150,7 +133,16 @@ class LogRecovery:
             self._torn_bytes,
             min(self._cleaned.state.clean_end, self._next_offset),
             self._cleaned.state.swaps,
+            # Where nobody knows what a cleaning has dropped, it may have been anything.
+            log_end if self._cleaned.is_lost else self._cleaned.state.tombstone_horizon,
+            self._find_marks(log_end),
         )
+
+    def _find_marks(self, log_end: int) -> tuple[Mark, ...]:
+        readable_end = self._readable_end
+        if readable_end is None or readable_end >= log_end:
+            return ()
+        return find_marks(self._context, self._segments, readable_end=readable_end, log_start=self._log_start)
 
     # --- what is there -------------------------------------------------------------------------------------------
 

@@ -23,18 +23,21 @@ class RefusingLog(Protocol):
     home: LogHome
     lost_end: Damage | None
     failure: str | None
+    is_being_cut: bool
     unsynced: UnsyncedFiles
 
     def fail(self, reason: str) -> None: ...
 
 
 def refusal_of(log: RefusingLog) -> StorageError:
-    """Of a log that is offline, or has lost its end, or is on a full disk."""
+    """Of a log that is offline, has lost its end, is being cut, or is on a full disk."""
     if log.failure is not None:
         return LogFailedError(f"{log.home.topic}-{log.home.partition} is offline: {log.failure}")
     if log.lost_end is not None:
         words = f"{log.home.topic}-{log.home.partition} is damaged: {log.lost_end.describe()}"
         return LogDamagedError(log.lost_end, f"{words}; `penstock log repair` lets it take records again")
+    if log.is_being_cut:
+        return LogFailedError(f"{log.home.topic}-{log.home.partition}: its end is being cut off")
     log.context.metrics.refused_full.inc()
     if log.context.is_read_only:
         return DiskFullError("the file system of the data directory is read-only")

@@ -55,6 +55,8 @@ class CompactionState(msgspec.Struct, frozen=True, array_like=True):
     clean_end: int = 0
     # Since the log's last checkpoint, in their order. At most the last of them is not complete.
     swaps: tuple[SegmentSwap, ...] = ()
+    # Below it tombstones or markers are gone for good: see PartitionLog.
+    tombstone_horizon: int = 0
 
 
 # Made here, before there are threads: see base/typed_values.
@@ -76,8 +78,10 @@ class SegmentReplacement:
         *,
         held: Sequence[File],
         empty_aborts: Sequence[int] = (),
+        tombstone_horizon: int = 0,
     ) -> None:
         self.log = log
+        self._tombstone_horizon = max(log.tombstone_horizon, tombstone_horizon)
         self.segment = segment
         self._generation = log.generation
         self._replaced = list(replaced)
@@ -107,7 +111,8 @@ class SegmentReplacement:
         """Blocking. On an OSError nothing has happened."""
         log = self.log
         log.context.files.sync_directory(log.home.directory)
-        self._write(CompactionState(log.clean_end, (*log.swaps, self._swap)))
+        # Before the first of them goes: after a crash, too, nobody must take what is left for all there was.
+        self._write(CompactionState(log.clean_end, (*log.swaps, self._swap), self._tombstone_horizon))
 
     def _write(self, state: CompactionState) -> None:
         # Recovery of a log that failed removes what was not committed when it looked, so nothing may be committed
@@ -134,6 +139,7 @@ class SegmentReplacement:
         # In one step with the swap, which may have taken these markers out of the log.
         log.transactions.forget_aborts(self._swap.empty_aborts)
         log.swaps.append(self._swap)
+        log.tombstone_horizon = self._tombstone_horizon
         return True
 
     def _are_held(self) -> bool:
@@ -157,7 +163,7 @@ class SegmentReplacement:
         """Blocking. First the word that decides, then the files that it speaks of. Of a log that has failed since, or
         was read again, recovery has settled it, or will."""
         with contextlib.suppress(CleaningStopped):
-            self._write(CompactionState(self.log.clean_end, tuple(self.log.swaps)))
+            self._write(CompactionState(self.log.clean_end, tuple(self.log.swaps), self.log.tombstone_horizon))
             remove_cleaned(self.log.context.files, self.segment.prefix)
 
 
@@ -198,7 +204,8 @@ def forget_swaps(files: Files, directory: str, log_end: int) -> None:
     them. The checkpoint knows of the swaps by now."""
     if files.exists(f"{directory}/{COMPACTION_FILE}"):
         state = read_state(files, directory) or CompactionState()
-        write_state(files, directory, CompactionState(min(state.clean_end, log_end)))
+        horizon = min(state.tombstone_horizon, log_end)
+        write_state(files, directory, CompactionState(min(state.clean_end, log_end), (), horizon))
 
 
 # --- after a crash ---------------------------------------------------------------------------------------------------
@@ -222,7 +229,7 @@ def settle_swaps(files: Files, directory: str, sizes: dict[str, int]) -> Settled
     state = state or CompactionState()
     if state.swaps and not _is_possible(state.swaps[-1], sizes):
         _log.info("swap of segments given up", directory=directory, base_offset=state.swaps[-1].facts.base_offset)
-        state = CompactionState(state.clean_end, state.swaps[:-1])
+        state = CompactionState(state.clean_end, state.swaps[:-1], state.tombstone_horizon)
         write_state(files, directory, state)
         is_given_up = True
     else:

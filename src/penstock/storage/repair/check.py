@@ -20,9 +20,9 @@ from penstock.storage.files.directory_lock import locked_error
 from penstock.storage.files.protocols import Files
 from penstock.storage.log.checkpoint_file import pack_entry, read_checkpoint, unpack_entries, write_checkpoint
 from penstock.storage.log.cut_bytes import CUT_SUFFIX
+from penstock.storage.log.derived import known_end
 from penstock.storage.log.home import read_topic_facts
 from penstock.storage.log.swap import settle_swaps
-from penstock.storage.repair.known_end import known_end
 from penstock.storage.repair.rewrite import DAMAGED_SUFFIX, Repair, repair_log
 from penstock.storage.repair.survey import LogProblem, LogSurvey, ProblemKind, segment_path
 from penstock.storage.store import LOCK_FILE, LOGS_DIRECTORY, TOPIC_ID

@@ -93,6 +93,8 @@ class LogScrubber:
                 place = (*key_of(log), segment.base_offset)
                 if place <= progress.place or not self._holds(log, segment):
                     continue
+                if not log.maintenance.join():
+                    break  # somebody changes it: the next pass reads it
                 scrub = SegmentScrub(log, segment, end, self._throttle)
                 try:
                     await self._thread.run(scrub.run)
@@ -100,6 +102,8 @@ class LogScrubber:
                     return None
                 except OSError as error:
                     _log.warning("segment not scrubbed", segment=segment.path, error=str(error))
+                finally:
+                    log.maintenance.leave()
                 progress = self._progress = ScrubProgress(progress.began_ms, place, progress.read_bytes + end[0])
                 await self._save(progress)
         self._progress = ScrubProgress(progress.began_ms, None, progress.read_bytes)
@@ -164,6 +168,8 @@ class SegmentScrub:
         for count, _ in enumerate(found):
             if count % _BATCHES_AT_ONCE == 0:
                 self._throttle.breathe()
+                if self._log.maintenance.is_wanted:
+                    return
 
     def _judge(self, file: ReadableFile, damage: Damage) -> None:
         log, segment = self._log, self._segment

@@ -1,0 +1,80 @@
+"""Who a data directory is, and what the process before this one has left in it.
+
+    <root>/identity     magic · length · CRC-32C · the fields below in MessagePack (`files/small`)
+
+A node's name and the path of its directory prove nothing: a disk may have been wiped, restored from a backup or copied.
+The directory's own random number, the last lives of its node and the boot of the machine tell whether what was
+acknowledged from here is still here. Each life writes its broker epoch here before it asks to be admitted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from penstock.storage.errors import DataDirectoryError
+from penstock.storage.files.protocols import Files
+from penstock.storage.files.small import read_small_file, write_small_file
+
+IDENTITY_FILE: Final = "identity"
+DIRECTORY_ID_BYTES: Final = 16
+# The last life, and the one before: that one may be the last that was admitted.
+_EPOCHS_KEPT: Final = 2
+_MAGIC: Final = b"psident1"
+
+
+class DirectoryIdentity(msgspec.Struct, frozen=True, array_like=True):
+    # Random, made with the directory.
+    directory_id: bytes
+    # Broker epochs of the last lives, the latest last.
+    broker_epochs: tuple[int, ...] = ()
+    # Of the machine, while the last life ran: the same one has forgotten nothing of what was written, synced or not.
+    boot_id: str = ""
+    # The last life has synced everything and said so.
+    was_stopped_cleanly: bool = False
+    # The highest revision of the metadata that was acted on: a store that is behind it was restored from a backup.
+    metadata_revision: int = 0
+
+    def begin_life(self, broker_epoch: int, boot_id: str) -> DirectoryIdentity:
+        """Whether the life before ended cleanly is no longer true of the directory: look before."""
+        epochs = (*self.broker_epochs, broker_epoch)[-_EPOCHS_KEPT:]
+        return msgspec.structs.replace(self, broker_epochs=epochs, boot_id=boot_id, was_stopped_cleanly=False)
+
+    def stop_cleanly(self) -> DirectoryIdentity:
+        return msgspec.structs.replace(self, was_stopped_cleanly=True)
+
+    def act_on(self, metadata_revision: int) -> DirectoryIdentity:
+        return msgspec.structs.replace(self, metadata_revision=max(metadata_revision, self.metadata_revision))
+
+
+# Made here, before there are threads: see base/typed_values.
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(DirectoryIdentity).decode
+
+
+def read_identity(files: Files, root: str) -> DirectoryIdentity | None:
+    """Blocking. None: the directory is new, or of a version that did not know of it."""
+    payload = read_small_file(files, root, IDENTITY_FILE, _MAGIC)
+    path = f"{root}/{IDENTITY_FILE}"
+    if payload is None:
+        if not files.exists(path):
+            return None
+        advice = "without it the node comes back as one that has lost everything it had"
+        raise DataDirectoryError(f"{path} is damaged: put back a good copy, or remove it, and {advice}")
+    return _decode(payload)
+
+
+def write_identity(files: Files, root: str, identity: DirectoryIdentity) -> None:
+    """Blocking; durable when it returns."""
+    write_small_file(files, root, IDENTITY_FILE, _MAGIC, _encode(identity))
+
+
+def ensure_identity(files: Files, root: str, directory_id: bytes) -> DirectoryIdentity:
+    """Blocking: what stands there; a directory without one becomes the one of these random bytes."""
+    assert len(directory_id) == DIRECTORY_ID_BYTES
+    known = read_identity(files, root)
+    if known is None:
+        known = DirectoryIdentity(directory_id)
+        write_identity(files, root, known)
+    return known
