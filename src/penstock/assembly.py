@@ -9,6 +9,7 @@ Whatever is started here is ended by what it leaves on `undo`, in reverse order.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from penstock.base.boot_id import read_boot_id
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
@@ -44,7 +46,9 @@ from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.metrics import TransactionCollector
 from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.cluster.catalog.access import AccessCatalog, AccessChange, AclsChanged
+from penstock.cluster.catalog.nodes import NodeCatalog
 from penstock.cluster.catalog.order import Part
+from penstock.cluster.catalog.placing import Placing
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.redrives import RedriveStore
 from penstock.cluster.catalog.topics import TopicCatalog
@@ -71,6 +75,8 @@ from penstock.storage.store import LogStore
 
 # Cold reads wait for the disk, not for a core: a few threads keep it busy without crowding the loop.
 READER_THREADS: Final = 4
+# More than there will be nodes: where the placing of a topic begins is drawn below it.
+_PLACES_MAX: Final = 2**16
 
 
 def files_of(node: NodeConfig) -> Files:
@@ -96,7 +102,7 @@ def client_doors(config: Config, parts: Parts, cluster_id: str) -> list[Door]:
         advertised = advertised_address(config.kafka.advertised)
         doors.append(HttpPort(parts, admission, config.http, names=(advertised[0],) if advertised else ()))
     if not is_off(config.kafka.listen):
-        entries = partial(node_entries, config, log_directory=log_directory(config.node))
+        entries = partial(node_entries, config, node_id=parts.site.node_id, log_directory=log_directory(config.node))
         doors.append(KafkaDoor(parts, admission, config.kafka, cluster_id=cluster_id, node_entries=entries))
     return doors
 
@@ -106,6 +112,7 @@ class Assembly:
     """How those parts are made that are others in a test."""
 
     clock: Callable[[], Clock] = SystemClock
+    boot_id: Callable[[], str] = read_boot_id
     files: Callable[[NodeConfig], Files] = files_of
     authorizer: Callable[[Config, AccessCatalog], Authorizer] = acl_authorizer
     # The doors of clients, with the cluster's id, in the order in which they open.
@@ -208,6 +215,7 @@ class Logs:
     metadata: MetadataStore
     # The one of the node: every catalog hears from it.
     watch: MetadataWatch
+    nodes: NodeCatalog
     broker: Broker
     topics: TopicCatalog
     producer_ids: ProducerIds
@@ -218,13 +226,24 @@ class Logs:
     transactions: TransactionCoordinators
 
 
-async def open_logs(site: Site, store: LogStore, metadata: MetadataStore, undo: AsyncExitStack) -> Logs:
-    """Recovers the logs, and replays coordinators and schedules."""
-    logs = _make_logs(site, store, metadata)
+async def open_logs(
+    site: Site,
+    store: LogStore,
+    metadata: MetadataStore,
+    undo: AsyncExitStack,
+    *,
+    life: Callable[[], int],
+    is_alone: bool,
+) -> Logs:
+    """Recovers the logs, and replays coordinators and schedules. `life`: this node's broker epoch; `is_alone`: the
+    cluster has no other member."""
+    logs = _make_logs(site, store, metadata, life, is_alone=is_alone)
     undo.callback(site.readers.shutdown, wait=False)
     undo.push_async_callback(logs.broker.stop)
     undo.push_async_callback(site.tasks.stop)
     undo.push_async_callback(logs.schedules.stop)
+    undo.push_async_callback(logs.nodes.stop)
+    await logs.nodes.start()
     await logs.broker.start()
     follow_setting(logs.topics, site.node_id, BACKGROUND_THREADS, set_background_threads)
     await logs.schedules.start()
@@ -234,11 +253,21 @@ async def open_logs(site: Site, store: LogStore, metadata: MetadataStore, undo: 
     return logs
 
 
-def _make_logs(site: Site, store: LogStore, metadata: MetadataStore) -> Logs:
+def _make_logs(
+    site: Site, store: LogStore, metadata: MetadataStore, life: Callable[[], int], *, is_alone: bool
+) -> Logs:
     keys, clock = KeySpace(), site.clock
     watch = MetadataWatch(metadata, keys)
-    topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes)
-    broker = Broker(site, catalog=topics, store=store)
+    nodes = NodeCatalog(watch)
+    placing = Placing(
+        site.node_id,
+        nodes,
+        owner_of_unplaced=site.node_id if is_alone else None,
+        by_default=site.config.broker.default_replication,
+        draw_start=partial(secrets.randbelow, _PLACES_MAX),
+    )
+    topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes, placing=placing)
+    broker = Broker(site, catalog=topics, store=store, life=life)
     groups = GroupCoordinator(site, broker, topics)
     broker.follow_archives(groups.committed_offset)
     producer_ids = ProducerIds(metadata, keys)
@@ -252,6 +281,7 @@ def _make_logs(site: Site, store: LogStore, metadata: MetadataStore) -> Logs:
         site=site,
         metadata=metadata,
         watch=watch,
+        nodes=nodes,
         broker=broker,
         topics=topics,
         producer_ids=producer_ids,

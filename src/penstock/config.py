@@ -23,6 +23,7 @@ from penstock.base.log_events import LogFormat, LogLevel
 from penstock.base.typed_values import convert, read_json
 from penstock.broker.config import BrokerConfig
 from penstock.broker.otel.config import OtelConfig
+from penstock.cluster.nodes import SESSION_MS
 from penstock.domain.group.values import GroupConfig
 from penstock.domain.security.acl import AccessSettings
 from penstock.domain.share.machine import ShareGroupConfig
@@ -50,8 +51,17 @@ _TYPE_WORDS: Final[dict[Any, str]] = {
 NodeId = Annotated[int, msgspec.Meta(ge=0, le=0x7FFF_FFFF)]
 
 
+# Below it a node's renewals, three in this time, would come too late for no reason; above it nobody would wait for it.
+SessionMs = Annotated[int, msgspec.Meta(ge=2_000, le=60_000)]
+PositiveMs = Annotated[int, msgspec.Meta(ge=1)]
+PositiveBytes = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # 0: the next that is free; the data directory keeps it.
     id: NodeId = 1
+    # What fails together, such as a room or a zone: replicas are spread over racks. Empty: the name of the host.
+    rack: str = ""
     data_dir: str = "penstock-data"
     # Everything in memory, nothing on disk: for tests and for trying out.
     memory: bool = False
@@ -59,6 +69,22 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes_max: int = 1024 * 1024 * 1024
     # Where the metadata lives: sqlite:PATH; empty: in the data directory.
     metadata: str = ""
+
+
+class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What nodes have to do with each other."""
+
+    # The door for other nodes alone. `off`: this node is and stays alone.
+    listen: str = "off"
+    # Where other nodes find that door; empty: where it listens.
+    advertised: str = ""
+    # For so long a node that says nothing is not taken for dead. Shorter is no faster where machines are busy: whoever
+    # is only late is replaced, and everything moves for nothing.
+    session_ms: SessionMs = SESSION_MS
+    # As Kafka's replica.lag.time.max.ms: a follower that was behind for so long is waited for no longer.
+    replica_lag_ms: PositiveMs = 10_000
+    # What all followers that are far behind may fetch together from this node.
+    catch_up_bytes_per_second: PositiveBytes = 64 * 1024 * 1024
 
 
 class LogEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +98,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http: HttpServerConfig = HttpServerConfig()
     metrics: MetricsConfig = MetricsConfig()
     access: AccessSettings = AccessSettings()
+    cluster: ClusterConfig = ClusterConfig()
     broker: BrokerConfig = BrokerConfig()
     groups: GroupConfig = GroupConfig()
     share_groups: ShareGroupConfig = ShareGroupConfig()

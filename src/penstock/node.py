@@ -1,24 +1,25 @@
 """A node: every layer put together, from a Config to the doors.
 
-    start: storage → metadata → logs (recovery) → queues → doors → ready
-    stop:  no new connections → answer what is in flight → sync and checkpoint → metadata → unlock
+    start: storage → metadata → registered → logs (recovery) → admitted → queues → doors → ready
+    stop:  others lead → no new connections → answer what is in flight → sync and checkpoint → metadata → unlock
 
 Doors open last and close first: while one is open, everything below it works. Which parts there are says `assembly`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import uuid
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 from penstock.assembly import Assembly, metrics_door, open_logs, open_metadata
-from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
 from penstock.broker.directory.agreement import DataDirectory
+from penstock.broker.directory.identity import DirectoryIdentity
 from penstock.broker.parts import Parts
-from penstock.cluster.nodes import NodeIdTaken, NodeRecord, NodeRegistry, ensure_cluster_id
+from penstock.cluster.identity import ensure_cluster_id
+from penstock.cluster.node_ids import read_nodes
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import StoreDamagedError
 from penstock.cluster.store.sqlite import SqliteStore
@@ -26,6 +27,7 @@ from penstock.config import Config
 from penstock.gateways.door import Door
 from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.node_address import split_address
+from penstock.membership import Membership, settle_node_id
 from penstock.node_settings import check_settings, warn_of_open_doors
 from penstock.storage.store import LogStore
 
@@ -62,7 +64,7 @@ class Node:
         log.info("node stopped")
 
     async def _start(self) -> None:
-        config, assembly, undo = self._config, self._assembly, self._undo
+        config, assembly, undo, keys = self._config, self._assembly, self._undo, KeySpace()
         check_settings(config)
         warn_of_open_doors(config)
         site = assembly.make_site(config)
@@ -72,14 +74,30 @@ class Node:
             cluster_id = await self._open_directory(store, metadata)
         except StoreDamagedError as error:
             raise type(error)(f"{error} ({self._way_out()})") from error
-        logs = await open_logs(site, store, metadata, undo)
+        identity = await DirectoryIdentity.open(store, boot_id=assembly.boot_id())
+        known = await read_nodes(metadata, keys)
+        node_id = await settle_node_id(config.node, identity, known, metadata, cluster_id=cluster_id)
+        site = dataclasses.replace(site, node_id=node_id)
+        membership = Membership(config, site, metadata, keys, identity)
+        undo.push_async_callback(membership.stop)
+        await membership.register()
+        logs = await open_logs(
+            site,
+            store,
+            metadata,
+            undo,
+            life=lambda: membership.registry.epoch,
+            is_alone=known.has_only(node_id),
+        )
         page = metrics_door(config, logs)
         if page is not None:
             await self._open(page)
+        await membership.join(logs, cluster_id=cluster_id)
         self.parts = await assembly.open_parts(config, logs, undo)
         for door in assembly.doors(config, self.parts, cluster_id):
             await self._open(door)
-        await self._register(NodeRegistry(metadata, KeySpace()), started_ms=site.clock.now_ms())
+        undo.push_async_callback(membership.drain)
+        await membership.serve(*self._told_address(), self.addresses)
 
     async def _open(self, door: Door) -> None:
         self._undo.push_async_callback(door.drain)
@@ -105,17 +123,6 @@ class Node:
             f"penstock metadata rebuild --data-dir {node.data_dir}{elsewhere} --dry-run"
         )
 
-    async def _register(self, nodes: NodeRegistry, *, started_ms: int) -> None:
-        host, port = self._told_address()
-        record = NodeRecord(self._config.node.id, host, port, directory_id=self._directory_id(), started_ms=started_ms)
-        self._undo.push_async_callback(nodes.close)
-        outcome = await nodes.register(record)
-        if isinstance(outcome, NodeIdTaken):
-            raise ConfigError(
-                f"node {record.node_id} is running already at {outcome.record.host}:{outcome.record.port}; "
-                "give this one another id (PENSTOCK_NODE__ID)"
-            )
-
     def _told_address(self) -> tuple[str, int]:
         """Where others find this node; by its name alone where no Kafka client can come in."""
         door = self.doors.get(KafkaDoor.name)
@@ -123,9 +130,3 @@ class Node:
             return socket.gethostname(), 0
         told = door.node_address
         return told.host or split_address(self._config.kafka.listen, door.name)[0], told.port
-
-    def _directory_id(self) -> str:
-        """Tells this node, started again, from another one that was given its id by mistake."""
-        if self._config.node.memory:
-            return uuid.uuid4().hex
-        return f"{socket.gethostname()}:{Path(self._config.node.data_dir).resolve()}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
+from penstock.cluster.catalog.placing import REPLICATION_BY_DEFAULT
 from penstock.config import Config
 from penstock.domain.config.change import ConfigEntry, node_entry
 from penstock.domain.config.definition import ConfigType
@@ -51,13 +53,13 @@ def warn_of_open_doors(config: Config) -> None:
         _log.warning("the HTTP door asks nobody for a login: whoever reaches it is anonymous", listen=http.listen)
 
 
-def node_entries(config: Config, address: NodeAddress, *, log_directory: str) -> list[ConfigEntry]:
+def node_entries(config: Config, address: NodeAddress, *, node_id: int, log_directory: str) -> list[ConfigEntry]:
     """What DescribeConfigs tells of this node, by the names that Kafka's tools know."""
     broker, kafka = config.broker, config.kafka
     whole, long, truth = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN
     protocol = "SASL_PLAINTEXT" if kafka.sasl_mechanisms else "PLAINTEXT"
     settings = {
-        "broker.id": (str(config.node.id), whole, "The id of this node."),
+        "broker.id": (str(node_id), whole, "The id of this node."),
         "listeners": (f"{protocol}://{kafka.listen}", ConfigType.STRING, "Where the Kafka door listens."),
         "advertised.listeners": (
             f"{protocol}://{_advertised(kafka, address)}",
@@ -95,10 +97,32 @@ def node_entries(config: Config, address: NodeAddress, *, log_directory: str) ->
             whole,
             "After this a transactional id that nobody uses is forgotten.",
         ),
+        **_cluster_settings(config),
     }
     return [
         node_entry(name, value, documentation=text, config_type=kind) for name, (value, kind, text) in settings.items()
     ]
+
+
+def _cluster_settings(config: Config) -> dict[str, tuple[str, ConfigType, str]]:
+    return {
+        "default.replication.factor": (
+            str(config.broker.default_replication or REPLICATION_BY_DEFAULT),
+            ConfigType.INT,
+            "Replicas of a topic that does not say; no more than there are nodes, unless it is configured.",
+        ),
+        "broker.rack": (config.node.rack or socket.gethostname(), ConfigType.STRING, "What fails together."),
+        "broker.session.timeout.ms": (
+            str(config.cluster.session_ms),
+            ConfigType.INT,
+            "For so long a node that says nothing is not taken for dead.",
+        ),
+        "replica.lag.time.max.ms": (
+            str(config.cluster.replica_lag_ms),
+            ConfigType.LONG,
+            "A follower that was behind for so long is waited for no longer.",
+        ),
+    }
 
 
 def _advertised(kafka: KafkaServerConfig, address: NodeAddress) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
 import msgspec
+
+# The protocol's 16 bits.
+REPLICATION_MAX: Final = 32_767
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # As Kafka's auto.create.topics.enable and num.partitions.
     auto_create_topics: bool = True
     default_partitions: int = 1
+    # As Kafka's default.replication.factor; 0: three, or as many as there are nodes.
+    default_replication: Annotated[int, msgspec.Meta(ge=0, le=REPLICATION_MAX)] = 0
     # Topic settings that differ from the built-in defaults, by Kafka's names: {"retention.ms" = "86400000"}.
     topic_defaults: dict[str, str] = {}
     # As Kafka's fetch.max.bytes for a broker: what one Fetch reply holds at the most. Kafka's is 55 MiB; it is read on

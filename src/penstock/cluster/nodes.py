@@ -1,25 +1,39 @@
-"""Which nodes there are: each holds a key for as long as it lives. And the cluster's own id.
+"""How a node becomes one of the cluster, and stays it: its key in the store, for as long as it lives.
 
-A node's key is bound to a session that it keeps alive. Its *epoch*, the revision that created the key, tells
-one life of a node from the next. A node that was killed and comes back within the TTL finds its own key still
-there: it knows it by the id of its data directory, which nobody else can hold open, and takes it over at
-once. A key with another directory's id means that two nodes were given the same number, and the second one is
-refused.
+    take the key, `starting` ──► the epoch is in the data directory ──► tell what the directory said before
+        ──► the controller judges and admits this life ──► `serving` ──► `draining` ──► the session is closed
+
+A node's key is bound to a session that it keeps alive. The revision that created it is the *broker epoch*, which tells
+one life of a node from the next. Who finds its key or its session gone takes the key anew: another life, that has to be
+admitted like the first.
+
+A node that was killed and comes back within the TTL finds its own key still there: it knows it by the place of its data
+directory, which nobody else can hold open, and takes it over at once. Any other holder means that two nodes were given
+the same number, or that one has a copy of the other's directory: the second one is refused.
+
+No step is repeated whose outcome is not known, and each compares the epoch it belongs to: a process that was paused
+anywhere finds out that its life is over, and changes nothing that is not its own.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.cluster.catalog.nodes import ControllerRecord, NodeRecord
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import (
+    NOTHING,
     Absent,
+    Compare,
+    CreateRevisionIs,
+    Entry,
     MetadataStore,
     ModRevisionIs,
     StoreError,
@@ -28,23 +42,14 @@ from penstock.cluster.store.protocol import (
     StoreUnavailableError,
 )
 from penstock.cluster.store.values import decode, encode
+from penstock.domain.replication.membership import DirectoryRecord, MemberRecord, epochs_to_keep
+from penstock.domain.replication.state import NO_LIFE
+from penstock.domain.replication.view import Duty
 
-# Kafka's broker.session.timeout.ms.
-TTL_MS: Final = 9000
+SESSION_MS: Final = 4000
 # Two renewals may be late or lost before the session ends.
 _RENEWALS_PER_TTL: Final = 3
 _ATTEMPTS_MAX: Final = 10
-
-
-class NodeRecord(msgspec.Struct, frozen=True):
-    """The value of `nodes/{id}`. Fields are only ever added, each with a default."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
-    directory_id: str = ""
-    started_ms: int = 0
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -54,24 +59,91 @@ class Registered(msgspec.Struct, frozen=True):
 class NodeIdTaken(msgspec.Struct, frozen=True):
     record: NodeRecord
     ttl_ms: int
+    # The holder's data directory says that it is the very one which this node has.
+    is_copy: bool = False
 
     @property
     def reason(self) -> str:
+        copied = ", with a data directory of which this one is a copy" if self.is_copy else ""
         return (
-            f"node id {self.record.node_id} is held by the node at {self.record.host}:{self.record.port}; "
+            f"node id {self.record.node_id} is held by the node at {self.record.host}:{self.record.port}{copied}; "
             f"if that one is gone, its hold ends within {self.ttl_ms / 1000:g} s"
         )
 
 
+class Directory(Protocol):
+    """The data directory's word about itself."""
+
+    @property
+    def record(self) -> DirectoryRecord:
+        """As it was found when it was opened."""
+        ...
+
+    async def keep_epochs(self, epochs: tuple[int, ...]) -> None:
+        """Durable when it returns. OSError: it is not."""
+        ...
+
+
+Renew = Callable[[StoreSession], Awaitable[bool]]
+
+
+async def _renew(session: StoreSession) -> bool:
+    return await session.keep_alive()
+
+
 class NodeRegistry:
-    def __init__(self, store: MetadataStore, keys: KeySpace, *, ttl_ms: int = TTL_MS) -> None:
+    """This node's own key. `renew`: how a session is kept alive, for whoever does that in a thread of its own."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        keys: KeySpace,
+        *,
+        ttl_ms: int = SESSION_MS,
+        directory: Directory | None = None,
+        renew: Renew = _renew,
+    ) -> None:
         self._store = store
         self._keys = keys
         self._ttl_ms = ttl_ms
+        self._directory = directory
+        self._renew = renew
+        # As others are to see it; None: `register` was not called, or refused.
         self._record: NodeRecord | None = None
         self._session: StoreSession | None = None
+        self._epoch = NO_LIFE
+        # Of which the directory has the epoch, and the others what it said.
+        self._asked_epoch = NO_LIFE
+        # Of the store, when something was told last.
+        self.told_revision = 0
+        self._on_life: list[Callable[[], None]] = []
+        self._turn = asyncio.Lock()
         self._log = get_logger("metadata")
         self._tasks = TaskSupervisor(self._log)
+
+    @property
+    def epoch(self) -> int:
+        """This node's broker epoch; NO_LIFE: it holds no key."""
+        return self._epoch
+
+    @property
+    def session(self) -> StoreSession | None:
+        """What `controller` hangs on too."""
+        return self._session
+
+    @property
+    def has_asked(self) -> bool:
+        """To be admitted in this life."""
+        return self._epoch != NO_LIFE and self._asked_epoch == self._epoch
+
+    @property
+    def has_room(self) -> bool:
+        """As it was told last."""
+        return self._record is None or self._record.has_room
+
+    def on_life(self, listener: Callable[[], None]) -> None:
+        """Called when the epoch has become another one."""
+        self._on_life.append(listener)
 
     async def register(self, record: NodeRecord) -> Registered | NodeIdTaken | None:
         """Held until `close`, or until the node has not been able to renew it for the TTL. None: the store has no room
@@ -87,74 +159,148 @@ class NodeRegistry:
             self._record = record
         return result
 
+    async def ask_admission(self) -> None:
+        """By what the directory says, which has this life's epoch durably then. Failed: it is asked again with the next
+        renewal."""
+        async with self._turn:
+            try:
+                await self._ask()
+            except (StoreFullError, OSError) as error:
+                self._log.warning("node asks to be admitted later", error=str(error))
+
+    async def tell(self, change: Callable[[NodeRecord], NodeRecord]) -> None:
+        """Others see it so from now on; if the store cannot be written, from the next renewal on."""
+        async with self._turn:
+            assert self._record is not None, "a node that is not registered has nothing to tell"
+            self._record = change(self._record)
+            try:
+                await self._put()
+            except StoreFullError as error:
+                self._log.warning("what the node tells of itself is not written yet", error=str(error))
+
     async def nodes(self) -> list[NodeRecord]:
-        """Those that live, by id."""
+        """Those that live, by id, as the store has them now."""
         current = await self._store.range(self._keys.nodes)
         records = [decode(entry.key, entry.value, NodeRecord) for entry in current.entries]
         return sorted(records, key=lambda record: record.node_id)
 
     async def renew(self) -> None:
-        """Called by a timer. If the session has ended (a long pause) the node registers anew: a new life."""
-        assert self._record is not None
-        try:
-            if self._session is not None and await self._session.keep_alive():
-                return
-            result = await self._take(self._record)
-        except StoreError as error:
-            self._log.warning("node registration not renewed", error=str(error))
-            return
-        if isinstance(result, NodeIdTaken):
-            self._log.error("node registration lost", reason=result.reason)
-        else:
-            self._log.warning("node registered anew", epoch=result.epoch)
+        """Called by a timer. If the session has ended (a long pause), or the key is gone (others could not reach us),
+        the node registers anew: a new life."""
+        async with self._turn:
+            try:
+                await self._renew_life()
+            except (StoreError, OSError) as error:
+                self._log.warning("node registration not renewed", error=str(error))
 
     async def close(self) -> None:
         await self._tasks.stop()
-        if self._session is not None:
-            try:
-                await self._session.close()
-            except StoreFullError as error:
-                self._log.warning("node registration not ended, it runs out by itself", error=str(error))
-            self._session = None
+        self._record = None
+        try:
+            await self._close_session()
+        except StoreFullError as error:
+            self._log.warning("node registration not ended, it runs out by itself", error=str(error))
+
+    async def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _renew_life(self) -> None:
+        record = self._record
+        if record is None:
+            return  # closed meanwhile
+        if self._session is not None and await self._renew(self._session):
+            entry = await self._store.get(self._keys.node(record.node_id))
+            if entry is not None and entry.create_revision == self._epoch:
+                await self._make_up(entry)
+                return
+        # Whatever still hangs on it is of the life that is over, also the seat of the controller.
+        await self._close_session()
+        result = await self._take(record)
+        if isinstance(result, NodeIdTaken):
+            self._log.error("node registration lost", reason=result.reason)
+            self._begin_life(NO_LIFE)
+            return
+        self._log.warning("node registered anew", epoch=result.epoch)
+        await self._ask()
+
+    async def _make_up(self, entry: Entry) -> None:
+        """For what could not be written when it was due."""
+        if not self.has_asked:
+            await self._ask()
+        elif decode(entry.key, entry.value, NodeRecord) != self._told():
+            await self._put()
 
     async def _take(self, record: NodeRecord) -> Registered | NodeIdTaken:
         key = self._keys.node(record.node_id)
+        # Nothing is known of the directory's new epoch yet, so nobody may count on this life.
+        begun = replace(record, status=Duty.STARTING, directory=None)
         session = await self._store.open_session(self._ttl_ms)
         for _ in range(_ATTEMPTS_MAX):
-            result = await self._store.txn([Absent(key)], {key: encode(record)}, session=session)
+            result = await self._store.txn([Absent(key)], {key: encode(begun)}, session=session)
             if result.ok:
                 self._session = session
+                self._begin_life(result.revision)
                 return Registered(epoch=result.revision)
             entry = await self._store.get(key)
             if entry is None:
                 continue
             holder = decode(key, entry.value, NodeRecord)
-            if holder.directory_id != record.directory_id:
+            if (holder.directory_id, holder.place) != (record.directory_id, record.place):
                 await session.close()
-                return NodeIdTaken(holder, self._ttl_ms)
-            # Our own former life. Deleted and created in two steps, so that the epoch is a new one.
-            await self._store.txn([ModRevisionIs(key, entry.mod_revision)], deletes=[key])
+                return NodeIdTaken(holder, self._ttl_ms, is_copy=holder.directory_id == record.directory_id)
+            await self._end_former_life(entry)
         await session.close()
         raise StoreUnavailableError(f"metadata key {key} is changed by others all the time, try again")
 
+    async def _end_former_life(self, entry: Entry) -> None:
+        """Our own. Deleted and created in two steps, so that the epoch is a new one. If it was the controller, nobody
+        has to wait for that key to run out either."""
+        node_id = self._keys.node_of(entry.key)
+        seat = await self._store.get(self._keys.controller)
+        compares = [ModRevisionIs(entry.key, entry.mod_revision)]
+        if seat is not None:
+            holder = decode(seat.key, seat.value, ControllerRecord)
+            if (holder.node_id, holder.life) == (node_id, entry.create_revision):
+                seat_is = ModRevisionIs(seat.key, seat.mod_revision)
+                await self._store.txn([*compares, seat_is], deletes=[entry.key, seat.key])
+                return
+        await self._store.txn(compares, deletes=[entry.key])
 
-async def ensure_cluster_id(store: MetadataStore, keys: KeySpace, new_uuid: Callable[[], bytes]) -> str:
-    """The cluster's id: made once by whoever comes first, the same for all nodes ever after."""
-    # Asked first: on a full disk a start must not need a write for what is there already.
-    entry = await store.get(keys.cluster_id)
-    if entry is None:
-        mine = _cluster_id(new_uuid)
-        if (await store.txn([Absent(keys.cluster_id)], {keys.cluster_id: encode(mine)})).ok:
-            return mine
-        entry = await store.get(keys.cluster_id)
-    assert entry is not None, "nobody deletes a cluster id"
-    return decode(keys.cluster_id, entry.value, str)
+    def _begin_life(self, epoch: int) -> None:
+        self._epoch = epoch
+        for listener in self._on_life:
+            listener()
 
+    async def _ask(self) -> None:
+        if self._directory is None or self._record is None or self._epoch == NO_LIFE:
+            return
+        epoch, key = self._epoch, self._keys.member(self._record.node_id)
+        entry = await self._store.get(key)
+        member = None if entry is None else decode(key, entry.value, MemberRecord)
+        # On the disk before anybody is asked to count on it: whichever life is admitted, the directory knows it.
+        await self._directory.keep_epochs(epochs_to_keep(member, self._directory.record, epoch))
+        self._asked_epoch = epoch
+        if await self._store.get(self._keys.controller) is None:
+            # Nobody is there to be asked: the seat is taken with the same stroke, so a node alone waits for nobody.
+            seat = encode(ControllerRecord(self._record.node_id, epoch))
+            if await self._put([Absent(self._keys.controller)], {self._keys.controller: seat}):
+                return
+        await self._put()
 
-def _cluster_id(new_uuid: Callable[[], bytes]) -> str:
-    """22 characters, as Kafka writes a uuid. No dash in front, which tools would take for an option."""
-    while True:
-        text = base64.urlsafe_b64encode(new_uuid()).rstrip(b"=").decode()
-        assert len(text) == 22
-        if not text.startswith("-"):
-            return text
+    async def _put(self, compares: Sequence[Compare] = (), puts: Mapping[str, bytes] = NOTHING) -> bool:
+        told = self._told()
+        key = self._keys.node(told.node_id)
+        # Compared: of a life that is over nothing is told, and the next renewal begins another.
+        same_life = CreateRevisionIs(key, self._epoch)
+        result = await self._store.txn([same_life, *compares], {key: encode(told), **puts}, session=self._session)
+        if result.ok:
+            self.told_revision = result.revision
+        return result.ok
+
+    def _told(self) -> NodeRecord:
+        assert self._record is not None
+        if not self.has_asked or self._directory is None:
+            return self._record
+        return replace(self._record, directory=self._directory.record)

@@ -57,12 +57,3 @@ def check_partition_growth(current: int, wanted: int) -> str | None:
     if wanted < current:
         return f"the topic has {current} partitions, which cannot be reduced to {wanted}"
     return check_partition_count(wanted)
-
-
-def check_replication_factor(factor: int, *, nodes: int) -> str | None:
-    """-1 asks for the default."""
-    if factor == -1 or 1 <= factor <= nodes:
-        return None
-    if factor < 1:
-        return f"a replication factor is at least 1, not {factor}"
-    return f"a replication factor of {factor} needs {factor} nodes, there are {nodes}"

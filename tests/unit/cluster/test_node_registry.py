@@ -9,20 +9,23 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
-from penstock.cluster.nodes import (
-    NodeIdTaken,
-    NodeRecord,
-    NodeRegistry,
-    Registered,
-    ensure_cluster_id,
-)
+from penstock.cluster.catalog.nodes import NodeRecord
+from penstock.cluster.identity import ensure_cluster_id
+from penstock.cluster.nodes import NodeIdTaken, NodeRegistry, Registered
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import StoreFullError
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.cluster.store.values import encode
+from penstock.domain.replication.view import Duty
 
 KEYS = KeySpace()
-ONE = NodeRecord(1, "localhost", 9092, directory_id="first")
+
+
+def starting(node_id: int, host: str, port: int, directory_id: str, place: str = "") -> NodeRecord:
+    return NodeRecord(node_id, host, port, directory_id=directory_id, place=place, status=Duty.STARTING)
+
+
+ONE = starting(1, "localhost", 9092, "first")
 
 
 class World:
@@ -53,8 +56,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def test_registered_nodes_are_listed_until_they_leave(world: World) -> None:
     first, tenth = world.registry(), world.registry()
-    assert isinstance(await tenth.register(NodeRecord(10, "b", 2, directory_id="b")), Registered)
-    assert isinstance(await first.register(NodeRecord(9, "a", 1, directory_id="a")), Registered)
+    assert isinstance(await tenth.register(starting(10, "b", 2, "b")), Registered)
+    assert isinstance(await first.register(starting(9, "a", 1, "a")), Registered)
     assert [node.node_id for node in await first.nodes()] == [9, 10]
     await tenth.close()
     assert [node.node_id for node in await first.nodes()] == [9]
@@ -62,7 +65,7 @@ async def test_registered_nodes_are_listed_until_they_leave(world: World) -> Non
 
 async def test_a_number_is_held_by_one_node(world: World) -> None:
     assert isinstance(await world.registry().register(ONE), Registered)
-    refused = await world.registry().register(NodeRecord(1, "elsewhere", 1, directory_id="second"))
+    refused = await world.registry().register(starting(1, "elsewhere", 1, "second"))
     assert isinstance(refused, NodeIdTaken)
     assert refused.record == ONE
     assert refused.reason.startswith("node id 1 is held by the node at localhost:9092")
@@ -90,7 +93,7 @@ async def test_a_dead_node_is_not_listed_for_longer_than_its_ttl(world: World) -
     await world.registry().register(ONE)
     world.clock.advance_ms(600_001)
     assert await world.registry().nodes() == []
-    other = NodeRecord(1, "elsewhere", 1, directory_id="second")
+    other = starting(1, "elsewhere", 1, "second")
     assert isinstance(await world.registry().register(other), Registered)
 
 
@@ -116,7 +119,7 @@ async def test_a_node_that_slept_too_long_does_not_push_its_successor_out(world:
     registry = world.registry()
     await registry.register(ONE)
     world.clock.advance_ms(900_000)
-    successor = NodeRecord(1, "elsewhere", 1, directory_id="second")
+    successor = starting(1, "elsewhere", 1, "second")
     assert isinstance(await world.registry().register(successor), Registered)
     await registry.renew()
     assert await registry.nodes() == [successor]

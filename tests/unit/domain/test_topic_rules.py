@@ -46,9 +46,3 @@ def test_partitions_grow_only() -> None:
     assert rules.check_partition_growth(2, 2) == "the topic already has 2 partitions"
     assert rules.check_partition_growth(2, 1) == "the topic has 2 partitions, which cannot be reduced to 1"
     assert "at most" in (rules.check_partition_growth(2, 1_000_000) or "")
-
-
-def test_a_replication_factor_needs_as_many_nodes() -> None:
-    assert rules.check_replication_factor(-1, nodes=1) is rules.check_replication_factor(1, nodes=1) is None
-    assert rules.check_replication_factor(3, nodes=1) == "a replication factor of 3 needs 3 nodes, there are 1"
-    assert rules.check_replication_factor(0, nodes=1) == "a replication factor is at least 1, not 0"

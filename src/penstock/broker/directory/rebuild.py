@@ -23,7 +23,7 @@ from penstock.broker.directory.agreement import companion_ids, companions_of, co
 from penstock.broker.directory.sources import Sources
 from penstock.broker.group import node as group_coordinator
 from penstock.broker.transaction import node as transaction_coordinators
-from penstock.cluster.catalog.topic_image import StoredTopic, Topic
+from penstock.cluster.catalog.topic_image import Topic
 from penstock.cluster.store.copy import SUFFIX, write_copy
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite_salvage import SIDE_SUFFIXES
@@ -100,9 +100,7 @@ def make_plan(
         if each.topic_id in named and each.name not in (None, named[each.topic_id].name)
     ]
     for topic in [*added, *grown]:
-        entries[keys.topic(topic.name)] = encode(
-            StoredTopic(topic.topic_id, topic.partition_count, topic.overrides, topic.created_ms)
-        )
+        entries[keys.topic(topic.name)] = encode(topic.stored())
     if not sources.is_whole:
         entries[keys.cluster_id] = entries.get(keys.cluster_id) or encode(belongs_to or _new_cluster_id())
     is_fitting = not (added or grown or renamed or set_aside)

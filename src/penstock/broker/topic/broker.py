@@ -2,6 +2,8 @@
 
 Topics come and go by the catalog's changes alone, at the start and live alike: whoever creates a topic, here or on
 another node, the logs are opened by `_on_change`. Doors look topics up here and speak to their partitions' shells.
+Every topic of the cluster is served; logs are opened of those partitions alone that this node has a replica of, and
+what it is to each of them, leader or follower, follows the catalog's states (`roles`).
 
     start: open every log (recovery, in threads) ─► serve ─► stop: wake who waits, leave the store to be closed
 """
@@ -20,16 +22,18 @@ from penstock.base.log_events import get_logger
 from penstock.base.long_work import Steps
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.partition.log_config import log_config
-from penstock.broker.partition.role import ALONE
+from penstock.broker.partition.role import Idle, Role
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import WaitingRoom
 from penstock.broker.site import Site
 from penstock.broker.topic.companion import CompanionKind, companion_id, open_companion
 from penstock.broker.topic.metrics import BrokerCollector
 from penstock.broker.topic.not_here import NotHere, no_topic
+from penstock.broker.topic.roles import has_replica, role_of
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.topic.upkeep import CommittedOffset, Upkeep
 from penstock.cluster.catalog.order import Part
+from penstock.cluster.catalog.partition_image import PartitionChanged
 from penstock.cluster.catalog.topic_image import (
     Change,
     GroupConfigChanged,
@@ -43,6 +47,7 @@ from penstock.cluster.catalog.topic_image import (
 from penstock.cluster.catalog.topics import CreateResult, TopicCatalog
 from penstock.domain.config import node as node_config
 from penstock.domain.config.topic import TopicConfig, make_topic_config
+from penstock.domain.replication.state import NO_LIFE
 from penstock.storage.errors import StorageError
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.store import LogStore
@@ -68,12 +73,15 @@ class Broker:
         *,
         catalog: TopicCatalog,
         store: LogStore,
+        life: Callable[[], int] = lambda: NO_LIFE,
     ) -> None:
+        """`life` is this node's broker epoch, as it is now."""
         self.config = site.config.broker
         self.node_id = site.node_id
         # What a topic's settings are unless it says otherwise: as configured, and as changed while running.
         self.topic_defaults: Mapping[str, str] = self.config.topic_defaults
         self._catalog = catalog
+        self._life = life
         self._store = store
         self.clock = site.clock
         self._tasks = site.tasks
@@ -85,6 +93,8 @@ class Broker:
         self._opening: dict[tuple[bytes, int, CompanionKind], asyncio.Future[PartitionShell]] = {}
         # Topics found while starting: opened together, in threads, before anybody is served.
         self._found: list[Topic] | None = []
+        # What was heard of partitions meanwhile, some of which were being opened by what was known before.
+        self._heard: list[PartitionChanged] | None = []
         self._upkeep = Upkeep(self.all_shells, store, clock=site.clock, tasks=site.tasks, config=self.config)
         site.metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
@@ -114,6 +124,7 @@ class Broker:
 
     async def start(self) -> None:
         self._catalog.on_change(self._on_change, Part.BROKER)
+        self._catalog.on_partition_change(self._on_partition_change, Part.BROKER)
         await self._catalog.start()
         await self._open_found()
         self._upkeep.start()
@@ -132,7 +143,7 @@ class Broker:
     async def _open_found(self) -> None:
         found, self._found = self._found or [], None
         loop = asyncio.get_running_loop()
-        wanted = [(topic, index) for topic in found for index in range(topic.partition_count)]
+        wanted = [(topic, index) for topic in found for index in self._indexes_here(topic)]
         configs = {topic.topic_id: self._config_of(topic) for topic in found}
         with ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="opening") as threads:
             logs = await asyncio.gather(
@@ -141,11 +152,14 @@ class Broker:
                     for topic, index in wanted
                 )
             )
-        opened = iter(logs)
+        shells: dict[bytes, list[PartitionShell]] = {topic.topic_id: [] for topic in found}
+        for (topic, index), opened in zip(wanted, logs, strict=True):
+            shells[topic.topic_id].append(self._shell(topic, index, opened, configs[topic.topic_id]))
         for topic in found:
-            config = configs[topic.topic_id]
-            shells = [self._shell(topic, index, next(opened), config) for index in range(topic.partition_count)]
-            self._serve(ServedTopic(topic, config, shells))
+            self._serve(topic, configs[topic.topic_id], shells[topic.topic_id])
+        heard, self._heard = self._heard or [], None
+        for change in heard:
+            self._on_partition_change(change)
 
     # Looking up
 
@@ -191,7 +205,10 @@ class Broker:
         del self._opening[key]
         if opened.cancelled() or opened.exception() is not None:
             return
-        self._companions[key] = opened.result()
+        companion = self._companions[key] = opened.result()
+        if companion.role != partition.role:
+            # Another node was elected while it was opened.
+            companion.take_role(partition.role)
         if partition.is_closed:
             # Its topic was removed meanwhile, and took with it what was there then.
             self._close_companions(key[0], kind)
@@ -202,6 +219,11 @@ class Broker:
         topic_id = partition.log.home.topic_id
         key = (topic_id, partition.index, kind)
         return key in self._companions or self._store.has_log(companion_id(topic_id, kind), partition.index)
+
+    @property
+    def is_full(self) -> bool:
+        """The disk takes no more."""
+        return self._store.is_full
 
     @property
     def is_healthy(self) -> bool:
@@ -258,7 +280,7 @@ class Broker:
     def _add(self, topic: Topic) -> Steps[None]:
         """Served when all of it is open."""
         config = self._config_of(topic)
-        self._serve(ServedTopic(topic, config, (yield from self._open_from(0, topic, config))))
+        self._serve(topic, config, (yield from self._open_here(topic, config, ())))
 
     def _alter(self, topic: Topic) -> Steps[None]:
         served = self._topics_by_id.get(topic.topic_id)
@@ -269,8 +291,7 @@ class Broker:
         for shell in served.shells:
             shell.configure(config)
             yield
-        added = yield from self._open_from(len(served.shells), topic, config)
-        self._serve(ServedTopic(topic, config, [*served.shells, *added]))
+        self._serve(topic, config, (yield from self._open_here(topic, config, served.shells)))
 
     def _remove(self, topic: Topic) -> Steps[None]:
         served = self._topics_by_id.pop(topic.topic_id, None)
@@ -290,24 +311,82 @@ class Broker:
         for key in [key for key in self._companions if (key[0], key[2]) == (topic_id, kind)]:
             self._companions.pop(key).close()
 
-    def _serve(self, topic: ServedTopic) -> None:
+    def _serve(self, topic: Topic, config: TopicConfig, shells: list[PartitionShell]) -> None:
         self.generation += 1
-        self._topics[topic.name] = topic
-        self._topics_by_id[topic.topic_id] = topic
+        served = ServedTopic(topic, config, shells, self._role)
+        self._topics[topic.name] = served
+        self._topics_by_id[topic.topic_id] = served
 
-    def _open_from(self, first: int, topic: Topic, config: TopicConfig) -> Steps[list[PartitionShell]]:
-        # On the loop: a new partition has nothing on disk, so there is nothing to read.
-        shells = []
-        for index in range(first, topic.partition_count):
-            shells.append(self._shell(topic, index, self._open_log(topic, index, config), config))
-            yield
-        return shells
+    def _open_here(
+        self, topic: Topic, config: TopicConfig, open_already: Iterable[PartitionShell]
+    ) -> Steps[list[PartitionShell]]:
+        """The shells of all partitions that this node has a replica of, in their order."""
+        shells = {shell.index: shell for shell in open_already}
+        for index in self._indexes_here(topic):
+            if index not in shells:
+                # On the loop: a new partition has nothing on disk, so there is nothing to read.
+                shells[index] = self._shell(topic, index, self._open_log(topic, index, config), config)
+                yield
+        return [shells[index] for index in sorted(shells)]
 
     def _open_log(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog:
         return self._store.open_log(topic.name, topic.topic_id, index, log_config(config))
 
     def _shell(self, topic: Topic, index: int, opened: PartitionLog, config: TopicConfig) -> PartitionShell:
-        return PartitionShell(topic.name, index, opened, store=self._store, clock=self.clock, config=config, role=ALONE)
+        role = self._role(topic.topic_id, index)
+        return PartitionShell(topic.name, index, opened, store=self._store, clock=self.clock, config=config, role=role)
+
+    # Roles
+
+    def take_roles(self) -> None:
+        """All of them anew: this node has begun another life, and leads nothing by the word of an earlier one."""
+        self.generation += 1
+        for topic in self._topics.values():
+            for shell in topic.shells:
+                self._take_role(topic, shell)
+
+    def _on_partition_change(self, change: PartitionChanged) -> None:
+        if self._heard is not None:
+            self._heard.append(change)
+            return
+        served = self._topics_by_id.get(change.topic_id)
+        if served is None:
+            return  # could not be opened
+        self.generation += 1
+        shell = served.shell(change.index)
+        if shell is not None:
+            # Also one that is to be here no longer: it follows or is idle, and its log stays open until the next start.
+            self._take_role(served, shell)
+        elif has_replica(change.stated.state, self.node_id):
+            self._open_moved(served, change.index)
+
+    def _open_moved(self, served: ServedTopic, index: int) -> None:
+        topic, config = served.description, served.config
+        try:
+            shell = self._shell(topic, index, self._open_log(topic, index, config), config)
+        except (OSError, StorageError) as error:
+            log.error("replica not opened", topic=topic.name, partition=index, error=str(error))
+            return
+        self._serve(topic, config, sorted([*served.shells, shell], key=lambda each: each.index))
+
+    def _take_role(self, topic: ServedTopic, shell: PartitionShell) -> None:
+        """With its companions: one leader and one epoch for all logs of a partition."""
+        role = self._role(topic.topic_id, shell.index)
+        companions = [self._companions.get((topic.topic_id, shell.index, kind)) for kind in CompanionKind]
+        for each in (shell, *companions):
+            if each is not None and each.role != role:
+                each.take_role(role)
+
+    def _role(self, topic_id: bytes, index: int) -> Role:
+        stated = self._catalog.state(topic_id, index)
+        if stated is None:
+            return Idle("its topic is gone")
+        return role_of(stated.state, self.node_id, self._life())
+
+    def _indexes_here(self, topic: Topic) -> list[int]:
+        """Of partitions that this node has a replica of, in order."""
+        states = self._catalog.states(topic.topic_id)
+        return [index for index, stated in states if has_replica(stated.state, self.node_id)]
 
     def _config_of(self, topic: Topic) -> TopicConfig:
         return make_topic_config(topic.overrides, self.topic_defaults)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from penstock.broker.partition.role import Role
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.not_here import NotHere, no_partition, not_led
 from penstock.cluster.catalog.topic_image import Topic
@@ -12,13 +15,21 @@ from penstock.domain.topic_rules import COORDINATOR_TOPICS
 
 
 class ServedTopic:
-    __slots__ = ("_by_index", "config", "description", "is_coordinators", "resource", "shells")
+    __slots__ = ("_by_index", "_role_elsewhere", "config", "description", "is_coordinators", "resource", "shells")
 
-    def __init__(self, description: Topic, config: TopicConfig, shells: list[PartitionShell]) -> None:
+    def __init__(
+        self,
+        description: Topic,
+        config: TopicConfig,
+        shells: list[PartitionShell],
+        role_elsewhere: Callable[[bytes, int], Role],
+    ) -> None:
+        """`role_elsewhere` tells who leads a partition that this node has no replica of."""
         self.description = description
         self.config = config
         # Of the partitions that this node has, whoever leads them, in their order.
         self.shells = shells
+        self._role_elsewhere = role_elsewhere
         self._by_index = {shell.index: shell for shell in shells}
         # Made once: every request asks about it.
         self.resource: Resource = access.topic(description.name)
@@ -44,9 +55,15 @@ class ServedTopic:
     def find(self, index: int) -> PartitionShell | NotHere:
         """A partition that this node leads."""
         shell = self._by_index.get(index)
-        if shell is None:
+        if shell is not None and shell.is_leading:
+            return shell
+        if not self.has_partition(index):
             return no_partition(self.name, index)
-        return shell if shell.is_leading else not_led(self.name, index, shell.role)
+        return not_led(self.name, index, self._role_elsewhere(self.topic_id, index) if shell is None else shell.role)
+
+    def shell(self, index: int) -> PartitionShell | None:
+        """Of a partition that this node has a replica of, whoever leads it."""
+        return self._by_index.get(index)
 
     def led(self) -> list[PartitionShell]:
         """All that this node leads."""

@@ -13,12 +13,15 @@ from typing import Final
 class Kind(Enum):
     """Of what is followed: each has an image, and a catalog that answers from it."""
 
+    NODES = "nodes"
     TOPICS = "topics"
+    PARTITIONS = "partitions"
     QUEUES = "queues"
     ACCESS = "access"
 
 
 class Part(Enum):
+    CONTROLLER = "controller"
     GROUPS = "groups"
     SCHEDULES = "schedules"
     TRANSACTIONS = "transactions"
@@ -31,6 +34,8 @@ class Part(Enum):
 
 
 ORDER: Final = (
+    # Decides later, of all that a revision changed: it only learns here that there is something to decide.
+    (Kind.NODES, Part.CONTROLLER),
     # What a machine holds of a removed topic is let go before its logs are closed: nothing may be written there then.
     (Kind.TOPICS, Part.GROUPS),
     (Kind.TOPICS, Part.SCHEDULES),
@@ -40,6 +45,10 @@ ORDER: Final = (
     # Queues are opened on new partitions, which the broker serves by then.
     (Kind.TOPICS, Part.QUEUES),
     (Kind.TOPICS, Part.SHARE_GROUPS),
+    (Kind.TOPICS, Part.CONTROLLER),
+    # Who leads is told when the topic is served: a role is given to a shell that is there.
+    (Kind.PARTITIONS, Part.BROKER),
+    (Kind.PARTITIONS, Part.CONTROLLER),
     # A queue that goes with its topic finds the topic gone.
     (Kind.QUEUES, Part.QUEUES),
     # Who may write where is asked anew, by the new rules.

@@ -14,10 +14,12 @@ from typing import Final
 
 import msgspec
 
+from penstock.cluster.catalog.first_placement import Runs, first_states
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import Event, Range
 from penstock.cluster.store.values import decode
 from penstock.domain import topic_rules
+from penstock.domain.replication.state import PartitionState
 
 _NO_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -28,10 +30,19 @@ class Topic(msgspec.Struct, frozen=True):
     partition_count: int
     overrides: dict[str, str]
     created_ms: int
+    # How many replicas each partition is meant to have.
+    replication: int = 1
+    # Where its partitions were placed when they were made.
+    placed: Runs = ()
 
     @property
     def is_internal(self) -> bool:
         return topic_rules.is_internal(self.name)
+
+    def stored(self) -> StoredTopic:
+        return StoredTopic(
+            self.topic_id, self.partition_count, self.overrides, self.created_ms, self.replication, self.placed
+        )
 
 
 class StoredTopic(msgspec.Struct, frozen=True):
@@ -41,9 +52,20 @@ class StoredTopic(msgspec.Struct, frozen=True):
     partition_count: int
     overrides: dict[str, str] = {}
     created_ms: int = 0
+    replication: int = 1
+    # None of versions that knew one node alone: what they made belongs to that one.
+    placed: Runs = ()
 
     def named(self, name: str) -> Topic:
-        return Topic(name, self.topic_id, self.partition_count, self.overrides, self.created_ms)
+        return Topic(
+            name,
+            self.topic_id,
+            self.partition_count,
+            self.overrides,
+            self.created_ms,
+            self.replication,
+            self.placed,
+        )
 
 
 class RemovedTopic(msgspec.Struct, frozen=True):
@@ -87,8 +109,11 @@ Change = TopicAdded | TopicRemoved | PartitionsGrown | TopicConfigChanged | Node
 
 
 class TopicImage:
-    def __init__(self, keys: KeySpace) -> None:
+    def __init__(self, keys: KeySpace, *, owner_of_unplaced: int | None = None) -> None:
         self._keys = keys
+        self._owner_of_unplaced = owner_of_unplaced
+        # Of each topic that anybody has asked about.
+        self._first_states: dict[bytes, list[PartitionState]] = {}
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._node_configs: dict[int | None, dict[str, str]] = {}
@@ -108,6 +133,21 @@ class TopicImage:
 
     def topics(self) -> list[Topic]:
         return [self._by_name[name] for name in self.names()]
+
+    def first_state(self, topic_id: bytes, index: int) -> PartitionState | None:
+        """As its partition was placed; None: there is none."""
+        states = self.first_states(topic_id)
+        return states[index] if 0 <= index < len(states) else None
+
+    def first_states(self, topic_id: bytes) -> list[PartitionState]:
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            return []
+        states = self._first_states.get(topic_id)
+        if states is None:
+            states = first_states(topic.placed, topic.partition_count, self._owner_of_unplaced)
+            self._first_states[topic_id] = states
+        return states
 
     def node_config(self, node_id: int | None) -> Mapping[str, str]:
         return self._node_configs.get(node_id, _NO_OVERRIDES)
@@ -157,6 +197,7 @@ class TopicImage:
         before = self._by_name.get(name)
         if before is not None:
             del self._by_name[name], self._by_id[before.topic_id]
+            self._first_states.pop(before.topic_id, None)
         if after is not None:
             self._by_name[name] = self._by_id[after.topic_id] = after
         return _changes(before, after)

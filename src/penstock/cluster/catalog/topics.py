@@ -13,14 +13,24 @@ While the store is out of reach look-ups go on with the last image and changes r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.long_work import LongWork
+from penstock.cluster.catalog.first_placement import Runs, fill_runs, join_runs
 from penstock.cluster.catalog.order import Kind, Part
+from penstock.cluster.catalog.partition_image import PartitionChanged, PartitionImage, Stated
+from penstock.cluster.catalog.placing import (
+    BY_DEFAULT,
+    ON_NODE_1,
+    Assignment,
+    InvalidAssignment,
+    InvalidReplication,
+    Placing,
+)
 from penstock.cluster.catalog.topic_image import Change, RemovedTopic, StoredTopic, Topic, TopicImage
 from penstock.cluster.catalog.watch import Listener, MetadataWatch
 from penstock.cluster.store.protocol import (
@@ -39,6 +49,7 @@ from penstock.domain.config.definition import ConfigProblem
 _ATTEMPTS_MAX: Final = 10
 # One transaction for many new topics: far below the engines' limit of operations.
 _TOPICS_PER_TXN: Final = 60
+_NOT_ADOPTED: Final = "a node alone made the topic, and has not been started since there are several"
 
 R = TypeVar("R")
 
@@ -47,6 +58,9 @@ class NewTopic(msgspec.Struct, frozen=True):
     name: str
     partition_count: int
     overrides: dict[str, str | None] = {}
+    replication: int = BY_DEFAULT
+    # Of each partition, where the caller chooses; then the number of replicas follows from it.
+    assignment: Assignment | None = None
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -95,22 +109,34 @@ class Settled(msgspec.Struct, frozen=True):
     overrides: dict[str, str]
 
 
-CreateRefusal = AlreadyExists | InvalidName | InvalidPartitions | InvalidConfig
+CreateRefusal = AlreadyExists | InvalidName | InvalidPartitions | InvalidConfig | InvalidReplication | InvalidAssignment
 CreateResult = Created | CreateRefusal
 DeleteResult = Deleted | UnknownTopic
-GrowResult = Grown | UnknownTopic | InvalidPartitions
+GrowRefusal = InvalidPartitions | InvalidReplication | InvalidAssignment
+GrowResult = Grown | UnknownTopic | GrowRefusal
 AlterResult = Altered | UnknownTopic | InvalidConfig
 
 
 class TopicCatalog:
-    def __init__(self, watch: MetadataWatch, *, clock: Clock, new_topic_id: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        watch: MetadataWatch,
+        *,
+        clock: Clock,
+        new_topic_id: Callable[[], bytes],
+        placing: Placing = ON_NODE_1,
+    ) -> None:
         self._store = watch.store
         self._keys = watch.keys
         self._clock = clock
         self._new_topic_id = new_topic_id
-        self._image = TopicImage(watch.keys)
+        self._placing = placing
+        self._image = TopicImage(watch.keys, owner_of_unplaced=placing.owner_of_unplaced)
+        self._partitions = PartitionImage(watch.keys, self._image)
         self._work = LongWork()
+        self._source = watch
         self._watch = watch.follow(Kind.TOPICS, self._image)
+        self._partition_watch = watch.follow(Kind.PARTITIONS, self._partitions)
 
     def on_change(self, listener: Listener[Change], part: Part | None = None) -> None:
         """Called on the loop when the image has changed. Added before `start`, it hears of every topic. What takes long
@@ -120,11 +146,17 @@ class TopicCatalog:
         """
         self._watch.on_change(listener, part)
 
+    def on_partition_change(self, listener: Listener[PartitionChanged], part: Part | None = None) -> None:
+        """The same of who leads a partition and who is in sync."""
+        self._partition_watch.on_change(listener, part)
+
     async def start(self) -> None:
-        await self._watch.start()
+        # Together: whoever hears of a topic may ask who leads it.
+        await self._source.join(self._watch, self._partition_watch)
 
     async def stop(self) -> None:
         await self._watch.stop()
+        await self._partition_watch.stop()
 
     def __len__(self) -> int:
         return len(self._image)
@@ -134,11 +166,32 @@ class TopicCatalog:
         """Of the store, as far as the image follows it: how many changes there were."""
         return self._watch.revision
 
+    @property
+    def owner_of_unplaced(self) -> int | None:
+        """Whose those topics are that an older version made, without a placement; None: another node's."""
+        return self._placing.owner_of_unplaced
+
+    async def wait_for(self, revision: int) -> None:
+        """Returns when the images include `revision`, which must have changed something, and everybody has heard."""
+        await self._watch.wait_for(revision)
+
     def by_name(self, name: str) -> Topic | None:
         return self._image.by_name(name)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._image.by_id(topic_id)
+
+    def state(self, topic_id: bytes, index: int) -> Stated | None:
+        """Who leads the partition and who is in sync; None: there is none."""
+        return self._partitions.get(topic_id, index)
+
+    def states(self, topic_id: bytes) -> Iterator[tuple[int, Stated]]:
+        """Of all partitions of a topic, in order."""
+        return self._partitions.of_topic(topic_id)
+
+    def orphaned_partitions(self) -> list[str]:
+        """Keys of partitions whose topics are gone."""
+        return self._partitions.orphans()
 
     def names(self) -> list[str]:
         return self._image.names()
@@ -208,13 +261,25 @@ class TopicCatalog:
         """Its files are gone, durably."""
         await self._store.txn(deletes=[self._keys.removed_topic(topic_id)])
 
-    async def create_partitions(self, name: str, partition_count: int, *, validate_only: bool = False) -> GrowResult:
-        def grow(topic: StoredTopic) -> StoredTopic | InvalidPartitions:
+    async def create_partitions(
+        self, name: str, partition_count: int, *, assignment: Assignment | None = None, validate_only: bool = False
+    ) -> GrowResult:
+        """`assignment` is that of the new ones."""
+
+        def grow(topic: StoredTopic) -> StoredTopic | GrowRefusal:
             reason = topic_rules.check_partition_growth(topic.partition_count, partition_count)
             if reason is not None:
                 return InvalidPartitions(reason)
-            return msgspec.structs.replace(topic, partition_count=partition_count)
+            before = fill_runs(topic.placed, topic.partition_count, self._placing.owner_of_unplaced)
+            if before is None:
+                return InvalidReplication(_NOT_ADOPTED)
+            added = partition_count - topic.partition_count
+            runs = self._placing.place(added, topic.replication, assignment, existing=before)
+            if not isinstance(runs, tuple):
+                return runs
+            return msgspec.structs.replace(topic, partition_count=partition_count, placed=join_runs(before, runs))
 
+        outcome: Topic | UnknownTopic | GrowRefusal
         outcome = await self._change_topic(name, grow, validate_only=validate_only)
         return Grown(outcome) if isinstance(outcome, Topic) else outcome
 
@@ -293,8 +358,22 @@ class TopicCatalog:
         problems = topic_config.validate(new.overrides)
         if problems:
             return InvalidConfig(tuple(problems))
+        placed = self._place_new(new)
+        if not isinstance(placed, tuple):
+            return placed
         overrides = {setting: text for setting, text in new.overrides.items() if text is not None}
-        return Topic(new.name, self._unused_id(), new.partition_count, overrides, self._clock.now_ms())
+        topic_id, now_ms = self._unused_id(), self._clock.now_ms()
+        return Topic(new.name, topic_id, new.partition_count, overrides, now_ms, *placed)
+
+    def _place_new(self, new: NewTopic) -> tuple[int, Runs] | InvalidReplication | InvalidAssignment:
+        if new.assignment is None:
+            replication = self._placing.replication(new.replication)
+            if isinstance(replication, InvalidReplication):
+                return replication
+        else:
+            replication = len(new.assignment[0]) if new.assignment else 0
+        runs = self._placing.place(new.partition_count, replication, new.assignment)
+        return (replication, runs) if isinstance(runs, tuple) else runs
 
     def _unused_id(self) -> bytes:
         while True:
@@ -305,7 +384,7 @@ class TopicCatalog:
 
     async def _create_chunk(self, topics: Sequence[Topic]) -> list[CreateResult]:
         compares: list[Compare] = [Absent(self._keys.topic(topic.name)) for topic in topics]
-        puts = {self._keys.topic(topic.name): encode(_stored(topic)) for topic in topics}
+        puts = {self._keys.topic(topic.name): encode(topic.stored()) for topic in topics}
         result = await self._store.txn(compares, puts)
         if result.ok:
             await self._watch.wait_for(result.revision)
@@ -356,7 +435,3 @@ class TopicCatalog:
 
     def _contended(self, key: str) -> StoreUnavailableError:
         return StoreUnavailableError(f"metadata key {key} is changed by others all the time, try again")
-
-
-def _stored(topic: Topic) -> StoredTopic:
-    return StoredTopic(topic.topic_id, topic.partition_count, topic.overrides, topic.created_ms)

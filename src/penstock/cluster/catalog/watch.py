@@ -79,12 +79,17 @@ class MetadataWatch:
         """From `Followed.start` on."""
         return Followed(self, kind, image)
 
-    async def join(self, followed: Followed[Any]) -> None:
+    async def join(self, *joining: Followed[Any]) -> None:
+        """Those that join together stand at one revision before anybody hears of it."""
+        in_order = sorted(joining, key=lambda each: place_of_kind(each.kind))
         async with self._telling:
             current = await self._read()
-            await followed.begin(current)
+            heard = [(followed, followed.begin(current)) for followed in in_order]
+            for followed, changes in heard:
+                await followed.tell_first(changes)
             is_first = not self._followed
-            insort(self._followed, followed, key=lambda each: place_of_kind(each.kind))
+            for followed in in_order:
+                insort(self._followed, followed, key=lambda each: place_of_kind(each.kind))
             if is_first:
                 self._revision = current.revision
                 self._tasks.start("metadata watch", self._run())
@@ -179,13 +184,18 @@ class Followed(Generic[ChangeT]):
                 f"revision {revision} is stored but has not come back within {wait_s:g} s"
             ) from error
 
-    async def begin(self, current: Range) -> None:
-        """As `take`, `tell` and `settle` do, but whatever fails is raised: the node is starting."""
-        for change in self._image.apply(self._image.events_to(current)):
-            for _, listener in self._listeners:
-                await self._run(listener, change)
+    def begin(self, current: Range) -> list[ChangeT]:
+        """As `take` does, but whatever fails is raised: the node is starting."""
+        changes = self._image.apply(self._image.events_to(current))
         self._taken_revision = current.revision
         self.is_behind = False
+        return changes
+
+    async def tell_first(self, changes: Iterable[ChangeT]) -> None:
+        """As `tell` and `settle` do, but whatever fails is raised."""
+        for change in changes:
+            for _, listener in self._listeners:
+                await self._run(listener, change)
         self.settle()
 
     def take(self, news: EventBatch | Range) -> list[ChangeT]:

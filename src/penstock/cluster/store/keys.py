@@ -2,8 +2,15 @@
 
     /{cluster}/{generation}/cluster_id
                            /producer_ids          the first id that no block holds yet
+                           /features              levels of what all members support, set for good
+                           /cluster_secret        what nodes prove themselves to each other with
+                           /members/{id}          lasting: which life of a node was admitted last, and from where
                            /nodes/{id}            leased: there while the node lives
-                           /topics/{name}         id, partition count, overrides of settings
+                           /controller            leased: which node decides who leads
+                           /tick                  written by the controller every second, for those who watch
+                           /topics/{name}         id, partition count, first placement, overrides of settings
+                           /partitions/{topic id}/{n}   who leads and who is in sync; absent: as first placed
+                           /crons/{topic id}/{name}     reserved: which partition fires
                            /removed-topics/{id}   deleted; there until its files are gone
                            /configs/nodes/{id}    settings of one node; `default` for all of them
                            /configs/groups/{name} settings of one group
@@ -48,6 +55,34 @@ class KeySpace(msgspec.Struct, frozen=True):
         return f"{self.root}producer_ids"
 
     @property
+    def features(self) -> str:
+        return f"{self.root}features"
+
+    @property
+    def cluster_secret(self) -> str:
+        return f"{self.root}cluster_secret"
+
+    @property
+    def members(self) -> str:
+        return f"{self.root}members/"
+
+    @property
+    def controller(self) -> str:
+        return f"{self.root}controller"
+
+    @property
+    def tick(self) -> str:
+        return f"{self.root}tick"
+
+    @property
+    def partitions(self) -> str:
+        return f"{self.root}partitions/"
+
+    @property
+    def crons(self) -> str:
+        return f"{self.root}crons/"
+
+    @property
     def nodes(self) -> str:
         return f"{self.root}nodes/"
 
@@ -88,11 +123,27 @@ class KeySpace(msgspec.Struct, frozen=True):
         return f"{self.root}login_secret"
 
     def is_secret(self, key: str) -> bool:
-        """What proves passwords: old values are not kept."""
-        return key.startswith(self.users) or key == self.login_secret
+        """What proves passwords, and nodes: old values are not kept."""
+        return key.startswith(self.users) or key in (self.login_secret, self.cluster_secret)
 
     def node(self, node_id: int) -> str:
         return f"{self.nodes}{node_id}"
+
+    def node_of(self, key: str) -> int:
+        return int(key.removeprefix(self.nodes))
+
+    def member(self, node_id: int) -> str:
+        return f"{self.members}{node_id}"
+
+    def member_of(self, key: str) -> int:
+        return int(key.removeprefix(self.members))
+
+    def partition(self, topic_id: bytes, index: int) -> str:
+        return f"{self.partitions}{topic_id.hex()}/{index}"
+
+    def partition_of(self, key: str) -> tuple[bytes, int]:
+        topic_id, _, index = key.removeprefix(self.partitions).partition("/")
+        return bytes.fromhex(topic_id), int(index)
 
     def topic(self, name: str) -> str:
         return f"{self.topics}{name}"

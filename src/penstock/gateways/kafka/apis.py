@@ -132,7 +132,7 @@ def make_handlers(
     broker, transactions = parts.broker, parts.transactions
     node_id = address().node_id
     sessions = FetchSessions(lambda: secrets.randbits(31))
-    topics = TopicsHandler(broker, parts.topics, admission, node_id=node_id)
+    topics = TopicsHandler(broker, parts.topics, admission)
     configs = ConfigsHandler(
         broker, parts.topics, admission, node_id=node_id, node_entries=node_entries, node_settings=node_settings
     )

@@ -6,22 +6,26 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.base.long_work import Steps
 from penstock.cluster.catalog.access import AccessCatalog
+from penstock.cluster.catalog.nodes import NodeCatalog, NodeRecord
 from penstock.cluster.catalog.order import ORDER, Kind, Part
+from penstock.cluster.catalog.partition_image import Stated
 from penstock.cluster.catalog.queues import QueueCatalog, QueueChange, QueueImage, StoredQueue
 from penstock.cluster.catalog.topic_image import Change, StoredTopic, TopicAdded, TopicRemoved
 from penstock.cluster.catalog.topics import Created, TopicCatalog
-from penstock.cluster.catalog.watch import MetadataWatch
+from penstock.cluster.catalog.watch import Followed, MetadataWatch
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import Event, StoreDamagedError, StoreUnavailableError
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.cluster.store.values import encode
 from penstock.domain.queue.definition import QueueName
+from penstock.domain.replication.state import PartitionState, first_state
 from penstock.domain.security.access import Operation, ResourceType
 from penstock.domain.security.acl import AclBinding, PatternType, Permission
 from support.metadata_store import WatchedStore
@@ -35,6 +39,10 @@ ONE_OF_EACH = {
     KEYS.acl("rule"): encode(RULE),
     KEYS.queue(QUEUE): encode(StoredQueue(TOPIC_ID)),
     KEYS.topic("orders"): encode(StoredTopic(TOPIC_ID, 1)),
+}
+OF_A_CLUSTER = {
+    KEYS.node(2): encode(NodeRecord(2, "b", 1)),
+    KEYS.partition(TOPIC_ID, 0): encode(first_state((2,), 1)),
 }
 HISTORY_REVISIONS = 3
 
@@ -50,6 +58,15 @@ class Catalogs:
         self.queues = QueueCatalog(watch, clock=ManualClock())
         self.access = AccessCatalog(watch)
         self.by_kind = {Kind.TOPICS: self.topics, Kind.QUEUES: self.queues, Kind.ACCESS: self.access}
+        self.nodes = NodeCatalog(watch)
+        # Each by itself, also those that a catalog follows together.
+        self.followed: dict[Kind, Followed[Any]] = {
+            Kind.NODES: self.nodes._watch,
+            Kind.TOPICS: self.topics._watch,
+            Kind.PARTITIONS: self.topics._partition_watch,
+            Kind.QUEUES: self.queues._watch,
+            Kind.ACCESS: self.access._watch,
+        }
         self.told: list[object] = []
         self._told_more = asyncio.Event()
 
@@ -108,18 +125,19 @@ async def test_parts_hear_in_the_written_order_whoever_registers_first(store: Wa
     def note(kind: Kind, part: Part | None) -> Callable[[object], None]:
         return lambda _change: heard.append((kind, part))
 
-    for kind, catalog in catalogs.by_kind.items():
-        catalog.on_change(note(kind, None))
+    for kind, followed in catalogs.followed.items():
+        followed.on_change(note(kind, None))
     for kind, part in reversed(ORDER):
-        catalogs.by_kind[kind].on_change(note(kind, part), part)
+        catalogs.followed[kind].on_change(note(kind, part), part)
     for kind in reversed(Kind):
-        await catalogs.by_kind[kind].start()
-    await store.txn(puts=ONE_OF_EACH)
+        await catalogs.followed[kind].start()
+    await store.txn(puts=ONE_OF_EACH | OF_A_CLUSTER)
     await catalogs.settle()
     # Who only looks on hears after the parts.
     by_kind = [[row for row in [*ORDER, (kind, None)] if row[0] is kind] for kind in Kind]
     assert heard == [row for rows in by_kind for row in rows]
-    await catalogs.stop()
+    for followed in catalogs.followed.values():
+        await followed.stop()
 
 
 def test_order_names_each_kind_in_one_stretch() -> None:
@@ -127,6 +145,20 @@ def test_order_names_each_kind_in_one_stretch() -> None:
     assert kinds == sorted(kinds, key=kinds.index)
     assert set(kinds) == set(Kind)
     assert len(set(ORDER)) == len(ORDER)
+
+
+async def test_whoever_hears_of_a_topic_can_ask_who_leads_it(store: WatchedStore) -> None:
+    elected = PartitionState(leader=3, life=9, epoch=4, replicas=(2, 3), in_sync=(3,))
+    await store.txn(puts=ONE_OF_EACH | {KEYS.partition(TOPIC_ID, 0): encode(elected)})
+    catalogs = Catalogs(store)
+    seen: list[object] = []
+    catalogs.topics.on_change(lambda _change: seen.append(catalogs.topics.state(TOPIC_ID, 0)))
+    await catalogs.topics.start()
+    result = await store.txn(puts={KEYS.partition(TOPIC_ID, 0): encode(first_state((2, 3), 1))})
+    await catalogs.topics._watch.wait_for(result.revision)
+    assert seen == [Stated(elected, 1)]
+    assert catalogs.topics.state(TOPIC_ID, 0) == Stated(first_state((2, 3), 1), result.revision)
+    await catalogs.topics.stop()
 
 
 async def test_part_without_a_row_is_refused(node: Catalogs) -> None:
@@ -140,7 +172,7 @@ def test_everybody_who_listens_in_a_node_has_a_row() -> None:
         (path.name, call)
         for path in sorted(source.rglob("*.py"))
         if path.parent.name != "catalog"
-        for call in re.findall(r"\.on_change\((.*)\)", path.read_text())
+        for call in re.findall(r"\.on_(?:partition_)?change\((.*)\)", path.read_text())
     ]
     assert len(calls) >= len(ORDER)
     assert [call for call in calls if "Part." not in call[1]] == []

@@ -10,12 +10,14 @@ from penstock.base.long_work import Steps
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
+from penstock.cluster.catalog.placing import InvalidAssignment, InvalidReplication
 from penstock.cluster.catalog.topic_image import Topic
 from penstock.cluster.catalog.topics import (
     AlreadyExists,
     Created,
     CreateResult,
     Grown,
+    GrowRefusal,
     InvalidName,
     InvalidPartitions,
     NewTopic,
@@ -60,17 +62,23 @@ from penstock.gateways.kafka.errors import ABSENCE_CODES, READ_CODES
 from penstock.gateways.kafka.store import STORE_FAILED_CODE, StoreFailed, ask_store
 
 BY_DEFAULT: Final = -1
-REPLICATION_FACTOR: Final = 1
 # As Kafka's controller: what one request makes is looked at, stored and opened as a whole. More take more requests.
 NEW_PARTITIONS_MAX: Final = 10_000
 
 
+_GROW_CODES: Final[Mapping[type[StoreFailed | GrowRefusal], ErrorCode]] = {
+    StoreFailed: STORE_FAILED_CODE,
+    InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    InvalidReplication: ErrorCode.INVALID_REPLICATION_FACTOR,
+    InvalidAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+}
+
+
 class TopicsHandler:
-    def __init__(self, broker: Broker, catalog: TopicCatalog, admission: Admission, *, node_id: int) -> None:
+    def __init__(self, broker: Broker, catalog: TopicCatalog, admission: Admission) -> None:
         self._broker = broker
         self._catalog = catalog
         self._admission = admission
-        self._node_id = node_id
 
     # CreateTopics
 
@@ -132,10 +140,6 @@ class TopicsHandler:
             return refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
         if topic.assignments:
             return self._refuse_assignments(topic)
-        if topic.replication_factor != BY_DEFAULT:
-            reason = topic_rules.check_replication_factor(topic.replication_factor, nodes=1)
-            if reason is not None:
-                return refused(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
         if topic.num_partitions != BY_DEFAULT:
             reason = topic_rules.check_partition_count(topic.num_partitions)
             if reason is not None:
@@ -157,13 +161,6 @@ class TopicsHandler:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"partitions {indexes} are not numbered from 0 without gaps",
             )
-        for assignment in topic.assignments:
-            if list(assignment.broker_ids) != [self._node_id]:
-                return refused(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"partition {assignment.partition_index} is assigned to {list(assignment.broker_ids)}, "
-                    f"there is only node {self._node_id}",
-                )
         return None
 
     def _new_topic(self, topic: CreatableTopic) -> NewTopic:
@@ -171,7 +168,9 @@ class TopicsHandler:
         if count == BY_DEFAULT:
             count = self._broker.config.default_partitions
         overrides = {config.name: config.value for config in topic.configs}
-        return NewTopic(topic.name, count, overrides)
+        by_index = sorted(topic.assignments, key=lambda each: each.partition_index)
+        assignment = tuple(tuple(each.broker_ids) for each in by_index) or None
+        return NewTopic(topic.name, count, overrides, topic.replication_factor, assignment)
 
     def _created(
         self, wanted: NewTopic, outcome: CreateResult | StoreFailed, context: RequestContext
@@ -186,6 +185,10 @@ class TopicsHandler:
             code, reason = STORE_FAILED_CODE, outcome.reason
         elif isinstance(outcome, InvalidPartitions):
             code, reason = ErrorCode.INVALID_PARTITIONS, outcome.reason
+        elif isinstance(outcome, InvalidReplication):
+            code, reason = ErrorCode.INVALID_REPLICATION_FACTOR, outcome.reason
+        elif isinstance(outcome, InvalidAssignment):
+            code, reason = ErrorCode.INVALID_REPLICA_ASSIGNMENT, outcome.reason
         else:
             code, reason = ErrorCode.INVALID_CONFIG, outcome.reason
         return CreatableTopicResult(name=wanted.name, error_code=code, error_message=reason)
@@ -204,7 +207,7 @@ class TopicsHandler:
             topic_id=topic.topic_id,
             error_message=None,
             num_partitions=topic.partition_count,
-            replication_factor=REPLICATION_FACTOR,
+            replication_factor=topic.replication,
             configs=[
                 CreatableTopicConfigs(entry.name, entry.value, entry.is_read_only, entry.source, entry.is_sensitive)
                 for entry in entries
@@ -285,25 +288,20 @@ class TopicsHandler:
             # Which partition a group or a transaction belongs to depends on how many there are.
             reason = f"the number of partitions of {topic.name!r} is fixed when it is made"
             return refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-        for assignment in topic.assignments or ():
-            if list(assignment.broker_ids) != [self._node_id]:
-                reason = f"assigned to {list(assignment.broker_ids)}, there is only node {self._node_id}"
-                return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
         existing = self._catalog.by_name(topic.name)
         added = 0 if existing is None else topic.count - existing.partition_count
-        if topic.assignments and added > 0 and len(topic.assignments) != added:
-            reason = f"{len(topic.assignments)} assignments for {added} new partitions"
-            return refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
         if added > NEW_PARTITIONS_MAX and topic.count <= topic_rules.PARTITIONS_MAX:
             reason = f"{added} new partitions in one request, at most {NEW_PARTITIONS_MAX} are made at a time"
             return refused(ErrorCode.POLICY_VIOLATION, reason)
-        outcome = await ask_store(self._catalog.create_partitions(topic.name, topic.count, validate_only=validate_only))
+        assignment = tuple(tuple(each.broker_ids) for each in topic.assignments or ()) or None
+        outcome = await ask_store(
+            self._catalog.create_partitions(topic.name, topic.count, assignment=assignment, validate_only=validate_only)
+        )
         if isinstance(outcome, Grown):
             return CreatePartitionsTopicResult(name=topic.name)
         if isinstance(outcome, UnknownTopic):
             return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name!r}")
-        code = STORE_FAILED_CODE if isinstance(outcome, StoreFailed) else ErrorCode.INVALID_PARTITIONS
-        return refused(code, outcome.reason)
+        return refused(_GROW_CODES[type(outcome)], outcome.reason)
 
     # DeleteRecords
 
