@@ -57,7 +57,24 @@ def test_files_that_the_guide_names_are_there(change: str, row: str) -> None:
 # A Kafka API
 
 
-@pytest.mark.parametrize("key", sorted(APIS), ids=lambda key: APIS[key].request.__name__)
+def keys(*, is_internal: bool) -> list[int]:
+    return sorted(key for key, api in APIS.items() if api.is_internal is is_internal)
+
+
+@pytest.mark.parametrize("key", keys(is_internal=True), ids=lambda key: APIS[key].request.__name__)
+def test_every_request_between_nodes_has_a_handler_a_bound_and_bytes_that_stay(key: int) -> None:
+    """Nodes of two releases talk to each other: what one of them wrote is in tests/golden/internal.txt."""
+    request = APIS[key].request
+    assert key in BOUNDS, f"{request.__name__}: nothing says in codec/kafka/bounds how much one may ask for"
+    table = (SOURCE / "gateways" / "cluster" / "apis.py").read_text()
+    assert re.search(rf"\b{request.__name__}: ", table), f"{request.__name__}: no handler in gateways/cluster/apis"
+    assert request.__name__ not in (SOURCE / "gateways" / "kafka" / "apis.py").read_text(), "clients may not ask it"
+    kept = (ROOT / "tests" / "golden" / "internal.txt").read_text()
+    for message in (request, APIS[key].response):
+        assert re.search(rf"^{message.__name__} \d", kept, re.MULTILINE), f"{message.__name__}: no golden bytes"
+
+
+@pytest.mark.parametrize("key", keys(is_internal=False), ids=lambda key: APIS[key].request.__name__)
 def test_every_api_has_a_handler_a_bound_and_a_proof(key: int) -> None:
     request = APIS[key].request
     assert key in BOUNDS, f"{request.__name__}: nothing says in codec/kafka/bounds how much one may ask for"

@@ -9,6 +9,7 @@ Charges are counted and delay nobody. A limit for a tenant or a user belongs int
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.domain.security.access import Authorizer, Operation, Resource, authorized_operations
@@ -25,10 +26,10 @@ class Account:
 
 
 class Admission:
-    def __init__(self, authorizer: Authorizer) -> None:
+    def __init__(self, authorizer: Authorizer, doors: Iterable[str] = (KAFKA, HTTP, SQS)) -> None:
         self._authorizer = authorizer
         # One for each door, so there are never more.
-        self.accounts = {KAFKA: Account(), HTTP: Account(), SQS: Account()}
+        self.accounts = {door: Account() for door in doors}
 
     def may(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
         is_allowed = self._authorizer.authorize(caller.principal, operation, resource)

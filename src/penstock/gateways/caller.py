@@ -12,6 +12,8 @@ from penstock.domain.security.access import Principal
 KAFKA: Final = "kafka"
 HTTP: Final = "http"
 SQS: Final = "sqs"
+# The one that other nodes of the cluster come in by.
+CLUSTER: Final = "cluster"
 # An address that nobody knows.
 UNKNOWN: Final = "?"
 

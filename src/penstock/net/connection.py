@@ -5,7 +5,8 @@
 Rules:
 - The version of each request is the highest that both sides know, capped by `version_caps`.
 - A broker answers in order, so one alarm watches the oldest request alone. When that is overdue the
-  connection is closed: every later reply stands behind the missing one.
+  connection is closed: every later reply stands behind the missing one. A node of our own cluster may answer in any
+  order (`is_ordered`): then any that is overdue closes it, for a node that lives answers each in time.
 - A login that holds for a while only is done again before it ends, in front of the next request.
 - The caller waits when `requests_in_flight_max` replies are owed or the socket's buffer is full.
 """
@@ -15,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
@@ -29,6 +29,7 @@ from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest
 from penstock.codec.kafka.schema import Request, Response
 from penstock.net.address import Address
 from penstock.net.errors import (
+    BrokerRefusedError,
     BrokerUnreachableError,
     ClientError,
     ConnectionLostError,
@@ -52,7 +53,8 @@ VERSION_CAPS: Final[Mapping[int, int]] = {API_PRODUCE: 12, API_FETCH: 12}
 # How much of its time a login is used before it is done again.
 LOGIN_PART: Final = 0.85
 
-_CORRELATION_ID = struct.Struct(">i")
+# Of no request: ours count from 0.
+_NO_ID: Final = -1
 _CORRELATION_AND_ERROR = struct.Struct(">ih")
 
 
@@ -65,6 +67,8 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
     # Above what one fetch asks for (50 MiB and one batch); a peer that speaks HTTP announces 1.2 GB.
     frame_bytes_max: int = 128 * 1024 * 1024
     requests_in_flight_max: int = 256
+    # Replies come in the order of their requests.
+    is_ordered: bool = True
     # Never above these versions, by API key, whatever both sides know.
     version_caps: Mapping[int, int] = msgspec.field(default_factory=lambda: VERSION_CAPS)
     # Who we are; None: the broker does not ask.
@@ -94,7 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(frame_bytes_max=options.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._versions: dict[int, tuple[int, int]] = {}
-        self._owed: deque[_Owed] = deque()
+        # By correlation id, the oldest first.
+        self._owed: dict[int, _Owed] = {}
         self._next_correlation_id = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._failure: ClientError | None = None
@@ -121,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError as error:
             waited = f"no answer within {options.connect_timeout_ms / 1000:g} s"
             raise BrokerUnreachableError(f"cannot connect to {address}: {waited}") from error
+        except ConnectionRefusedError as error:
+            raise BrokerRefusedError(f"cannot connect to {address}: {_reason(error)}") from error
         except OSError as error:
             raise BrokerUnreachableError(f"cannot connect to {address}: {_reason(error)}") from error
         try:
@@ -282,9 +289,13 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._loop.time() + timeout_ms / 1000
         future = self._loop.create_future()
-        self._owed.append(_Owed(correlation_id, api_name, response, version, future, deadline, timeout_ms))
-        self._watch_oldest()
+        owed = _Owed(correlation_id, api_name, response, version, future, deadline, timeout_ms)
+        self._owed[correlation_id] = owed
+        self._watch(self._oldest() if self._options.is_ordered else owed)
         return future
+
+    def _oldest(self) -> _Owed:
+        return next(iter(self._owed.values()))
 
     def _has_room(self) -> bool:
         return not self._is_write_paused and len(self._owed) < self._options.requests_in_flight_max
@@ -304,10 +315,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
-    def _watch_oldest(self) -> None:
-        """An alarm that is set for later than the oldest request's deadline would find it overdue too late; one that is
-        set for earlier looks, and is set again."""
-        deadline = self._owed[0].deadline
+    def _watch(self, owed: _Owed) -> None:
+        """An alarm that is set for later than the request's deadline would find it overdue too late; one that is set
+        for earlier looks, and is set again."""
+        deadline = owed.deadline
         if self._alarm is not None and self._alarm.when() > deadline:
             self._alarm.cancel()
             self._alarm = None
@@ -318,12 +329,13 @@ class Connection(asyncio.BufferedProtocol):
         self._alarm = None
         if not self._owed:
             return
-        oldest = self._owed[0]
-        if self._loop.time() >= oldest.deadline - 0.001:
-            waited = f"{oldest.timeout_ms / 1000:g} s"
-            self._fail(RequestTimeoutError(f"{self.address} did not answer {oldest.api_name} within {waited}"))
+        is_ordered = self._options.is_ordered
+        first = self._oldest() if is_ordered else min(self._owed.values(), key=lambda owed: owed.deadline)
+        if self._loop.time() >= first.deadline - 0.001:
+            waited = f"{first.timeout_ms / 1000:g} s"
+            self._fail(RequestTimeoutError(f"{self.address} did not answer {first.api_name} within {waited}"))
         else:
-            self._watch_oldest()
+            self._watch(first)
 
     # -- bytes in (called by the transport)
 
@@ -366,11 +378,15 @@ class Connection(asyncio.BufferedProtocol):
         if not self._owed:
             self._fail(ProtocolMismatchError(f"{self.address} sent a reply that nobody asked for"))
             return
-        owed = self._owed.popleft()
-        if self._owed:
-            self._watch_oldest()
+        answered = int.from_bytes(frame[:4], "big", signed=True) if len(frame) >= 4 else _NO_ID
+        owed = self._oldest()
+        if not self._options.is_ordered:
+            owed = self._owed.get(answered, owed)
+        del self._owed[owed.correlation_id]
+        if self._owed and self._options.is_ordered:
+            self._watch(self._oldest())
         self._announce_room()
-        if len(frame) < 4 or _CORRELATION_ID.unpack_from(frame)[0] != owed.correlation_id:
+        if answered != owed.correlation_id:
             problem: str | None = "replies out of order"
         else:
             problem = _settle(owed, frame)
@@ -388,8 +404,8 @@ class Connection(asyncio.BufferedProtocol):
         self._failure = failure
         if self._alarm is not None:
             self._alarm.cancel()
-        while self._owed:
-            future = self._owed.popleft().future
+        owed, self._owed = self._owed, {}
+        for future in (each.future for each in owed.values()):
             if not future.done():
                 future.set_exception(failure)
                 # Nobody may be waiting for it any more: not worth a complaint at the end of the loop.

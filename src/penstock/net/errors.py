@@ -17,6 +17,10 @@ class BrokerUnreachableError(ClientError):
     """No connection could be made."""
 
 
+class BrokerRefusedError(BrokerUnreachableError):
+    """The machine is there and says that nobody listens: the process is gone, or was never started."""
+
+
 class ConnectionLostError(ClientError):
     """The connection ended while replies were owed: whether those requests took effect is not known."""
 
@@ -36,6 +40,26 @@ class HandshakeLostError(ProtocolMismatchError, BrokerUnreachableError):
 
 class LoginFailedError(ClientError):
     """The broker does not believe who we are, or we did not say. Trying again does not help."""
+
+
+class PeerError(ClientError):
+    """Another node of the cluster could not be asked, or did not answer."""
+
+
+class PeerUnreachableError(PeerError):
+    """There is no connection to the node: nothing was asked of it."""
+
+
+class PeerRefusedError(PeerUnreachableError):
+    """Its machine is there and says that nobody listens: the node is dead, and its machine is not."""
+
+
+class PeerMismatchError(PeerError):
+    """There is somebody, but not a node that may be talked to: another secret, cluster, feature level or node."""
+
+
+class PeerLostError(PeerError):
+    """It was asked and has not answered: whether the request took effect is not known."""
 
 
 class BrokerError(ClientError):

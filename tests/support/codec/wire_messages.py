@@ -35,13 +35,21 @@ MakeValue = Callable[[Kind, int, Random], Any]
 
 
 def random_message(
-    message_class: type[MessageT], version: int, random: Random, make: MakeValue | None = None
+    message_class: type[MessageT],
+    version: int,
+    random: Random,
+    make: MakeValue | None = None,
+    *,
+    is_private_told: bool = True,
 ) -> MessageT:
-    """`make` says what values there are, also inside of others; any there can be, without it."""
+    """`make` says what values there are, also inside of others; any there can be, without it. `is_private_told`: also
+    what only our nodes say, in messages of Kafka's."""
+    if make is None and not is_private_told:
+        make = _public_value
     values = {
         field.name: _random_field(field, version, random, make)
         for field in fields_of(message_class)
-        if version in field.versions
+        if version in field.versions and (is_private_told or not field.is_private)
     }
     return message_class(**values)
 
@@ -71,6 +79,12 @@ def random_value(kind: Kind, version: int, random: Random, make: MakeValue | Non
         case Array(element):
             count = random.choice((0, 1, 1, 2, 3))
             return tuple((make or random_value)(element, version, random) for _ in range(count))
+
+
+def _public_value(kind: Kind, version: int, random: Random) -> Any:
+    if isinstance(kind, Nested):
+        return random_message(kind.message_class, version, random, is_private_told=False)
+    return random_value(kind, version, random, _public_value)
 
 
 def _random_scalar(character: str, random: Random) -> Any:

@@ -12,6 +12,7 @@ each must carry its request's correlation id. `send_bytes` sends anything, half 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -118,6 +119,14 @@ class Conversation:
                 return
             assert rest == b"", f"{len(rest)} bytes more before the end"
 
+    async def hang_up(self) -> None:
+        """Says nothing more, and waits until the node has taken everything and ended the connection."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            with contextlib.suppress(OSError):
+                self._writer.write_eof()
+                await self._reader.read()
+        self._writer.close()
+
     @property
     def has_heard(self) -> bool:
         """Something has come that nobody has listened to yet."""
@@ -161,8 +170,8 @@ class TalkingNode(Node):
         assert door.server is not None, "the door has not been opened"
         return door.server
 
-    async def connect(self, *, client_id: str | None = "dialogue") -> Conversation:
-        host, _, port = self.addresses["kafka"].rpartition(":")
+    async def connect(self, *, client_id: str | None = "dialogue", door: str = "kafka") -> Conversation:
+        host, _, port = self.addresses[door].rpartition(":")
         # A small limit: what the test does not read stays in the socket, so that the node feels a slow reader.
         reader, writer = await asyncio.open_connection(host, int(port), limit=16 * 1024)
         return Conversation(reader, writer, client_id)

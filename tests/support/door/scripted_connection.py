@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
+from penstock.base.log_events import get_logger
 from penstock.gateways.caller import Caller
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.reply_slot import ReplySlot
@@ -58,6 +59,8 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.config = SimpleNamespace(write_buffer_bytes_max=10_000_000)
+        self.door = "kafka"
+        self.log = get_logger(self.door)
         self.memory = RequestMemory(MEMORY_BYTES_MAX)
         self.bytes_in = self.bytes_out = self.refused_connections = 0
         self.charged: list[tuple[int, int]] = []

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from penstock.codec.kafka.internal import INTERNAL_KEYS_FROM, INTERNAL_MESSAGES
 from penstock.codec.kafka.message_codec import REFUSALS, decode, encode, encoder_for, reason_of, step_encoder_for
 from penstock.codec.kafka.messages import API_MESSAGES
 from penstock.codec.kafka.primitives import Malformed, read_varint, skip_tags
@@ -47,6 +48,11 @@ class Api(msgspec.Struct, frozen=True):
     # Past every version if the API has no flexible ones.
     flexible_from: int
 
+    @property
+    def is_internal(self) -> bool:
+        """Nodes ask each other; Kafka has none like it."""
+        return self.key >= INTERNAL_KEYS_FROM
+
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     api_key: int
@@ -74,7 +80,7 @@ def _describe(request: type[Request], response: type[Response]) -> Api:
 
 
 APIS: Final[dict[int, Api]] = {
-    api.key: api for api in (_describe(request, response) for request, response in API_MESSAGES)
+    api.key: api for api in (_describe(request, response) for request, response in API_MESSAGES + INTERNAL_MESSAGES)
 }
 _FLEXIBLE_FROM: Final = {api.key: api.flexible_from for api in APIS.values()}
 

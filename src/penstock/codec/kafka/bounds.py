@@ -116,4 +116,10 @@ BOUNDS: Final[dict[int, RequestBound]] = {
     90: _EVERY_PARTITION,  # DescribeShareGroupOffsets
     91: _EVERY_PARTITION,  # AlterShareGroupOffsets
     92: _EVERY_TOPIC,  # DeleteShareGroupOffsets
+    # Between nodes of a cluster
+    20_000: _SMALL,  # Hello
+    20_001: _EVERY_PARTITION,  # Barrier
+    20_002: _SMALL,  # DescribeReplica, whose reply is bounded by its handler
+    # Forward, whose body is bytes and no elements
+    20_003: RequestBound(1_000, None, "what a client sent to another door, which has bounds of its own"),
 }

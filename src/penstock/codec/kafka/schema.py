@@ -39,6 +39,8 @@ NO_UUID: Final = bytes(16)
 VERSION_NONE: Final = -1
 NO_TAG: Final = -1
 VERSION_LAST: Final = 0x7FFF
+# Fields behind tags from here on are ours, and travel between nodes only. Kafka counts from 0 and has come to 3.
+PRIVATE_TAGS_FROM: Final = 10_000
 
 
 # --- How a value travels -----------------------------------------------------------------------------------
@@ -174,6 +176,11 @@ class Field(msgspec.Struct, frozen=True):
 
     def is_tagged(self, version: int) -> bool:
         return version in self.versions and version in self.tagged
+
+    @property
+    def is_private(self) -> bool:
+        """Ours, in a message of Kafka's."""
+        return self.tag >= PRIVATE_TAGS_FROM
 
 
 @cache

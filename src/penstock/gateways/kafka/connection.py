@@ -28,17 +28,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from penstock.base.log_events import get_logger
 from penstock.codec.kafka import BOUNDS
 from penstock.domain.security.access import ANONYMOUS, Principal
-from penstock.gateways.caller import KAFKA, UNKNOWN, Caller
+from penstock.gateways.caller import UNKNOWN, Caller
 from penstock.gateways.kafka.login import Login
 from penstock.gateways.kafka.reply_slot import ReplyParts, ReplySlot
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.server import KafkaServer
-
-log = get_logger("kafka")
 
 LENGTH_BYTES: Final = 4
 PRODUCE_KEY: Final = 0
@@ -94,13 +91,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # A Fetch that waits for more. It changes nothing, so it ends with its client; what changes something does not.
         # A ShareFetch too: it has settled what it was told to settle before it waits.
         self.parked: asyncio.Task[None] | None = None
+        # Requests under way whose replies have no place in the order (`context.Aside`).
+        self.aside_count = 0
         # Of the server's memory for large requests.
         self._memory_held = 0
         self._waits_for_memory = False
         # How much of a request had come at the last sweep, and how often it was too little.
         self._swept_bytes = 0
         self._slow_sweeps = 0
-        self.caller = Caller(ANONYMOUS, UNKNOWN, KAFKA)
+        self.caller = Caller(ANONYMOUS, UNKNOWN, server.door)
         # None where nobody has to log in.
         self.login: Login | None = None
         self._login_ending: asyncio.TimerHandle | None = None
@@ -121,7 +120,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # Login
 
     def admit(self, principal: Principal, *, lifetime_ms: int) -> None:
-        self.caller = Caller(principal, self.caller.address, KAFKA)
+        self.caller = Caller(principal, self.caller.address, self._server.door)
         self._frame_bytes_max = self._server.config.frame_bytes_max
         # What was learnt before was learnt for another login.
         self.route = self.last_destination = None
@@ -142,7 +141,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=self._out_bytes_max)
         peer = transport.get_extra_info("peername")
-        self.caller = Caller(ANONYMOUS, f"{peer[0]}:{peer[1]}" if peer else UNKNOWN, KAFKA)
+        self.caller = Caller(ANONYMOUS, f"{peer[0]}:{peer[1]}" if peer else UNKNOWN, self._server.door)
         local = transport.get_extra_info("sockname")
         self.local_address = (local[0], local[1]) if local else None
         self._server.on_connected(self)
@@ -376,6 +375,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._out.append(reply)
             self._out_bytes += len(reply)
 
+    def reply_aside(self, parts: ReplyParts) -> None:
+        """In front of those that wait for their turn, in the next turn of the loop."""
+        self._take_out(parts)
+        self.send_ready_soon()
+
     def reserve(self) -> ReplySlot:
         """A place for the reply to the request being handled, to be filled when the disk has it."""
         slot = ReplySlot(self)
@@ -440,7 +444,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def abort(self, reason: str) -> None:
         """Closes a connection whose client broke the protocol. What was ready before is still sent."""
-        log.warning("connection closed", peer=self.caller.address, reason=reason)
+        self._server.log.warning("connection closed", peer=self.caller.address, reason=reason)
         self._server.refused_connections += 1
         self.close()
 
@@ -476,7 +480,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Nothing is owed to the client."""
-        return not self._is_busy and not self._pending
+        return not self._is_busy and not self._pending and not self.aside_count
 
     def drain(self) -> None:
         """Takes no more bytes, answers the requests that it has, then closes."""

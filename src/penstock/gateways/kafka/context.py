@@ -76,7 +76,15 @@ NO_REPLY: Final = NoReply()
 # never learn that its topic is gone.
 HANG_UP: Final = NoReply()
 
+
+class Aside(msgspec.Struct, frozen=True):
+    """Work that nobody else has to wait for: more requests of the connection are taken, and their replies may leave
+    before this one's. Only for who matches replies by their ids, as nodes do; Kafka's clients want them in order."""
+
+    work: Coroutine[object, object, Response]
+
+
 Answered = Response | PendingReply | NoReply
 # Steps are for work that is long at times: what is done in the first slice is answered at once.
-HandlerResult = Answered | Steps[Response] | Coroutine[object, object, Answered]
+HandlerResult = Answered | Steps[Response] | Coroutine[object, object, Answered] | Aside
 Handler = Callable[[Request, RequestContext], HandlerResult]

@@ -49,7 +49,7 @@ class Login:
         "wanted",
     )
 
-    def __init__(self, *, began_ms: int) -> None:
+    def __init__(self, began_ms: int) -> None:
         self.stage = Stage.CHOOSING
         # When the last login began, by the monotonic clock.
         self.began_ms = began_ms

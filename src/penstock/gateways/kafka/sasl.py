@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import secrets
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
+from penstock.base.seldom import Seldom
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -33,12 +35,10 @@ from penstock.domain.security.sasl import (
     Step,
     UnsecuredBearerExchange,
 )
-from penstock.domain.security.scram import MECHANISMS
+from penstock.domain.security.scram import MECHANISMS, Mechanism, ScramCredential
+from penstock.gateways.caller import KAFKA
 from penstock.gateways.kafka.context import HANG_UP, ClientConnection, NoReply, RequestContext
 from penstock.gateways.kafka.login import Login, Stage
-from penstock.gateways.kafka.sasl_users import SaslUsers
-
-log = get_logger("kafka")
 
 KNOWN_MECHANISMS: Final = (PLAIN, *MECHANISMS, OAUTHBEARER)
 # Kafka's: who logs in again more often than this has something else in mind.
@@ -46,10 +46,24 @@ AGAIN_MS_MIN: Final = 1_000
 # From this version of the handshake on tokens travel in SaslAuthenticate.
 FRAMED_FROM: Final = 1
 NONCE_BYTES: Final = 24
-REPORT_MS: Final = 60_000
-REPORTS_MAX: Final = 10_000
 # Told to somebody who has just proved a password: it gives nothing away.
 UNCHANGED: Final = "Authentication failed: a connection cannot change its user or its mechanism"
+
+
+class Users(Protocol):
+    """Whom a login may name, and what proves it."""
+
+    def find(self, mechanism: Mechanism, user: str) -> ScramCredential:
+        """For any name: for one that does not exist a credential that no password fits."""
+        ...
+
+    async def is_password(
+        self, user: str, password: str, *, address: str, is_unwanted: Callable[[], bool]
+    ) -> bool | None:
+        """None: too many wait for an answer already."""
+        ...
+
+    def is_configured(self, user: str) -> bool: ...
 
 
 class NoRoom(msgspec.Struct, frozen=True):
@@ -65,14 +79,24 @@ class SaslSettings(msgspec.Struct, frozen=True):
 
 
 class SaslHandler:
-    """`counts`: logins by mechanism and outcome, for the metrics page."""
+    """`counts`: logins by mechanism and outcome, for the metrics page. `make_login`: what is kept of a connection's."""
 
-    def __init__(self, users: SaslUsers | None, settings: SaslSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        users: Users | None,
+        settings: SaslSettings,
+        clock: Clock,
+        *,
+        door: str = KAFKA,
+        make_login: Callable[[int], Login] = Login,
+    ) -> None:
         self._users = users
         self._settings = settings
         self._clock = clock
-        # When a refusal was last told in the log, by address and user.
-        self._reported_ms: dict[tuple[str, str | None], int] = {}
+        self._log = get_logger(door)
+        self._make_login = make_login
+        # Refusals, by address and user: a client with an old password tries ten times a second.
+        self._seldom = Seldom(clock)
         self.counts: dict[tuple[str, bool], int] = {
             (name, is_taken): 0 for name in settings.mechanisms for is_taken in (True, False)
         }
@@ -87,7 +111,7 @@ class SaslHandler:
 
     def new_login(self) -> Login | None:
         """What a new connection begins with; None where nobody has to log in."""
-        return Login(began_ms=self._clock.monotonic_ms()) if self.is_required else None
+        return self._make_login(self._clock.monotonic_ms()) if self.is_required else None
 
     def is_overdue(self, login: Login | None, login_ms_max: int) -> bool:
         """A login that takes so long is none."""
@@ -105,7 +129,7 @@ class SaslHandler:
                 login.fail()
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         if request.mechanism not in mechanisms:
-            log.warning(
+            self._log.warning(
                 "login refused", peer=context.caller.address, mechanism=request.mechanism[:40], reason="not offered"
             )
             login.fail()
@@ -179,16 +203,9 @@ class SaslHandler:
         return step
 
     def _report(self, refused: Refused, mechanism: str, peer: str) -> None:
-        """Once a minute for a user at an address: a client with an old password tries ten times a second."""
         user = None if refused.user is None else refused.user[:80]
-        place, now_ms = (address_of(peer), user), self._clock.monotonic_ms()
-        reported_ms = self._reported_ms.get(place)
-        if reported_ms is not None and now_ms - reported_ms < REPORT_MS:
-            return
-        if len(self._reported_ms) >= REPORTS_MAX:
-            self._reported_ms.clear()
-        self._reported_ms[place] = now_ms
-        log.warning("login refused", peer=peer, mechanism=mechanism, user=user, reason=refused.reason)
+        if self._seldom.is_due((address_of(peer), user)):
+            self._log.warning("login refused", peer=peer, mechanism=mechanism, user=user, reason=refused.reason)
 
     async def _check(
         self, connection: ClientConnection, wanted: PasswordCheck, peer: str
@@ -214,7 +231,7 @@ class SaslHandler:
         login.succeed(principal, self._lifetime_ms(accepted))
         self.counts[login.mechanism, True] += 1
         connection.admit(principal, lifetime_ms=login.lifetime_ms)
-        log.debug("login", mechanism=login.mechanism, user=accepted.user[:80])
+        self._log.debug("login", mechanism=login.mechanism, user=accepted.user[:80])
         return accepted
 
     def _lifetime_ms(self, accepted: Accepted) -> int:

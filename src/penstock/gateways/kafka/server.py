@@ -1,13 +1,14 @@
 """The Kafka door: listens, frames, dispatches, answers in order.
 
 `start → serve → drain → close`. A request is decoded and handed to the handler of its API (`apis`); what comes
-back is one of six things, and this file is the only place that tells them apart:
+back is one of seven things, and this file is the only place that tells them apart:
 
     a message         the reply, known at once
     steps             the reply, after work that is long at times
     a PendingReply    a Produce that waits for the disk; more requests of the connection are taken meanwhile
     a coroutine       anything else that has to wait; the connection's other requests wait behind it, until it has
                       returned its reply, or a PendingReply
+    an Aside          the same for other nodes, who need no order: nothing waits behind it
     NO_REPLY          acks=0
     HANG_UP           acks=0 and refused
 
@@ -43,13 +44,13 @@ from penstock.codec.kafka import (
     encode_response_parts,
     refusal_of,
 )
-from penstock.codec.kafka.messages.produce import ProduceRequest, ProduceResponse
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from penstock.gateways.admission import Admission
+from penstock.gateways.caller import KAFKA
 from penstock.gateways.connection_room import connections_room
 from penstock.gateways.kafka.connection import (
     LENGTH_BYTES,
     RECEIVE_BYTES,
-    Destination,
     KafkaConnection,
     Route,
 )
@@ -57,20 +58,20 @@ from penstock.gateways.kafka.context import (
     HANG_UP,
     NO_REPLY,
     Answered,
+    Aside,
     Handler,
     HandlerResult,
     NoReply,
     PendingReply,
     RequestContext,
 )
+from penstock.gateways.kafka.destination import is_taken, only_destination
 from penstock.gateways.kafka.login import SASL_HANDSHAKE_KEY, Login
 from penstock.gateways.kafka.reply_slot import ReplyParts, ReplySlot
 from penstock.gateways.kafka.sasl import SaslHandler
-from penstock.gateways.kafka.server_config import KafkaServerConfig
+from penstock.gateways.kafka.server_config import ServerLimits
 from penstock.gateways.kafka.versions import ApiVersionsHandler
 from penstock.gateways.request_memory import RequestMemory
-
-log = get_logger("kafka")
 
 # Requests that wait for messages, and end with their client. A ShareFetch has taken nothing while it waits; what it
 # was told to settle before is settled.
@@ -93,6 +94,8 @@ REPLY_SHARE: Final = 8
 # What a stranger may send in one piece: what fits a connection's own buffer, so that strangers cannot take the memory
 # for large requests away from everybody else. Kafka takes 512 KiB, which no token needs.
 LOGIN_FRAME_BYTES_MAX: Final = RECEIVE_BYTES - LENGTH_BYTES
+# Of one connection that are under way beside each other; with more, the next one holds up those behind it.
+ASIDES_MAX: Final = 256
 _LENGTH = struct.Struct(">i")
 
 
@@ -102,14 +105,17 @@ LearnRoute = Callable[[ProduceRequest, RequestHeader, memoryview], Route | None]
 class KafkaServer:
     def __init__(
         self,
-        config: KafkaServerConfig,
+        config: ServerLimits,
         handlers: dict[int, Handler],
         tasks: TaskSupervisor,
         learn_route: LearnRoute,
         sasl: SaslHandler,
         admission: Admission,
+        door: str = KAFKA,
     ) -> None:
         self.config = config
+        self.door = door
+        self.log = get_logger(door)
         self.sasl = sasl
         self.charge = admission.charge
         self._handlers = handlers
@@ -149,7 +155,7 @@ class KafkaServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connect, host, port, backlog=1024)
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
-        self._tasks.every(SWEEP_MS, "kafka connection sweep", self._sweep)
+        self._tasks.every(SWEEP_MS, f"{self.door} connection sweep", self._sweep)
 
     def _connect(self) -> KafkaConnection:
         frame_bytes_max = self.config.frame_bytes_max
@@ -185,7 +191,7 @@ class KafkaServer:
             elif self.sasl.is_overdue(connection.login, self.config.login_ms_max):
                 connection.abort(f"not logged in after {self.config.login_ms_max} ms")
             elif connection.quiet_sweeps > quiet_sweeps_max and connection.is_idle:
-                log.info("idle connection closed", peer=connection.caller.address, idle_ms=self.config.idle_ms_max)
+                self.log.info("idle connection closed", peer=connection.caller.address, idle_ms=self.config.idle_ms_max)
                 connection.close()
 
     def on_memory_wanted(self) -> None:
@@ -210,7 +216,7 @@ class KafkaServer:
 
     def on_fault(self, connection: KafkaConnection, error: Exception) -> None:
         """Ours, not the client's: it costs this connection and no other."""
-        log.error("request failed", peer=connection.caller.address, error=repr(error), exc_info=error)
+        self.log.error("request failed", peer=connection.caller.address, error=repr(error), exc_info=error)
         connection.abort("a fault of ours while handling a request")
 
     def handle(self, connection: KafkaConnection, frame: memoryview) -> None:
@@ -267,7 +273,7 @@ class KafkaServer:
         request: ProduceRequest,
         result: HandlerResult,
     ) -> None:
-        destination = _only_destination(request) if _is_taken(result) else None
+        destination = only_destination(request) if is_taken(result) else None
         # Learnt when seen a second time: a producer that goes round its partitions would learn at every request,
         # for more than a request costs, and never use what it learnt.
         is_repeated = destination is not None and destination == connection.last_destination
@@ -306,6 +312,8 @@ class KafkaServer:
             return result
         if isinstance(result, GeneratorType):
             return cast(Response, await self.work.run(result))
+        if isinstance(result, Aside):
+            return await result.work
         return await cast("Coroutine[object, object, Answered]", result)
 
     def _refuse(self, connection: KafkaConnection, header: RequestHeader, malformed: Malformed) -> None:
@@ -322,7 +330,7 @@ class KafkaServer:
         if refusal is None:
             connection.abort(malformed.reason)
         else:
-            log.warning("request refused", peer=connection.caller.address, reason=malformed.reason)
+            self.log.warning("request refused", peer=connection.caller.address, reason=malformed.reason)
         return refusal
 
     def _deliver(self, connection: KafkaConnection, header: RequestHeader, result: HandlerResult) -> None:
@@ -338,6 +346,8 @@ class KafkaServer:
             self._fill_later(connection, connection.reserve(), header, result)
         elif result is HANG_UP:
             connection.abort("a request that asked for no reply was refused")
+        elif isinstance(result, Aside):
+            self._start_aside(connection, header, result.work)
         elif result is not NO_REPLY:
             self._finish_later(connection, header, cast("Coroutine[object, object, Answered]", result))
 
@@ -359,6 +369,26 @@ class KafkaServer:
         task = self._tasks.start("kafka request", self._finish(connection, connection.reserve(), header, work))
         if header.api_key in PARKED_KEYS:
             connection.parked = task
+
+    def _start_aside(
+        self, connection: KafkaConnection, header: RequestHeader, work: Coroutine[object, object, Response]
+    ) -> None:
+        if connection.aside_count >= ASIDES_MAX:
+            self._finish_later(connection, header, work)
+            return
+        connection.aside_count += 1
+        self._tasks.start(f"{self.door} request aside", self._finish_aside(connection, header, work))
+
+    async def _finish_aside(
+        self, connection: KafkaConnection, header: RequestHeader, work: Coroutine[object, object, Response]
+    ) -> None:
+        try:
+            connection.reply_aside(await self.work.run(self._encode(await work, header)))
+        except Exception as error:  # noqa: BLE001  edge of a connection
+            self.on_fault(connection, error)
+        finally:
+            connection.aside_count -= 1
+            connection.send_ready_soon()
 
     def _fill_later(
         self, connection: KafkaConnection, slot: ReplySlot, header: RequestHeader, pending: PendingReply
@@ -461,18 +491,3 @@ class KafkaServer:
             await asyncio.wait([self._all_gone], timeout=self.config.drain_ms_max / 1000)
         for connection in list(self._connections):
             connection.cut_off()
-
-
-def _only_destination(request: ProduceRequest) -> Destination | None:
-    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
-        return None
-    (data,) = request.topic_data
-    return data.name, data.topic_id, data.partition_data[0].index
-
-
-def _is_taken(result: HandlerResult) -> bool:
-    """What a request was refused for may not show in its head, so a refused one teaches no route."""
-    return isinstance(result, PendingReply) or (
-        isinstance(result, ProduceResponse)
-        and not any(answer.error_code for topic in result.responses for answer in topic.partition_responses)
-    )

@@ -1,4 +1,4 @@
-"""The settings of the Kafka door."""
+"""The settings of the Kafka door, and those of them that hold for whoever speaks Kafka's frames."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from penstock.domain.security.sasl import OAUTHBEARER
 from penstock.gateways.kafka.sasl import KNOWN_MECHANISMS
 
 
-class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    listen: str = "127.0.0.1:9092"
-    # HOST:PORT that clients are told to connect to. Empty: the address that is listened on; where that is every address
-    # of the machine (0.0.0.0, [::]), the one that the client's connection came in by.
-    advertised: str = ""
+class ServerLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # As Kafka's socket.request.max.bytes.
     frame_bytes_max: int = 100 * 1024 * 1024
     # As Kafka's connections.max.idle.ms.
@@ -26,6 +22,15 @@ class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     reply_bytes_max: int = 512 * 1024 * 1024
     # How long a stopping node waits for what is in flight.
     drain_ms_max: int = 5_000
+    # For a login to be done; connections that are not through by then are closed.
+    login_ms_max: int = 30_000
+
+
+class KafkaServerConfig(ServerLimits, frozen=True, forbid_unknown_fields=True):
+    listen: str = "127.0.0.1:9092"
+    # HOST:PORT that clients are told to connect to. Empty: the address that is listened on; where that is every address
+    # of the machine (0.0.0.0, [::]), the one that the client's connection came in by.
+    advertised: str = ""
     # How clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Empty: nobody has to.
     sasl_mechanisms: tuple[str, ...] = ()
     # Passwords of users that are there from the first start on, by name. All others are kept in the metadata.
@@ -34,8 +39,6 @@ class KafkaServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     reauthentication_ms_max: int = 0
     # As Kafka's connection.failed.authentication.delay.ms.
     failed_login_delay_ms: int = 100
-    # For a login to be done; connections that are not through by then are closed.
-    login_ms_max: int = 30_000
     # OAUTHBEARER believes tokens that nobody has signed. For development, never where strangers can connect.
     unsecured_tokens: bool = False
 

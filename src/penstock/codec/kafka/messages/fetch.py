@@ -102,6 +102,9 @@ class PartitionData(Message, frozen=True):
     diverging_epoch: Annotated[EpochEndOffset, Tagged(0, "12+")] = EpochEndOffset()
     current_leader: Annotated[LeaderIdAndEpoch, Tagged(1, "12+")] = LeaderIdAndEpoch()
     snapshot_id: Annotated[SnapshotId, Tagged(2, "12+")] = SnapshotId()
+    # Ours, on the internal door only: below this the leader has dropped tombstones and transaction markers. A follower
+    # whose log ends lower has missed some, and fetches the log anew.
+    tombstone_horizon: Annotated[Int64, Tagged(10_000, "17+")] = -1
     aborted_transactions: Sequence[AbortedTransaction] | None = ()
     preferred_read_replica: Annotated[Int32, Versions("11+")] = -1
     records: RecordsParts | None = b""

@@ -58,6 +58,9 @@ SHARE_BYTES_MIN: Final = 64 * 1024
 # of at every fetch, so that sixty bytes could ask for seconds of work again and again.
 UNKNOWN_MAX: Final = 1_000
 
+# From this version on a fetch as a whole can fail; before, each of its partitions does.
+ERRORS_FROM: Final = 7
+
 # Partitions that are read at once: two milliseconds.
 AT_ONCE_MAX: Final = 256
 
@@ -144,7 +147,9 @@ class FetchHandler:
 
     def fetch(
         self, request: FetchRequest, context: RequestContext
-    ) -> FetchResponse | Coroutine[object, object, FetchResponse]:
+    ) -> FetchResponse | Steps[FetchResponse] | Coroutine[object, object, FetchResponse]:
+        if request.replica_state.replica_id >= 0 or request.replica_id >= 0:
+            return _refuse_replica(request, context)
         if sum(len(topic.partitions) for topic in request.topics) > AT_ONCE_MAX:
             return self._fetch_many(request, context)
         opened = self._begin(request, context, all_at_once(_wanted(request, context)))
@@ -329,6 +334,18 @@ class FetchHandler:
         return FetchResponse(session_id=session_id, responses=_by_topic(topics, by_id=by_id))
 
 
+def _refuse_replica(request: FetchRequest, context: RequestContext) -> Steps[FetchResponse]:
+    """A broker's request. Ours come in by the door for nodes; another's would move the watermark by what it says."""
+    topics = []
+    for topic in request.topics if context.api_version < ERRORS_FROM else ():
+        forbidden: list[PartitionData] = []
+        for partition in topic.partitions:
+            forbidden.append(PartitionData(partition.partition, _NO_NODE, -1))
+            yield
+        topics.append(FetchableTopicResponse(topic=topic.topic, partitions=forbidden))
+    return FetchResponse(error_code=_NO_NODE, responses=topics)
+
+
 def _wanted(request: FetchRequest, context: RequestContext) -> Steps[list[FetchPartition]]:
     """What is named twice is fetched once, as it was named last: Kafka's way."""
     by_id = context.api_version >= TOPIC_IDS_FROM
@@ -382,6 +399,7 @@ def _by_topic(topics: dict[str | bytes, list[PartitionData]], *, by_id: bool) ->
     return [FetchableTopicResponse(topic=str(key), partitions=data) for key, data in topics.items()]
 
 
+_NO_NODE: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _NOTHING: Final = PartitionRead()
 _UNKNOWN: Final = PartitionRead(problem=ReadProblem.UNKNOWN_PARTITION)
 _UNKNOWN_ID: Final = PartitionRead(problem=ReadProblem.UNKNOWN_TOPIC_ID)

@@ -29,7 +29,7 @@ from penstock.codec.kafka.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from penstock.codec.kafka.messages.produce import ProduceResponse
-from penstock.gateways.kafka.server import KafkaServerConfig
+from penstock.gateways.kafka.server_config import KafkaServerConfig
 from support.door.conversation import ANY_PORT, PATIENCE_SECONDS, Conversation, TalkingNode, running_node
 from support.door.kafka_phrases import batch, outcome, produce
 
