@@ -73,6 +73,7 @@ class PartitionShell:
         "_commits",
         "_config",
         "_dates_records",
+        "_epoch_start",
         "_has_transactions",
         "_is_synced",
         "_reads",
@@ -111,6 +112,9 @@ class PartitionShell:
         self._clock = clock
         self._store = store
         self._commits: Commits = self._commits_for(role)
+        # Where the log ended when this node took the lead.
+        self._epoch_start = 0
+        self.begin_epoch()
         # Recovery found less than was acknowledged: a person has to look at it.
         self.has_lost = False
         self.is_closed = False
@@ -163,7 +167,22 @@ class PartitionShell:
             commits.configure(self._config)
             self._commits.hand_over(commits)
             self._commits = commits
+        self.begin_epoch()
         self.readers.wake_all()
+
+    def begin_epoch(self) -> None:
+        """Notes where it begins, if this node has begun to lead others. Again after the end of the log was cut off,
+        which may come to its end when the node leads already."""
+        self.log.is_replicated = self.replicated is not None
+        epoch = self.role.epoch
+        if self.is_leading and self.log.is_replicated and self.log.epochs.latest < epoch:
+            self.log.note_epoch(epoch)
+            self._epoch_start = self.log.log_end
+
+    @property
+    def epoch_start(self) -> int:
+        """What lies below was there when this node took the lead: whether it is committed it learns from the others."""
+        return self._epoch_start
 
     def _commits_for(self, role: Role) -> Commits:
         kind = DiskCommits if isinstance(role, Leading) and not role.is_replicated else ReplicatedCommits
@@ -419,6 +438,10 @@ class PartitionShell:
             # Also before its first batch, when the log has no entry for it yet.
             return epoch, end
         return self.log.epochs.end_offset_for(epoch, end)
+
+    def check_end(self) -> ReadProblem | None:
+        """Whether a reader can be told where the log ends: not before this leader knows what those before it told."""
+        return ReadProblem.END_UNKNOWN if self.log.readable_end < self._epoch_start else None
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | ReadProblem | None:
         """Blocking: for a thread."""
