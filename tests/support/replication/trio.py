@@ -17,7 +17,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.replication.node import NodeReplication
+from penstock.broker.replication.node import Metadata, NodeReplication
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
@@ -109,10 +109,7 @@ class ReplicaNode:
             site,
             self.broker,
             self.store,
-            topics=self.topics,
-            nodes=self.nodes,
-            metadata=self._metadata,
-            keys=self._keys,
+            Metadata(topics=self.topics, nodes=self.nodes, store=self._metadata, keys=self._keys),
             calls=WireOf(self._wire, self.node_id),
             life=lambda: self.life,
             settings=SETTINGS,

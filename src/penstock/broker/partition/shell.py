@@ -477,25 +477,11 @@ class PartitionShell:
     def is_offline(self) -> bool:
         return self.log.failure is not None
 
-    def come_back(self, recovered: RecoveredLog) -> None:
-        """Recovery has read the log from the disk again: serve it, unless something that was promised is gone."""
-        if self.is_closed:
-            return  # its topic was deleted while it was read
-        readable_end = self.log.readable_end
-        if recovered.log_end < readable_end or recovered.lost_end is not None:
-            self.has_lost = True
-            log_events.error(
-                "acknowledged records are gone",
-                topic=self.topic,
-                partition=self.index,
-                promised_end=readable_end,
-                found_end=recovered.log_end,
-                advice="stop the node and look at it with `penstock log verify`",
-            )
-            return
+    def adopt(self, recovered: RecoveredLog) -> None:
+        """The log is what recovery has read from the disk (`comeback`)."""
         self.log.adopt(recovered)
         self._has_transactions |= len(self.log.transactions) > 0
-        log_events.info("log back online", topic=self.topic, partition=self.index, log_end=self.log.log_end)
+        self.begin_epoch()
         self.readers.wake_all()
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
@@ -59,25 +60,32 @@ from penstock.storage.store import LogStore
 log_events = get_logger("replication")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What a node knows of the cluster, and where it is changed."""
+
+    topics: TopicCatalog
+    nodes: NodeCatalog
+    store: MetadataStore
+    keys: KeySpace
+
+
 class NodeReplication:
     def __init__(
         self,
         site: Site,
         broker: Broker,
         store: LogStore,
+        metadata: Metadata,
         *,
-        topics: TopicCatalog,
-        nodes: NodeCatalog,
-        metadata: MetadataStore,
-        keys: KeySpace,
         calls: Calls,
         life: Callable[[], int],
         settings: ReplicationSettings | None = None,
     ) -> None:
         self._broker = broker
         self._store = store
-        self._topics = topics
-        self._nodes = nodes
+        self._topics = metadata.topics
+        self._nodes = metadata.nodes
         self._calls = calls
         self._life = life
         self._clock = site.clock
@@ -97,10 +105,10 @@ class NodeReplication:
         self._preparing: set[Place] = set()
         self.feed = LeaderFeed(self._led, lambda: self._view, self._who_leads, readers=self._readers, clock=site.clock)
         self.changes = InSyncChanges(
-            metadata,
-            keys,
+            metadata.store,
+            metadata.keys,
             lambda: self._view,
-            lambda place: topics.state(*place),
+            lambda place: metadata.topics.state(*place),
             clock=site.clock,
             tasks=self._tasks,
             settings=self._settings,

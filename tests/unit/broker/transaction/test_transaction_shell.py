@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.broker.partition.comeback import come_back
 from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import AppendRefused, Refusal
 from penstock.domain.transaction.commands import (
@@ -172,7 +173,7 @@ async def test_markers_are_written_as_soon_as_their_log_is_back(desk: Transactio
     assert isinstance(await producer.end(is_commit=True), TransactionEnded)
     await desk.until(lambda: desk.values(0) == [b"a"])
     assert await state_of(desk) is TransactionState.PREPARE_COMMIT
-    lost.come_back(desk.store.recover_log(lost.log))
+    come_back(lost, desk.store.recover_log(lost.log))
     await until_state(desk, TransactionState.COMPLETE_COMMIT)
     assert desk.values(1) == [b"a"]
 
@@ -185,7 +186,7 @@ async def test_a_decision_that_was_not_stored_was_not_made(desk: TransactionDesk
     assert await producer.end(is_commit=True) == Refused(TransactionProblem.COORDINATOR_NOT_AVAILABLE)
     assert desk.shell.is_lost
     assert await producer.end(is_commit=True) == Refused(TransactionProblem.COORDINATOR_NOT_AVAILABLE)
-    desk.journal.come_back(desk.store.recover_log(desk.journal.log))
+    come_back(desk.journal, desk.store.recover_log(desk.journal.log))
     desk.shell.close()
     await desk.shell.load()
     # Whether the record was kept is up to the disk; the producer asks again, and both are an answer.
