@@ -119,6 +119,9 @@ class Membership:
         registry.on_life(logs.broker.take_roles)
         if self._asking is not None:
             await self._asking
+            if not registry.has_asked:
+                # Logs were opened for so long that the session has ended meanwhile.
+                await registry.renew()
             await logs.topics.wait_for(registry.told_revision)
         await self._controller.start()
         if registry.has_asked:

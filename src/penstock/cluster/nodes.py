@@ -165,7 +165,7 @@ class NodeRegistry:
         async with self._turn:
             try:
                 await self._ask()
-            except (StoreFullError, OSError) as error:
+            except (StoreError, OSError) as error:
                 self._log.warning("node asks to be admitted later", error=str(error))
 
     async def tell(self, change: Callable[[NodeRecord], NodeRecord]) -> None:
@@ -227,7 +227,7 @@ class NodeRegistry:
 
     async def _make_up(self, entry: Entry) -> None:
         """For what could not be written when it was due."""
-        if not self.has_asked:
+        if self._directory is not None and not self.has_asked:
             await self._ask()
         elif decode(entry.key, entry.value, NodeRecord) != self._told():
             await self._put()

@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.base.clock import ManualClock
-from penstock.cluster.catalog.nodes import NodeRecord
+from penstock.cluster.catalog.nodes import ControllerRecord, NodeRecord
 from penstock.cluster.identity import ensure_cluster_id
-from penstock.cluster.nodes import NodeIdTaken, NodeRegistry, Registered
+from penstock.cluster.node_ids import claim_node_id, read_nodes
+from penstock.cluster.nodes import Directory, NodeIdTaken, NodeRegistry, Registered
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import StoreFullError
 from penstock.cluster.store.sqlite import SqliteStore
-from penstock.cluster.store.values import encode
+from penstock.cluster.store.values import decode, encode
+from penstock.domain.replication.membership import DirectoryRecord, MemberRecord
 from penstock.domain.replication.view import Duty
 
 KEYS = KeySpace()
@@ -34,9 +37,13 @@ class World:
         self.clock = clock
         self._registries: list[NodeRegistry] = []
 
-    def registry(self) -> NodeRegistry:
+    async def told(self, node_id: int) -> NodeRecord | None:
+        entry = await self.store.get(KEYS.node(node_id))
+        return None if entry is None else decode(entry.key, entry.value, NodeRecord)
+
+    def registry(self, directory: Directory | None = None) -> NodeRegistry:
         # A TTL whose third no test lives to see: renewals are called by hand.
-        registry = NodeRegistry(self.store, KEYS, ttl_ms=600_000)
+        registry = NodeRegistry(self.store, KEYS, ttl_ms=600_000, directory=directory)
         self._registries.append(registry)
         return registry
 
@@ -174,3 +181,132 @@ async def test_a_node_registers_when_the_store_has_room_again(world: World) -> N
     await registry.renew()
     assert await registry.nodes() == [ONE]
     await registry.close()
+
+
+# Lives
+
+
+class Disk:
+    """What a data directory says of itself; it notes what the store said while it was written."""
+
+    def __init__(self, world: World) -> None:
+        self.record = DirectoryRecord(directory_id="first", cluster_id="c", node_id=1, epochs=(3, 7))
+        self.kept: list[tuple[int, ...]] = []
+        self.told_before: list[NodeRecord | None] = []
+        self._world = world
+
+    async def keep_epochs(self, epochs: tuple[int, ...]) -> None:
+        self.told_before.append(await self._world.told(1))
+        self.kept.append(epochs)
+
+
+async def test_node_asks_when_its_directory_has_the_epoch(world: World) -> None:
+    disk = Disk(world)
+    registry = world.registry(disk)
+    await world.store.txn(puts={KEYS.member(1): encode(MemberRecord(directory_id="first", admitted_epoch=7))})
+    begun = await registry.register(ONE)
+    assert isinstance(begun, Registered)
+    assert not registry.has_asked
+    await registry.ask_admission()
+    assert disk.kept == [(7, begun.epoch)], "the admitted one stays beside the new one"
+    assert [each and each.directory for each in disk.told_before] == [None]
+    told = await world.told(1)
+    assert told is not None
+    # As it was found: by what is written since nobody judges it.
+    assert told.directory == disk.record
+    assert registry.has_asked
+
+
+async def test_node_that_comes_into_a_cluster_without_a_controller_takes_the_seat(world: World) -> None:
+    registry = world.registry(Disk(world))
+    await registry.register(ONE)
+    await registry.ask_admission()
+    seat = await world.store.get(KEYS.controller)
+    assert seat is not None
+    assert decode(seat.key, seat.value, ControllerRecord) == ControllerRecord(1, registry.epoch)
+    other = world.registry(Disk(world))
+    await other.register(starting(2, "b", 2, "b"))
+    await other.ask_admission()
+    assert await world.store.get(KEYS.controller) == seat
+
+
+async def test_killed_controller_does_not_hold_its_seat_against_its_next_life(world: World) -> None:
+    for _ in range(2):
+        registry = world.registry(Disk(world))
+        await registry.register(ONE)
+        await registry.ask_admission()
+    seat = await world.store.get(KEYS.controller)
+    assert seat is not None
+    assert decode(seat.key, seat.value, ControllerRecord).life == registry.epoch
+
+
+async def test_node_whose_key_is_gone_begins_another_life(world: World) -> None:
+    disk = Disk(world)
+    registry = world.registry(disk)
+    lives: list[int] = []
+    registry.on_life(lambda: lives.append(registry.epoch))
+    await registry.register(ONE)
+    await registry.ask_admission()
+    await registry.tell(lambda record: replace(record, status=Duty.SERVING))
+    before = registry.epoch
+    await world.store.txn(deletes=[KEYS.node(1)])
+    await registry.renew()
+    assert registry.epoch > before
+    assert lives == [before, registry.epoch]
+    assert disk.kept[-1][-1] == registry.epoch
+    told = await world.told(1)
+    assert told is not None
+    assert (told.status, told.directory) == (Duty.SERVING, disk.record)
+    # The seat of the earlier life went with its session.
+    seat = await world.store.get(KEYS.controller)
+    assert seat is not None
+    assert decode(seat.key, seat.value, ControllerRecord).life == registry.epoch
+
+
+async def test_life_that_is_over_tells_nothing(world: World) -> None:
+    registry = world.registry(Disk(world))
+    await registry.register(ONE)
+    await world.store.txn(deletes=[KEYS.node(1)])
+    await world.registry().register(starting(1, "elsewhere", 1, "second"))
+    await registry.tell(lambda record: replace(record, status=Duty.SERVING))
+    told = await world.told(1)
+    assert told is not None
+    assert (told.host, told.status) == ("elsewhere", Duty.STARTING)
+
+
+async def test_copy_of_a_running_nodes_directory_is_refused(world: World) -> None:
+    await world.registry().register(starting(1, "here", 1, "first", place="here:/data"))
+    refused = await world.registry().register(starting(1, "there", 2, "first", place="there:/data"))
+    assert isinstance(refused, NodeIdTaken)
+    assert refused.is_copy
+    assert "held by the node at here:1, with a data directory of which this one is a copy" in refused.reason
+
+
+async def test_what_could_not_be_told_is_told_with_the_next_renewal(world: World) -> None:
+    store = FullStore(world.store)
+    store.is_full = False
+    registry = NodeRegistry(store, KEYS, ttl_ms=600_000)
+    await registry.register(ONE)
+    store.is_full = True
+    await registry.tell(lambda record: replace(record, has_room=False))
+    store.is_full = False
+    told = await world.told(1)
+    assert told is not None
+    assert told.has_room
+    await registry.renew()
+    told = await world.told(1)
+    assert told is not None
+    assert not told.has_room
+    await registry.close()
+
+
+async def test_free_ids_are_claimed_by_one_each(world: World) -> None:
+    await world.registry().register(starting(2, "b", 2, "b"))
+    known = await read_nodes(world.store, KEYS)
+    claimed = [await claim_node_id(world.store, KEYS, known, name) for name in ("x", "y")]
+    assert claimed == [1, 3], "nobody gets the number of a node that lives"
+    known = await read_nodes(world.store, KEYS)
+    assert known.copy_of("x", node_id=1) is None
+    assert known.copy_of("x", node_id=4) == 1
+    assert not known.has_only(1)
+    assert known.free_id == 4

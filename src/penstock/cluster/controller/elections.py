@@ -8,10 +8,12 @@ never changed share one state, which is looked at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from penstock.base.long_work import Steps
+from penstock.cluster.catalog.first_placement import Run
 from penstock.cluster.catalog.nodes import NodeCatalog
 from penstock.cluster.catalog.partition_image import UNCHANGED, Stated
 from penstock.cluster.catalog.topic_image import Topic
@@ -23,9 +25,11 @@ from penstock.domain.replication.election import choose
 from penstock.domain.replication.membership import Trust, distrust
 from penstock.domain.replication.sets import minimum_in_sync
 from penstock.domain.replication.state import PartitionState
-from penstock.domain.replication.view import View
+from penstock.domain.replication.view import Duty, View
 
-_MINIMUM = "min.insync.replicas"
+_MINIMUM: Final = "min.insync.replicas"
+# More of them are looked at in slices, with everything else that is due.
+_RUNS_AT_A_GLANCE: Final = 100
 
 # What is believed of nodes that ask to be admitted.
 Doubts = Mapping[int, Trust]
@@ -63,6 +67,13 @@ class Elections:
         if not self._are_all_due:
             self._due.update(dict.fromkeys(places))
 
+    def look_at_topic(self, topic: Topic) -> bool:
+        """Whether there is anything to look at. Nearly every new topic was placed a moment ago, on nodes that serve."""
+        if len(topic.placed) <= _RUNS_AT_A_GLANCE and all(map(self._is_as_placed, topic.placed)):
+            return False
+        self.look_at((topic.topic_id, index) for index in range(topic.partition_count))
+        return True
+
     def plan(self, doubts: Doubts) -> Steps[list[StateChange]]:
         """What is to be changed, the most urgent first. Nothing is due afterwards until it is named again."""
         due, are_all_due = self._due, self._are_all_due
@@ -78,6 +89,14 @@ class Elections:
                     changes.append(StateChange((topic.topic_id, index), stated, after))
                 yield
         return sorted(changes, key=lambda change: not change.is_urgent)
+
+    def _is_as_placed(self, run: Run) -> bool:
+        nodes = [self._nodes.node(node_id) for node_id in run.replicas]
+        is_served = all(
+            node is not None and node.record.status is Duty.SERVING and self._nodes.is_admitted(node.record.node_id)
+            for node in nodes
+        )
+        return is_served and nodes[0] is not None and nodes[0].epoch == run.life
 
     def _everything(self) -> Iterator[tuple[Topic, Iterable[tuple[int, Stated]]]]:
         for topic in self._topics.topics():

@@ -120,13 +120,17 @@ class Controller:
 
     def _on_topic(self, change: Change) -> None:
         match change:
-            case TopicAdded(topic) | PartitionsGrown(_, topic) | TopicConfigChanged(_, topic) if self._seat.is_held:
+            case TopicAdded(topic):
+                is_due = self._seat.is_held and self._elections.look_at_topic(topic)
+            case PartitionsGrown(_, topic) | TopicConfigChanged(_, topic):
+                is_due = self._seat.is_held
                 self._elections.look_at((topic.topic_id, index) for index in range(topic.partition_count))
             case TopicRemoved():
-                self._is_sweep_due = True
+                is_due = self._is_sweep_due = True
             case _:
                 return
-        self._wake()
+        if is_due:
+            self._wake()
 
     def _on_partition(self, change: PartitionChanged) -> None:
         if self._seat.is_held:

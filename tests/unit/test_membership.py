@@ -1,0 +1,153 @@
+"""Whole nodes on one metadata store: which id and directory is whose, and what they are to each other's topics."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.base.config_error import ConfigError
+from penstock.broker.partition.role import Following, Leading
+from penstock.broker.topic.not_here import NotHere
+from penstock.cluster.catalog.placing import InvalidReplication
+from penstock.cluster.catalog.topic_image import StoredTopic
+from penstock.cluster.catalog.topics import Created, NewTopic
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.values import decode, encode
+from penstock.config import Config, NodeConfig
+from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.kafka.server_config import KafkaServerConfig
+from support.door.conversation import ANY_PORT, PATIENCE_SECONDS, TalkingNode
+
+KEYS = KeySpace()
+
+
+def configured(root: Path, name: str, node_id: int) -> Config:
+    return Config(
+        node=NodeConfig(id=node_id, data_dir=str(root / name), metadata=f"sqlite:{root / 'metadata.sqlite'}"),
+        kafka=KafkaServerConfig(listen=ANY_PORT),
+        http=HttpServerConfig(listen="off"),
+    )
+
+
+async def started(root: Path, name: str, node_id: int) -> TalkingNode:
+    node = TalkingNode(configured(root, name, node_id))
+    await node.start()
+    return node
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """The stores look for each other's changes a few times a second."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not is_so():  # noqa: ASYNC110  what it waits for is another node's, and has no event here
+            await asyncio.sleep(0.01)
+
+
+async def test_second_node_gets_the_next_id_and_keeps_it(tmp_path: Path) -> None:
+    first = await started(tmp_path, "a", 1)
+    second = await started(tmp_path, "b", 0)
+    assert (first.parts.site.node_id, second.parts.site.node_id) == (1, 2)
+    await second.stop()
+    second = await started(tmp_path, "b", 0)
+    assert second.parts.site.node_id == 2
+    await second.stop()
+    await first.stop()
+
+
+async def test_topic_of_two_replicas_is_led_by_one_and_moves_when_its_leader_stops(tmp_path: Path) -> None:
+    first = await started(tmp_path, "a", 1)
+    second = await started(tmp_path, "b", 2)
+    nodes = {1: first, 2: second}
+    await until(lambda: not isinstance(first.catalog._placing.replication(2), InvalidReplication))
+    await until(lambda: not isinstance(second.catalog._placing.replication(2), InvalidReplication))
+    (created,) = await first.catalog.create_topics([NewTopic("orders", 2, replication=2)])
+    assert isinstance(created, Created)
+    await until(lambda: second.broker.topic("orders") is not None)
+    leaders = [state.state.leader for _, state in first.catalog.states(created.topic.topic_id)]
+    assert sorted(leaders) == [1, 2], "each leads one"
+    for index, leader in enumerate(leaders):
+        follower = 3 - leader
+        assert nodes[leader].shell("orders", index).role == Leading(0)
+        assert nodes[follower].shell("orders", index).role == Following(0, leader)
+        found = nodes[follower].broker.find("orders", index)
+        assert isinstance(found, NotHere)
+        assert found.leader == leader
+    await second.stop()
+    moved = leaders.index(2)
+    assert first.shell("orders", moved).role == Leading(1)
+    await first.stop()
+
+
+async def test_topics_of_an_older_version_are_adopted_by_the_node_that_has_them(tmp_path: Path) -> None:
+    node = await started(tmp_path, "a", 7)
+    await node.create_topic("orders", 3)
+    store = node.catalog._store
+    entry = await store.get(KEYS.topic("orders"))
+    assert entry is not None
+    stored = decode(entry.key, entry.value, StoredTopic)
+    # As a version wrote it that knew no members.
+    before = StoredTopic(stored.topic_id, stored.partition_count, stored.overrides, stored.created_ms)
+    members = [entry.key for entry in (await store.range(KEYS.members)).entries]
+    await store.txn(puts={entry.key: encode(before)}, deletes=members)
+    await node.stop()
+    (tmp_path / "a" / "node").unlink()
+    node = await started(tmp_path, "a", 7)
+    assert [shell.role for shell in node.broker.topic("orders").shells] == [Leading(0)] * 3  # type: ignore[union-attr]
+    entry = await node.catalog._store.get(KEYS.topic("orders"))
+    assert entry is not None
+    (run,) = decode(entry.key, entry.value, StoredTopic).placed
+    assert (run.replicas, run.count) == ((7,), 3)
+    # A node that comes later has no part in it.
+    other = await started(tmp_path, "b", 0)
+    found = other.broker.find("orders", 0)
+    assert isinstance(found, NotHere)
+    assert found.leader == 7
+    await other.stop()
+    await node.stop()
+
+
+async def test_two_nodes_of_one_id_are_told_of_both(tmp_path: Path) -> None:
+    first = await started(tmp_path, "a", 1)
+    with pytest.raises(ConfigError, match=r"node 1 is running already at 127\.0\.0\.1:\d+, so it cannot run at"):
+        await started(tmp_path, "b", 1)
+    await first.stop()
+
+
+async def test_directory_of_another_node_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    await (await started(tmp_path, "a", 1)).stop()
+    before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="is that of node 1, and this node is given the id 2; give it the id 1"):
+        await started(tmp_path, "a", 2)
+    assert (tmp_path / "a" / "node").read_bytes() == before[tmp_path / "a" / "node"]
+    # It is nobody's fault, and it starts as who it is.
+    await (await started(tmp_path, "a", 0)).stop()
+
+
+async def test_copied_directory_is_refused(tmp_path: Path) -> None:
+    first = await started(tmp_path, "a", 1)
+    await first.stop()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    first = await started(tmp_path, "a", 1)
+    with pytest.raises(ConfigError, match="their data directories are copies of one"):
+        await started(tmp_path, "b", 1)
+    await first.stop()
+
+
+def metadata_files(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.glob("metadata*")}
+
+
+async def test_metadata_older_than_the_directory_are_refused(tmp_path: Path) -> None:
+    node = await started(tmp_path, "a", 1)
+    await node.stop()
+    kept = metadata_files(tmp_path)
+    await (await started(tmp_path, "a", 1)).stop()
+    for path in metadata_files(tmp_path):
+        path.unlink()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    with pytest.raises(ConfigError, match="they were put back from an older copy"):
+        await started(tmp_path, "a", 1)
