@@ -114,8 +114,8 @@ BUGS: Final = (
     ),
     Bug(
         "a truncation forgets what the swaps before it left empty",
-        "penstock.storage.store",
-        "        save_forgotten_aborts(self.context.files, log)\n",
+        "penstock.storage.commit.log_cut",
+        "        save_forgotten_aborts(files, log)\n",
         "",
         "what left the aborted index stays out",
     ),
@@ -185,7 +185,7 @@ BUGS: Final = (
     Bug(
         "a swap happens that nothing on disk knows of",
         _SWAP,
-        "self._write(CompactionState(log.clean_end, (*log.swaps, self._swap)))",
+        "self._write(CompactionState(log.clean_end, (*log.swaps, self._swap), self._tombstone_horizon))",
         "pass",
         "no damage where there is none",
     ),

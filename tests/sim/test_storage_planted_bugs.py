@@ -143,9 +143,9 @@ BUGS: Final = (
     ),
     PlantedBug(
         "a truncation leaves the checkpoint as it was",
-        "storage.store",
-        "        self._replace_entry(log.home, entry)\n",
-        "",
+        "storage.commit.log_cut",
+        "            self._checkpoints.replace(key_of(log), entry)\n",
+        "            pass\n",
         (
             NO_DAMAGE,
             THERE,

@@ -141,6 +141,8 @@ class LogStore:
             try:
                 readable_end = self._saved_readable_end(key) if is_replicated else None
                 log.adopt(self._recover(home, is_clean=self.statistics.was_clean, readable_end=readable_end))
+                # It is what the checkpoint says.
+                log.saved_readable_end = log.readable_end
             except OSError as error:
                 # The others are served; this one is tried again by `recover_log`.
                 log.fail(f"recovery: {error}")
@@ -248,6 +250,10 @@ class LogStore:
 
     def truncate_log(self, log: PartitionLog, offset: int) -> None:
         """Blocking, without a loop: as `cut_log`, whatever was readable."""
+        if not log.segments:
+            # It has no files yet.
+            log.epochs.truncate_end(offset)
+            return
         cut = LogCut(self.context, self.checkpoints, log, offset)
         cut.begin()
         try:

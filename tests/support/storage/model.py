@@ -31,6 +31,8 @@ class Storage:
         self.repair = load(f"{package}.storage.repair.rewrite")
         self.read_plan = load(f"{package}.storage.log.read_plan")
         self.sequence = load(f"{package}.domain.log.producer_sequence")
+        self.log_anew = load(f"{package}.storage.commit.log_anew")
+        self.set_aside = load(f"{package}.storage.log.set_aside")
         self.sync_ways = load(f"{package}.storage.commit.sync_ways")
 
 

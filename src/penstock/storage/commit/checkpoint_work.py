@@ -152,15 +152,18 @@ def capture_log(log: PartitionLog, saved: SavedState) -> LogCapture:
     )
 
 
-def shortened(entry: LogCheckpoint, offset: int, epochs: LeaderEpochs) -> LogCheckpoint | None:
-    """What is still true of the entry when the log is cut at `offset`; None: nothing is."""
+def shortened(entry: LogCheckpoint, offset: int, epochs: LeaderEpochs) -> LogCheckpoint:
+    """What is still true of the entry when the log is cut at `offset`: at least how far it was readable."""
     # An empty segment that begins at the cut goes with it: the one before it is written to again.
     kept = tuple(facts for facts in entry.segments if facts.next_offset <= offset and facts.base_offset < offset)
-    if not kept:
-        return None
     # Saved after the cut they are of no use any more: offset 0 with no file makes recovery read them from the log.
     producers_offset = entry.producers_offset if entry.producers_offset <= offset else 0
-    latest_epoch = min(entry.latest_epoch, epochs.epoch_at(kept[-1].next_offset - 1))
+    latest_epoch = -1
+    if kept:
+        latest_epoch = min(entry.latest_epoch, epochs.epoch_at(kept[-1].next_offset - 1))
+    else:
+        # All of it is read, and they with it.
+        producers_offset = -1
     return msgspec.structs.replace(
         entry,
         segments=kept,

@@ -72,16 +72,15 @@ class LogCut:
         later."""
         log = self._log
         known = self._checkpoints.entries.get(key_of(log))
-        entry = known if known is not None and known.end_offset <= log.saved_end else None  # or it was not believed
-        if entry is not None:
-            entry = msgspec.structs.replace(entry, segments=tuple(corrected(entry.segments, log.swaps)))
-            entry = shortened(entry, self._offset, log.epochs)
-        self._entry = entry
         self._has_begun = True
+        if known is None:
+            return
+        is_believed = known.end_offset <= log.saved_end
+        segments = corrected(known.segments, log.swaps) if is_believed else ()
+        entry = shortened(msgspec.structs.replace(known, segments=tuple(segments)), self._offset, log.epochs)
+        self._entry = entry
         # Mostly it says nothing of what goes, which is young, and need not be written.
-        if entry is None:
-            self._checkpoints.forget([key_of(log)])
-        elif known is None or msgspec.structs.replace(entry, is_clean=known.is_clean) != known:
+        if msgspec.structs.replace(entry, is_clean=known.is_clean) != known:
             self._checkpoints.replace(key_of(log), entry)
 
     def run(self) -> None:

@@ -55,7 +55,8 @@ class LogCheckpoint(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def end_offset(self) -> int:
-        return self.segments[-1].next_offset
+        """0: all of the log is read, however it ends."""
+        return self.segments[-1].next_offset if self.segments else 0
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -73,9 +73,8 @@ class PartitionLog:
         self._unreadable: Damage | None = None
         self.failure: str | None = None
         self.is_closed = False
-        # Its end is being cut off: see `commit/log_cut`.
         self.is_being_cut = False
-        # None of these. Asked for every append, so it is kept apart from them.
+        # None of these four. Asked for every append, so it is kept apart from them.
         self._takes_batches = True
         self._use_producers(LogProducers.empty(context.config.producers_max))
         self.epochs = LeaderEpochs()
@@ -232,7 +231,7 @@ class PartitionLog:
         if recovered.marks:
             self._marks.extend(recovered.marks)
             self.readable_end, self._readable_segment, self._readable_position = self._marks.popleft()
-        self.saved_readable_end = self.readable_end
+        self.saved_readable_end = min(self.saved_readable_end, self.readable_end)
         self.move_transactions()
         self.transactions.advance(self.readable_end)
 

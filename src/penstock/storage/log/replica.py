@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 
 class ReplicaRefusal(enum.Enum):
+    """An overlap with a log that is empty is no fault: the leader's start lies inside of the batch. Such a log begins
+    anew at `NotReplicated.base_offset`, and its start follows later."""
+
     CORRUPT = "corrupt"  # not a whole batch, or not the one that was sent
     GAP = "gap"  # offsets are missing before it
     OVERLAP = "overlap"  # offsets of it are in the log already
@@ -35,15 +38,16 @@ class NotReplicated(msgspec.Struct, frozen=True):
     """Nothing of what was sent is in the log."""
 
     why: ReplicaRefusal
-    # Where the batch would have stood.
+    # Where the batch would have stood, and what it begins with; -1: nobody can say.
     offset: int
+    base_offset: int
     detail: str
 
 
 class _Refused(Exception):  # noqa: N818  a value outside of this module
-    def __init__(self, why: ReplicaRefusal, offset: int, detail: str) -> None:
+    def __init__(self, why: ReplicaRefusal, offset: int, base_offset: int, detail: str) -> None:
         super().__init__(detail)
-        self.outcome = NotReplicated(why, offset, detail)
+        self.outcome = NotReplicated(why, offset, base_offset, detail)
 
 
 def append_replicated(
@@ -76,7 +80,7 @@ class _Placing:
         while position < len(data):
             header = check_batch(data, position)
             if isinstance(header, BatchProblem):
-                raise _Refused(ReplicaRefusal.CORRUPT, self._next_offset, header.reason)
+                raise _Refused(ReplicaRefusal.CORRUPT, self._next_offset, -1, header.reason)
             self._check_epoch(header)
             end = position + header.size_bytes
             if header.base_offset == self._next_offset:
@@ -96,11 +100,14 @@ class _Placing:
         epoch = header.leader_epoch
         if epoch < self._epoch:
             detail = f"batch {header.base_offset} is of leader epoch {epoch}, after one of epoch {self._epoch}"
-            raise _Refused(ReplicaRefusal.EPOCH_FELL, self._next_offset, detail)
+            raise self._refused(ReplicaRefusal.EPOCH_FELL, header, detail)
         if epoch > self._leader_epoch:
             detail = f"batch {header.base_offset} is of leader epoch {epoch}, its sender of {self._leader_epoch}"
-            raise _Refused(ReplicaRefusal.EPOCH_AHEAD, self._next_offset, detail)
+            raise self._refused(ReplicaRefusal.EPOCH_AHEAD, header, detail)
         self._epoch = epoch
+
+    def _refused(self, why: ReplicaRefusal, header: BatchHeader, detail: str) -> _Refused:
+        return _Refused(why, self._next_offset, header.base_offset, detail)
 
     def _put(self, header: BatchHeader, batch: memoryview | bytearray) -> None:
         self.headers.append(header)
@@ -113,7 +120,7 @@ class _Placing:
         is_too_wide = header.next_offset - self._first_offset > ENTRY_MAX
         if not self._may_skip or is_too_wide:
             detail = f"batch {header.base_offset} does not begin at offset {self._next_offset}, where the log ends"
-            raise _Refused(ReplicaRefusal.GAP, self._next_offset, detail)
+            raise self._refused(ReplicaRefusal.GAP, header, detail)
         self._fill_up_to(header.base_offset, header.leader_epoch)
 
     def _put_rest(self, header: BatchHeader) -> None:
@@ -121,7 +128,7 @@ class _Placing:
         is_filler = header.record_count == 0 and header.producer_id < 0
         if not is_filler or header.next_offset <= self._next_offset:
             detail = f"batch {header.base_offset} begins before offset {self._next_offset}, where the log ends"
-            raise _Refused(ReplicaRefusal.OVERLAP, self._next_offset, detail)
+            raise self._refused(ReplicaRefusal.OVERLAP, header, detail)
         self._fill_up_to(header.next_offset, header.leader_epoch)
 
     def _fill_up_to(self, offset: int, leader_epoch: int) -> None:

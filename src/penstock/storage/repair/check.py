@@ -179,9 +179,9 @@ def _survey(files: Files, root: str, place: LogPlace, drop: int | None = None) -
     survey = LogSurvey(
         files,
         place.directory,
-        known_start=entry.segments[0].base_offset if entry is not None else 0,
+        known_start=entry.segments[0].base_offset if entry is not None and entry.segments else 0,
         known_end=max(entry.end_offset if entry is not None else 0, known_end(files, place.directory)),
-        known_last=entry.segments[-1].base_offset if entry is not None else None,
+        known_last=entry.segments[-1].base_offset if entry is not None and entry.segments else None,
     )
     dropped = [
         _dropped(segment_base_offset, position, header)
