@@ -79,8 +79,8 @@ def leave(state: PartitionState, node: int, *, minimum: int, is_whole: bool) -> 
 def mended(state: PartitionState, node: int) -> PartitionState | None:
     """By a follower whose log is whole again: it may be taken back into the set.
 
-    Not before it holds again everything that it has ever told the leader of this epoch: a fetch of before may still be
-    on its way, and would count.
+    Not before it holds again everything that it has told the leader of this epoch, or all that the leader has: a fetch
+    of before may still be on its way, and would count.
     """
     if node not in state.mending:
         return None

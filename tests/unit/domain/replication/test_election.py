@@ -9,6 +9,7 @@ from penstock.domain.replication.election import (
     elect_unclean,
     hand_over,
     leave,
+    mended,
     prefer,
     renew,
 )
@@ -224,3 +225,13 @@ def test_preferred_leaders_move_a_step_at_a_time_and_only_where_they_can() -> No
     }
     for reason, (one, view) in cannot.items():
         assert prefer({0: one}, view) == [], reason
+
+
+def test_damaged_follower_is_mending_until_it_says_it_is_whole() -> None:
+    out = leave(state(), 3, minimum=2, is_whole=False)
+    assert out is not None
+    assert out.mending == (3,)
+    back = mended(out, 3)
+    assert back is not None
+    assert back.mending == ()
+    assert mended(back, 3) is None
