@@ -124,5 +124,7 @@ def test_settings_of_a_group_and_of_the_node_change(tools: Tools) -> None:
     assert "max.connections=500" in said
     assert "advertised.listeners=PLAINTEXT://127.0.0.1:" in said
     topic = ("--entity-type", "topics", "--entity-name", "things")
-    said = tools.run(command, "--alter", *topic, "--add-config", "compression.type=zstd", fails=True)
-    assert "use producer" in said
+    tools.run(command, "--alter", *topic, "--add-config", "compression.type=zstd,file.delete.delay.ms=1000")
+    assert "compression.type=zstd" in tools.run(command, "--describe", *topic)
+    said = tools.run(command, "--alter", *topic, "--add-config", "preallocate=true", fails=True)
+    assert "use false" in said

@@ -18,10 +18,12 @@ TOPIC_ID = bytes(range(16))
 
 
 class PartitionDesk:
-    def __init__(self, files: Files, *, durability: str = "fsync") -> None:
+    def __init__(self, files: Files, *, durability: str = "fsync", **settings: str) -> None:
+        """Settings by Kafka's names with _ for the dots."""
         self.clock = ManualClock()
         self.store = LogStore.open(files, "/data", StorageConfig(free_bytes_min=0), self.clock)
-        self._config = make_topic_config({"durability": durability})
+        others = {name.replace("_", "."): value for name, value in settings.items()}
+        self._config = make_topic_config({"durability": durability, **others})
         self.shell = self.open(0)
 
     def open(self, index: int) -> PartitionShell:

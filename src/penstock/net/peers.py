@@ -36,6 +36,7 @@ from penstock.net.errors import (
     PeerMismatchError,
     PeerUnreachableError,
     ProtocolMismatchError,
+    RequestTimeoutError,
 )
 from penstock.net.peer import PeerOptions, open_peer
 
@@ -70,6 +71,8 @@ class _Line:
     failure_count: int = 0
     # By the loop's clock: not before.
     next_try: float = 0.0
+    # Nobody finds it any more, so nobody would close what is opened for it.
+    is_dropped: bool = False
 
 
 class Peers:
@@ -119,8 +122,8 @@ class Peers:
                     left_ms = max(1, int((deadline - loop.time()) * 1000))
                     try:
                         return await connection.send(request, response, timeout_ms=left_ms)
-                    except ConnectionLostError:
-                        continue  # nothing was sent: the next look finds it closed
+                    except (ConnectionLostError, RequestTimeoutError):
+                        continue  # it ended for another request, and this one was not sent: the next look sees it
                     except ProtocolMismatchError as error:
                         raise PeerMismatchError(f"node {node_id}: {error}") from error
         except TimeoutError as error:
@@ -129,29 +132,29 @@ class Peers:
 
     def forget(self, node_id: int) -> None:
         for key in [key for key in self._lines if key[0] == node_id]:
-            _close(self._lines.pop(key))
+            _drop(self._lines.pop(key))
 
     def close(self) -> None:
         """For good: whoever waits for a reply gets PeerLostError."""
         self._is_closed = True
         for line in self._lines.values():
-            _close(line)
+            _drop(line)
         self._lines.clear()
 
     # Connecting
 
     async def _connected(self, node_id: int, line: _Line) -> Connection:
-        greeting = self._greeting(node_id)
         failure_count = line.failure_count
-        if (connection := _usable(line, greeting)) is not None:
+        if (connection := _usable(line, self._greeting(node_id))) is not None:
             return connection
         async with line.opening:
-            if (connection := _usable(line, greeting)) is not None:
+            # Asked again after each wait: by now it may be another.
+            if (connection := _usable(line, self._greeting(node_id))) is not None:
                 return connection
             if line.failure_count != failure_count and line.failure is not None:
                 raise line.failure
             await asyncio.sleep(line.next_try - asyncio.get_running_loop().time())
-            return await self._open(node_id, line, greeting)
+            return await self._open(node_id, line, self._greeting(node_id))
 
     def _greeting(self, node_id: int) -> tuple[NodeIdentity, Address]:
         if self._is_closed:
@@ -169,9 +172,9 @@ class Peers:
         except PeerError as error:
             self._on_failed(node_id, line, error)
             raise
-        if self._is_closed:
+        if line.is_dropped:
             connection.close()
-            raise PeerUnreachableError(f"node {node_id} is not asked any more: this node is stopping")
+            raise PeerUnreachableError(f"node {node_id} is not asked any more: it is gone, or this node is stopping")
         line.connection, line.greeted = connection, greeting
         line.failure, line.failure_count, line.next_try = None, 0, 0.0
         return connection
@@ -197,6 +200,11 @@ def _usable(line: _Line, greeting: tuple[NodeIdentity, Address]) -> Connection |
     connection = line.connection
     is_usable = connection is not None and not connection.is_closed and line.greeted == greeting
     return connection if is_usable else None
+
+
+def _drop(line: _Line) -> None:
+    line.is_dropped = True
+    _close(line)
 
 
 def _close(line: _Line) -> None:

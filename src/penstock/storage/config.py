@@ -43,6 +43,8 @@ class LogConfig(msgspec.Struct, frozen=True):
     compaction: CompactionRules | None = None
     # The group whose positions say what is archived: retention removes nothing else. None: it does not wait.
     archive_group: str | None = None
+    # How long files of retired segments, and of a deleted topic, stay on the disk.
+    file_delete_delay_ms: int = 0
 
 
 class StorageConfig(msgspec.Struct, frozen=True):

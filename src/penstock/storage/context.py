@@ -8,6 +8,7 @@ from penstock.storage.config import StorageConfig, handles_max_of
 from penstock.storage.files.handles import HandleCache
 from penstock.storage.files.protocols import Files
 from penstock.storage.files.reserve import DiskReserve
+from penstock.storage.files.retired import RetiredFiles
 from penstock.storage.metrics import StorageMetrics
 from penstock.storage.segment.early_writeback import EarlyWriteback
 from penstock.storage.segment.index_cache import IndexCache
@@ -24,6 +25,7 @@ class StoreContext:
         "is_read_only",
         "metrics",
         "reserve",
+        "retired",
         "writeback",
     )
 
@@ -46,6 +48,7 @@ class StoreContext:
         )
         self.metrics = StorageMetrics(registry if registry is not None else CollectorRegistry())
         self.reserve = DiskReserve(files, root)
+        self.retired = RetiredFiles(files)
         self.writeback = EarlyWriteback(files)
         # Nothing is written: for lack of room, or because the file system takes no writes.
         self.is_full = False

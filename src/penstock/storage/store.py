@@ -51,6 +51,8 @@ CLEAN_FILE: Final = "clean_shutdown"
 CLEAN_MAGIC: Final = b"psclean1"
 LOGS_DIRECTORY: Final = "logs"
 REMOVED_SUFFIX: Final = ".removed"
+# Retired files wait for their time as long as there is so many times the room without which writes stop.
+ROOM_FACTOR: Final = 4
 # Time enough for somebody to see that it was a mistake.
 STRAY_KEPT_MS: Final = 24 * 3_600_000
 TOPIC_ID: Final = re.compile("[0-9a-f]{32}")
@@ -67,17 +69,22 @@ class RecoveryStatistics(msgspec.Struct):
 
 
 class TopicRemoval:
-    """The second half of removing a topic: its files go in a thread."""
+    """The second half of removing a topic: its files go in a thread, or wait there under their other name."""
 
-    def __init__(self, files: Files, logs_directory: str, path: str) -> None:
-        self._files = files
+    def __init__(self, context: StoreContext, logs_directory: str, path: str, *, delay_ms: int) -> None:
+        self._context = context
         self._logs_directory = logs_directory
         self._path = path
+        self._delay_ms = delay_ms
 
     def run(self) -> None:
-        """Blocking."""
-        self._files.sync_directory(self._logs_directory)
-        self._files.remove_tree(self._path)
+        """Blocking. When it returns no start finds the topic any more."""
+        context = self._context
+        context.files.sync_directory(self._logs_directory)
+        if self._delay_ms and not context.is_full:
+            context.retired.keep_tree(self._path, until_ms=context.clock.now_ms() + self._delay_ms)
+        else:
+            context.files.remove_tree(self._path)
 
 
 def _always() -> bool:
@@ -165,14 +172,16 @@ class LogStore:
     def remove_topic(self, topic_id: bytes) -> TopicRemoval:
         """Its logs take and serve nothing from now on; `run` of what is returned removes the files."""
         name = topic_id.hex()
-        for key in [key for key in list(self._logs) if key[0] == topic_id]:
-            self._logs.pop(key).close()
+        logs = [self._logs.pop(key) for key in [key for key in list(self._logs) if key[0] == topic_id]]
+        for log in logs:
+            log.close()
         self.checkpoints.forget_topic(topic_id)
         self._present.pop(name, None)
         path = f"{self.logs_directory}/{name}"
         if self.context.files.exists(path):
             self.context.files.rename(path, path + REMOVED_SUFFIX)
-        return TopicRemoval(self.context.files, self.logs_directory, path + REMOVED_SUFFIX)
+        delay_ms = max((log.config.file_delete_delay_ms for log in logs), default=0)
+        return TopicRemoval(self.context, self.logs_directory, path + REMOVED_SUFFIX, delay_ms=delay_ms)
 
     def recover_log(self, log: PartitionLog) -> RecoveredLog:
         """Blocking: reads an offline log again, from the disk and not from memory. Then `log.adopt` on the loop."""
@@ -359,6 +368,10 @@ class LogStore:
         """Called every second or so, in a thread: it looks at the disk. Writes stop and resume by it."""
         context = self.context
         free_bytes = self.free_bytes()
+        # Before writes have to stop: what is kept for a while must not stand in their way.
+        is_low = free_bytes < ROOM_FACTOR * context.config.free_bytes_min
+        if context.retired.sweep(context.clock.now_ms(), is_room_wanted=is_low):
+            free_bytes = self.free_bytes()
         is_read_only = context.files.is_read_only(self.root)
         is_full = is_read_only or free_bytes < context.config.free_bytes_min
         # Not the last of it: what was given back at a start is wanted then.

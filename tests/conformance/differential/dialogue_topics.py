@@ -135,6 +135,9 @@ def create_topics_configs(talk: Talk) -> None:
         "bad boolean": {"preallocate": "perhaps"},
         "upper case boolean": {"unclean.leader.election.enable": "TRUE"},
         "compression": {"compression.type": "producer"},
+        "compression by the broker": {"compression.type": "zstd", "compression.zstd.level": "5"},
+        "no compression": {"compression.type": "uncompressed"},
+        "files stay": {"file.delete.delay.ms": "1000"},
         "bad compression": {"compression.type": "brotli"},
         "in sync": {"min.insync.replicas": "0"},
         "throttled": {"leader.replication.throttled.replicas": "*"},
@@ -149,10 +152,9 @@ def create_topics_configs(talk: Talk) -> None:
 @dialogue(CreateTopicsRequest)
 def create_topics_with_settings_that_have_no_effect(talk: Talk) -> None:
     steps = {
-        "compression": {"compression.type": "zstd"},
         "preallocated": {"preallocate": "true"},
         "two in sync": {"min.insync.replicas": "2"},
-        "files stay": {"file.delete.delay.ms": "1000"},
+        "level of lz4": {"compression.lz4.level": "3"},
         "index": {"index.interval.bytes": "1024"},
     }
     for step, configs in steps.items():

@@ -23,6 +23,20 @@ anything. This page is written from `tests/conformance/differential/accepted.tom
 
 # What no dialogue can show, because it is not in an answer.
 _TAIL: Final = """
+## Compression by the broker
+
+- `compression.type` holds for the batches of Kafka's producers, for released and for dead messages, at the level of
+  the topic. What comes by HTTP or SQS is compressed at the codec's default level, and a single message of more than
+  128 KiB that comes so is stored as it came. Internal topics stay as they are. If `compression.type` or its level
+  changes between a transactional producer's batch and the retry of it, the producer is told that its sequence is used
+  up, and aborts.
+
+## Files of retired segments
+
+- `file.delete.delay.ms` holds for retention, DeleteRecords and a topic's deletion. What compaction replaces goes at
+  once: the new file takes the old one's name. Files that wait for their time go at the next start, and as soon as the
+  disk has less than four times the room without which writes stop (`[storage] free_bytes_min`).
+
 ## Records of the coordinators
 
 - The records of `__consumer_offsets` and `__transaction_state` have a form of their own. Kafka's formatters

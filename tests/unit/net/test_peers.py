@@ -257,6 +257,17 @@ async def test_node_that_does_not_answer_in_time_has_maybe_done_it(peers: Peers,
     assert await work(peers) == b"ba"
 
 
+async def test_who_waited_for_room_is_not_lost_with_another(node: TalkingNode, replicas: ScriptedReplicas) -> None:
+    peers = peers_of({NODE: internal_address(node)}.get, requests_in_flight_max=1)
+    replicas.held.clear()
+    overdue = asyncio.ensure_future(work(peers, HELD_KIND, timeout_ms=300))
+    await until(lambda: len(replicas.forwards) == 1)
+    assert await work(peers) == b"ba"
+    with pytest.raises(PeerLostError):
+        await overdue
+    peers.close()
+
+
 async def test_connection_that_broke_is_made_anew_at_once(node: TalkingNode, peers: Peers) -> None:
     await work(peers)
     server = internal_door(node).server
@@ -354,3 +365,19 @@ async def test_forgotten_node_has_no_connection(node: TalkingNode, peers: Peers)
     peers.forget(NODE)
     await until(lambda: connection_count(node) == 0)
     assert await work(peers) == b"ba"
+
+
+@pytest.mark.parametrize("end", [lambda peers: peers.forget(NODE), lambda peers: peers.close()])
+async def test_connection_that_is_made_too_late_is_not_left_behind(
+    node: TalkingNode, end: Callable[[Peers], None]
+) -> None:
+    def secret() -> bytes:
+        """Asked for when the connection is about to be made."""
+        end(peers)
+        return SECRET
+
+    options, address_of = PeerOptions(), {NODE: internal_address(node)}.get
+    peers = Peers(lambda: THERE, secret, address_of, clock=SystemClock(), jitter=lambda: 0.0, options=options)
+    with pytest.raises(PeerUnreachableError, match="is not asked any more"):
+        await work(peers)
+    await until(lambda: connection_count(node) == 0)

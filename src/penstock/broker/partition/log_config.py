@@ -27,6 +27,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         # How many replicas have to have it is no matter of this disk.
         durability=Durability.FSYNC if config.is_synced else Durability.INTERVAL,
         archive_group=config.retention_archive_group if config.retention_after_archive else None,
+        file_delete_delay_ms=config.file_delete_delay_ms,
     )
     if config.is_compacted:
         return _compacted(common, config)

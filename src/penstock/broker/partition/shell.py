@@ -30,6 +30,7 @@ from penstock.broker.partition.outcome import (
 )
 from penstock.broker.partition.read import PartitionRead, ReadProblem, located
 from penstock.broker.partition.reads import PartitionReads
+from penstock.broker.partition.recompression import Recompression, recompression_of
 from penstock.broker.partition.refusals import (
     is_ordinary,
     refuse_batch,
@@ -85,6 +86,7 @@ class PartitionShell:
         "is_leading",
         "log",
         "readers",
+        "recompression",
         "role",
         "topic",
     )
@@ -129,6 +131,8 @@ class PartitionShell:
         self._is_synced = config.is_synced
         self._dates_records = config.uses_log_append_time
         self._commits.configure(config)
+        # None: batches stay as they were sent; those of our own topics do.
+        self.recompression = None if is_internal(self.topic) else recompression_of(config)
         self.batch_look.configure(config)
         self.log.config = log_config(config)
 
@@ -242,6 +246,8 @@ class PartitionShell:
             refused = refuse_batch(header, len(records), self._config)
             if refused is not None:
                 return refused
+        if self.recompression is not None and self.recompression.changes(header):
+            return self._take_recompressed(self.recompression, records, header, guard, acks, is_produced=is_produced)
         if header.producer_id >= 0:
             answer = self.check_producer(header, guard=guard, acks=acks)
             if answer is not None:
@@ -256,6 +262,27 @@ class PartitionShell:
             if refused is not None:
                 return refused
         return self._write(records, header, acks)
+
+    def _take_recompressed(
+        self,
+        codec: Recompression,
+        records: memoryview,
+        header: BatchHeader,
+        guard: int,
+        acks: Acks,
+        *,
+        is_produced: bool,
+    ) -> AppendOutcome | DelayPossible:
+        """The producer is asked about with what would be written: by its checksum a batch is known again."""
+        taken = codec.take(self.batch_look, records, header, self._clock.now_ms(), is_produced=is_produced)
+        if isinstance(taken, AppendRefused):
+            return taken
+        stored = header if taken is None else header_of(taken)
+        answer = self.check_producer(stored, guard=guard, acks=acks) if stored.producer_id >= 0 else None
+        if taken is None:
+            # All else is asked when it is known what is written.
+            return answer if isinstance(answer, VerificationNeeded) else DelayPossible(header)
+        return self._write(taken, stored, acks) if answer is None else answer
 
     def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD, acks: Acks = ALL) -> AppendOutcome | None:
         """What is to be answered to a producer with an id instead of writing; None: its batch may be written."""

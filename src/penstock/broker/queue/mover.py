@@ -21,6 +21,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
 from penstock.broker.partition.read import ReadProblem
+from penstock.broker.partition.recompression import recompress_own_aside
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.shell import QueueShell
 from penstock.broker.topic.broker import Broker
@@ -172,6 +173,7 @@ class QueueMover:
         batch = await self._build(shell, group, move)
         if batch is None:
             return False
+        batch = await recompress_own_aside(partition.recompression, batch)
         outcome = partition.append(memoryview(batch))
         if isinstance(outcome, AppendRefused):
             outcome = _repeated(partition, batch) or outcome

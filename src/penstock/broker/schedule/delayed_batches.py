@@ -26,6 +26,7 @@ from penstock.base.clock import Clock
 from penstock.broker.partition.acks import ALL, Acks
 from penstock.broker.partition.batch_look import BatchLook
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal, VerificationNeeded
+from penstock.broker.partition.recompression import Recompression
 from penstock.broker.partition.refusals import refuse_producer
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.shell import ScheduleShell
@@ -91,17 +92,19 @@ class DelayedBatches:
         header = header_of(records)
         # What is compressed may be a thousand times as large as it looks.
         is_small = len(records) <= LOOP_BYTES_MAX and not header.codec
-        found = await self._aside(_look_inside, is_small, shell.batch_look, records, header, arrived_ms)
+        codec = shell.recompression
+        is_small = is_small and codec is None
+        found = await self._aside(_look_inside, is_small, shell.batch_look, codec, records, header, arrived_ms)
         if isinstance(found, AppendRefused):
             return found
-        if isinstance(found, BatchProblem):
-            return AppendRefused(Refusal.INVALID, found.reason)
-        named = [] if found is None else [(number, record.headers) for number, record in found.records]
+        if isinstance(found, memoryview):
+            return shell.append_checked(found, guard=guard)
+        named = [(number, record.headers) for number, record in found.records]
         delayed = find_delayed(named, arrived_ms, is_repeatable=header.producer_id >= 0)
         if isinstance(delayed, BadRecords):
             return AppendRefused(Refusal.INVALID, delayed.reason, delayed.numbers)
-        if found is None or not delayed:
-            return shell.append_checked(records, guard=guard, acks=acks)
+        if not delayed:
+            return await self._append_whole(shell, codec, records, guard, acks)
         schedule = await self._schedules.shell_of(shell)
         if isinstance(schedule, NotScheduled):
             return AppendRefused(schedule.refusal, schedule.reason)
@@ -112,9 +115,19 @@ class DelayedBatches:
         key = (shell, header.producer_id)
         self._under_way[key] = self._under_way.get(key, 0) + 1
         try:
-            return await self._schedule_and_append(shell, schedule, found, delayed, guard, acks)
+            return await self._schedule_and_append(shell, schedule, found, delayed, codec, guard, acks)
         finally:
             self._leave(key)
+
+    async def _append_whole(
+        self, shell: PartitionShell, codec: Recompression | None, records: memoryview, guard: int, acks: Acks
+    ) -> Appended | AppendRefused:
+        if codec is not None:
+            recompressed = await self._aside(codec.recompress_batch, False, records, header_of(records))
+            if isinstance(recompressed, AppendRefused):
+                return recompressed
+            records = recompressed
+        return shell.append_checked(records, guard=guard, acks=acks)
 
     def _refuse(
         self, shell: PartitionShell, header: BatchHeader, guard: int, acks: Acks
@@ -136,6 +149,7 @@ class DelayedBatches:
         schedule: ScheduleShell,
         found: _Found,
         delayed: Sequence[Delayed],
+        codec: Recompression | None,
         guard: int,
         acks: Acks,
     ) -> Appended | AppendRefused:
@@ -145,7 +159,7 @@ class DelayedBatches:
         numbers = [each.number for each in delayed]
         is_small = len(found.opened.payload) <= LOOP_BYTES_MAX
         holed = await self._aside(leave_out, is_small, found.opened, numbers)
-        return shell.append_checked(memoryview(holed), guard=guard, acks=acks)
+        return await self._append_whole(shell, codec, memoryview(holed), guard, acks)
 
     async def _aside(self, work: Callable[P, T], is_small: bool, *args: P.args, **kwargs: P.kwargs) -> T:
         if is_small:
@@ -180,20 +194,26 @@ class DelayedBatches:
 
 
 def _look_inside(
-    look: BatchLook, records: memoryview, header: BatchHeader, now_ms: int
-) -> _Found | AppendRefused | BatchProblem | None:
-    """None: there is no delivery header that counts, or nobody can read the batch and its topic takes it all the
-    same."""
+    look: BatchLook, codec: Recompression | None, records: memoryview, header: BatchHeader, now_ms: int
+) -> _Found | AppendRefused | memoryview:
+    """The batch as it is to be stored, where there is no delivery header that counts, or nobody can read the batch and
+    its topic takes it all the same."""
     payload = look.open_aside(records, header, now_ms)
-    if payload is None or isinstance(payload, AppendRefused):
+    if isinstance(payload, AppendRefused):
         return payload
+    is_changed = codec is not None and codec.changes(header)
+    if payload is None:
+        return codec.refuse_unreadable("it cannot be opened") if codec is not None and is_changed else records
     if look.search is None or not look.search.is_on or not holds_any(payload, SEARCHED_FOR):
-        return None
+        if codec is None or not is_changed:
+            return records
+        recompressed = codec.recompress(header, payload)
+        return recompressed if isinstance(recompressed, AppendRefused) else memoryview(recompressed)
     opened = open_payload(header, payload)
     if isinstance(opened, BatchProblem):
-        return opened
+        return AppendRefused(Refusal.INVALID, opened.reason)
     found = records_with(opened, SEARCHED_FOR)
-    return found if isinstance(found, BatchProblem) else _Found(opened, found)
+    return AppendRefused(Refusal.INVALID, found.reason) if isinstance(found, BatchProblem) else _Found(opened, found)
 
 
 async def _schedule(schedule: ScheduleShell, found: _Found, delayed: Sequence[Delayed]) -> AppendRefused | None:

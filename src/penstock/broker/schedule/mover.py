@@ -50,7 +50,7 @@ RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 1_000
 # The longest sleep of a schedule that could do something, and is kept from it.
 BLOCKED_MS: Final = 500
-# More than this are decoded and put together in a thread.
+# More than this are decoded and put together in a thread; so are those that are compressed.
 LOOP_COUNT_MAX: Final = 20
 
 
@@ -266,8 +266,9 @@ class ScheduleMover:
         now_ms, retention_ms = self._clock.now_ms(), partition.log.config.retention_ms
         # Retention is not to take what nobody could have read: it counts from the release on then.
         oldest_ms = 0 if retention_ms < 0 else now_ms - retention_ms // 2
-        part = IntentPart(move, first, sources, rows, skipped, ids, now_ms, oldest_ms)
-        if len(sources) <= LOOP_COUNT_MAX:
+        codec = partition.recompression
+        part = IntentPart(move, first, sources, rows, skipped, ids, now_ms, oldest_ms, codec)
+        if len(sources) <= LOOP_COUNT_MAX and codec is None:
             return build_released(part)
         return await self._loop.run_in_executor(self._readers, build_released, part)
 

@@ -1,5 +1,5 @@
 """Messages whose time has come, put together as their consumers see them: some of an intent, in batches. Pure, and done
-in a thread where they are many."""
+in a thread where they are many, or compressed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.broker.partition.recompression import Recompression
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.log.producer_sequence import SEQUENCE_MAX
 from penstock.domain.queue.receipt import ScheduledIdWriter
@@ -37,6 +38,8 @@ class IntentPart(msgspec.Struct, frozen=True):
     now_ms: int
     # What was due earlier is dated with its release.
     oldest_ms: int
+    # None: their batches stay as they are made.
+    recompression: Recompression | None = None
 
 
 class ReleasedPart(msgspec.Struct, frozen=True):
@@ -75,12 +78,13 @@ def build_released(part: IntentPart) -> ReleasedPart:
 
 def _batch_of(part: IntentPart, place: int, records: Sequence[Record]) -> bytearray:
     move = part.move
-    return build_batch(
+    batch = build_batch(
         records,
         producer_id=move.producer_id,
         producer_epoch=move.producer_epoch,
         base_sequence=(move.base_sequence + part.first + place) & SEQUENCE_MAX,
     )
+    return batch if part.recompression is None else part.recompression.recompress_own(batch)
 
 
 def _released(position: int, part: IntentPart) -> tuple[bytes, int, Record]:

@@ -131,10 +131,10 @@ def batch_attributes(codec: Codec, *, is_transactional: bool, is_control: bool) 
     return codec | transactional | (ATTRIBUTE_CONTROL if is_control else 0)
 
 
-def seal_batch(header: BatchHeader, payload: bytes) -> bytearray:
+def seal_batch(header: BatchHeader, payload: bytes | memoryview, level: int | None = None) -> bytearray:
     """A whole batch: plain records compressed as the attributes say, with length and checksum."""
     if header.codec != Codec.NONE:
-        payload = compress(Codec(header.codec), payload)
+        payload = compress(Codec(header.codec), payload, level)
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(payload)
     batch = bytearray(pack_header(msgspec.structs.replace(header, length=length)))
     batch += payload

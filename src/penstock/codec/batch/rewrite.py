@@ -1,4 +1,5 @@
-"""A stored batch with fewer records than it had, which is what compaction writes, or in another producer's name.
+"""A stored batch with fewer records than it had, which is what compaction writes, or in another producer's name; a
+batch in another codec than it came in.
 
 The records that stay are copied as they stand, because offset and time in them are relative to the batch's own, which
 do not change: neither does the number of offsets that the batch stands for. So a producer's sequence can still be read
@@ -17,6 +18,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.checksum import crc32c
+from penstock.codec.batch.compression import Codec
 from penstock.codec.batch.header import (
     ATTRIBUTE_CODEC_MASK,
     ATTRIBUTE_DELETE_HORIZON,
@@ -99,6 +101,14 @@ def empty_batch(header: BatchHeader) -> bytearray:
         record_count=0,
     )
     return seal_batch(emptied, b"")
+
+
+def recode_batch(
+    header: BatchHeader, payload: bytes | memoryview, *, codec: Codec, level: int | None = None
+) -> bytearray:
+    """The batch in another codec. Its plain records are as they were, and so is all that its header says of them."""
+    attributes = header.attributes & ~ATTRIBUTE_CODEC_MASK | codec
+    return seal_batch(msgspec.structs.replace(header, attributes=attributes), payload, level)
 
 
 def filler_batch(*, base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:

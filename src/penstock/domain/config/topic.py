@@ -51,7 +51,8 @@ def _define(
 
 
 _ONE_REPLICA: Final = "a partition has one replica"
-_AS_SENT: Final = "batches are stored as they were sent, so nothing is compressed"
+# The `compression.type` under which nothing is recompressed.
+AS_SENT: Final = "producer"
 
 _DEFINITION_LIST: Final = (
     _define(
@@ -63,23 +64,24 @@ _DEFINITION_LIST: Final = (
     _define(
         "compression.gzip.level", ConfigType.INT, "-1",
         "How hard gzip works where compression.type asks for it; -1 for its own default.",
-        lowest=-1, highest=9, node_name="compression.gzip.level", idle_because=_AS_SENT,
+        lowest=-1, highest=9, node_name="compression.gzip.level",
     ),
     _define(
         "compression.lz4.level", ConfigType.INT, "9",
-        "How hard lz4 works where compression.type asks for it.",
-        lowest=1, highest=17, node_name="compression.lz4.level", idle_because=_AS_SENT,
+        "How hard lz4 works where compression.type asks for it; there is one level.",
+        lowest=1, highest=17, node_name="compression.lz4.level",
     ),
     _define(
-        "compression.type", ConfigType.STRING, "producer",
-        "The codec of stored batches; `producer` keeps them as they were sent, and nothing else is built.",
+        "compression.type", ConfigType.STRING, AS_SENT,
+        "The codec of stored batches: one that comes in another is recompressed; `producer` keeps them as they were "
+        "sent.",
         allowed=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         node_name="compression.type",
     ),
     _define(
         "compression.zstd.level", ConfigType.INT, "3",
         "How hard zstd works where compression.type asks for it.",
-        lowest=-131072, highest=22, node_name="compression.zstd.level", idle_because=_AS_SENT,
+        lowest=-131072, highest=22, node_name="compression.zstd.level",
     ),
     _define(
         "delete.retention.ms", ConfigType.LONG, str(_DAY_MS),
@@ -100,7 +102,8 @@ _DEFINITION_LIST: Final = (
     ),
     _define(
         "file.delete.delay.ms", ConfigType.LONG, "0",
-        "How long a retired segment's files stay on disk: they go at once.",
+        "How long the files of a segment stay on disk, unread, after retention, a deletion of records or of the topic "
+        "has retired it; without room on the disk they go at once.",
         lowest=0, node_name="log.segment.delete.delay.ms",
     ),
     _define(
@@ -246,17 +249,10 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {each.name: each for each i
 # Legal values whose promise is not kept here: taking them would be a lie, so they are refused. Nowhere else.
 _NOT_BUILT: Final[Mapping[tuple[str, str], str]] = {
     ("preallocate", "True"): "preallocate=true is refused: files of segments grow as they are written, use false",
-    **{
-        ("compression.type", codec): (
-            f"compression.type={codec} is refused: batches are stored as they were sent, use producer and let "
-            "producers compress"
-        )
-        for codec in ("uncompressed", "zstd", "lz4", "snappy", "gzip")
-    },
 }
 # Settings with one value that is true.
 _ONLY: Final[Mapping[str, str]] = {
-    "file.delete.delay.ms": "files of a retired segment are removed at once",
+    "compression.lz4.level": "lz4 has one level here, the fast one that Kafka has by default",
     "index.interval.bytes": "the node's own setting, [storage] index_interval_bytes, holds for all topics",
 }
 
@@ -269,9 +265,13 @@ class TopicConfig(msgspec.Struct, frozen=True):
     """The settings that the broker acts on, typed. -1 means no limit."""
 
     cleanup_policy: tuple[str, ...]
+    compression_gzip_level: int
+    compression_type: str
+    compression_zstd_level: int
     delete_retention_ms: int
     durability: str
     durability_interval_ms: int
+    file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
     max_compaction_lag_ms: int

@@ -6,8 +6,10 @@ values and a seed gives the same run twice.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from enum import Enum, StrEnum
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, Protocol
 
 import msgspec
@@ -20,6 +22,12 @@ NO_TOPIC_ID: Final = bytes(16)
 
 # The protocol type of ordinary consumers. Connect and others bring their own, whose bytes we do not read.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+def by_topic(assignment: Assignment) -> Iterator[tuple[bytes, list[int]]]:
+    """Each topic's id with its partitions: they are sorted, so a topic's stand together."""
+    for topic_id, partitions in groupby(assignment, key=itemgetter(0)):
+        yield topic_id, [number for _, number in partitions]
 
 
 class GroupError(Enum):

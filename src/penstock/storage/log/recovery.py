@@ -29,6 +29,7 @@ from penstock.codec.batch.header import BatchHeader, BatchProblem
 from penstock.storage.context import StoreContext
 from penstock.storage.errors import Damage
 from penstock.storage.files.protocols import File
+from penstock.storage.files.retired import RETIRED_SUFFIX
 from penstock.storage.log.checkpoint_file import LogCheckpoint, SegmentCheckpoint
 from penstock.storage.log.cut_bytes import keep_cut
 from penstock.storage.log.damage import is_head_missing, read_places, with_place, write_places
@@ -42,6 +43,7 @@ from penstock.storage.log.home import LogHome
 from penstock.storage.log.producer_recovery import OnBatch, ProducerRecovery
 from penstock.storage.log.readable_marks import Mark, find_marks
 from penstock.storage.log.recovered import RecoveredLog
+from penstock.storage.log.removal import remove_segment_files
 from penstock.storage.log.segment_recovery import any_holds_a_batch, begin_scan, believe, judge, scan_on
 from penstock.storage.log.swap import (
     CompactionState,
@@ -54,7 +56,7 @@ from penstock.storage.segment.facts import LOG_SUFFIX, Segment, base_offset_of
 from penstock.storage.segment.index import SegmentIndex
 from penstock.storage.segment.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from penstock.storage.segment.scan import BatchScan
-from penstock.storage.segment.side_files import SIDE_SUFFIXES, remove_side_files
+from penstock.storage.segment.side_files import SIDE_SUFFIXES
 
 _log = get_logger("storage")
 
@@ -155,7 +157,7 @@ class LogRecovery:
                 self._sizes[base_offset] = size
         for name in sizes:
             # A checkpoint may have saved the index of a segment that retention removed at the same time.
-            if (
+            if name.endswith(RETIRED_SUFFIX) or (
                 name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, *SIDE_SUFFIXES))
                 and f"{name.partition('.')[0]}{LOG_SUFFIX}" not in sizes
             ):
@@ -480,10 +482,7 @@ class LogRecovery:
                 _log.warning("damage not saved", directory=self._home.directory, error=str(error))
 
     def _remove(self, base_offset: int) -> None:
-        prefix = self._path(base_offset).removesuffix(LOG_SUFFIX)
-        remove_side_files(self._files, prefix)
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            self._files.remove(prefix + suffix)
+        remove_segment_files(self._files, self._path(base_offset).removesuffix(LOG_SUFFIX))
         self._sizes.pop(base_offset, None)
         self._has_changed = True
 

@@ -61,7 +61,7 @@ def write_failed(log: RefusingLog, segment: Segment, error: OSError) -> StorageE
         log.fail(f"{segment.path} could not be cut back after a failed write: {second_error}")
         return LogFailedError(log.failure)
     if error.errno in _NO_ROOM:
-        log.context.metrics.refused_full.inc()
+        _note_full(log)
         return DiskFullError(f"{segment.path}: {error.strerror}")
     log.fail(f"{segment.path} could not be written: {error}")
     return LogFailedError(log.failure)
@@ -74,7 +74,7 @@ def cannot_begin(log: RefusingLog, error: OSError) -> StorageError:
     if error.errno == errno.EROFS:
         return _read_only(log)
     if error.errno in _NO_ROOM:
-        log.context.metrics.refused_full.inc()
+        _note_full(log)
         return DiskFullError(f"{log.home.directory}: {error.strerror}")
     log.fail(f"{log.home.directory}: a segment could not be begun: {error}")
     return LogFailedError(log.failure)
@@ -83,3 +83,9 @@ def cannot_begin(log: RefusingLog, error: OSError) -> StorageError:
 def _read_only(log: RefusingLog) -> StorageError:
     log.context.note_read_only()
     return refusal_of(log)
+
+
+def _note_full(log: RefusingLog) -> None:
+    """Also of a quota, which the free room of the disk does not tell."""
+    log.context.metrics.refused_full.inc()
+    log.context.retired.give_way()

@@ -4,7 +4,7 @@ The order matters, because a crash may come between any two steps and may keep a
 
     1. directories are synced     the last segment's name, if the log just rolled to let the one before it go
     2. log_start is saved         from here on recovery removes what lies below by itself
-    3. the files are removed
+    3. the files are removed, or get names that no start takes for a segment's (`files/retired`)
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from penstock.storage.files.protocols import Files
 from penstock.storage.files.reserve import DiskReserve
 from penstock.storage.log.damage import DamagedPlaces
 from penstock.storage.log.files import write_log_start
-from penstock.storage.segment.facts import LOG_SUFFIX, Segment
-from penstock.storage.segment.index_file import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from penstock.storage.segment.facts import Segment
 from penstock.storage.segment.side_files import remove_side_files
+from penstock.storage.segment.writer import SEGMENT_SUFFIXES
 
 if TYPE_CHECKING:
     from penstock.storage.log.partition_log import PartitionLog
@@ -70,7 +70,7 @@ class LogRemoval:
             kind = DiskFullError if error.errno == errno.ENOSPC else StorageError
             raise kind(f"{log.home.directory}: the start of the log could not be saved: {error}") from error
         for segment in self._segments:
-            remove_segment_files(context.files, segment.prefix)
+            self._retire_files(segment)
         if self._damages is not None:
             self._damages.save()
         context.metrics.retired_bytes.inc(self.size_bytes)
@@ -84,6 +84,21 @@ class LogRemoval:
                 bytes=self.size_bytes,
                 reason=self._reason,
             )
+
+    def _retire_files(self, segment: Segment) -> None:
+        """Where there is no room they go at once, whatever the topic says."""
+        context, delay_ms = self._log.context, self._log.config.file_delete_delay_ms
+        if not delay_ms or context.is_full:
+            remove_segment_files(context.files, segment.prefix)
+            return
+        # Nobody misses these: they are made of the log, by whoever wants them.
+        remove_side_files(context.files, segment.prefix)
+        paths = [segment.prefix + suffix for suffix in SEGMENT_SUFFIXES]
+        try:
+            context.retired.keep_files(paths, until_ms=context.clock.now_ms() + delay_ms)
+        except OSError as error:
+            _log.warning("retired segment not kept", segment=segment.path, error=str(error))
+            remove_segment_files(context.files, segment.prefix)
 
 
 def retirement_of(log: PartitionLog, now_ms: int, archived_end: int | None) -> Retirement:
@@ -115,5 +130,5 @@ def save_log_start(files: Files, reserve: DiskReserve, directory: str, log_start
 def remove_segment_files(files: Files, prefix: str) -> None:
     # The log last: an index without its log is swept up, a log without its index is read again.
     remove_side_files(files, prefix)
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+    for suffix in SEGMENT_SUFFIXES:
         files.remove(prefix + suffix)

@@ -18,6 +18,11 @@ def test_jitter_of_segments_reaches_the_disk() -> None:
     assert log_config(make_topic_config({"segment.jitter.ms": "50"})).segment_jitter_ms == 50
 
 
+def test_delay_of_removed_files_reaches_the_disk() -> None:
+    assert log_config(make_topic_config({})).file_delete_delay_ms == 0
+    assert log_config(make_topic_config({"file.delete.delay.ms": "50"})).file_delete_delay_ms == 50
+
+
 def test_limit_of_unsynced_records_is_kept_by_syncing_each() -> None:
     interval = {"durability": "interval"}
     assert log_config(make_topic_config(interval)).durability is Durability.INTERVAL

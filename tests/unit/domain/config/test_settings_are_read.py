@@ -15,11 +15,8 @@ from penstock.domain.config.topic import TopicConfig
 from penstock.domain.group import settings as group_settings
 
 SOURCES = Path(penstock.__file__).parent
-# About what a node does not have: several replicas, recompression, Kerberos. Whoever adds a name answers for it.
+# About what a node does not have: several replicas, Kerberos. Whoever adds a name answers for it.
 IDLE = {
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.zstd.level",
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
     "sasl.kerberos.min.time.before.relogin",

@@ -9,6 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock.broker.partition.recompression import OWN_BYTES_MAX
+from penstock.codec.batch.compression import Codec
+from penstock.codec.batch.header import BatchHeader, read_header
 from penstock.gateways.http.server import HttpServerConfig
 from support.door.conversation import ANY_PORT, TalkingNode, running_node
 
@@ -91,6 +94,16 @@ async def test_dead_letters_are_listed_shown_and_brought_back(http: httpx.AsyncC
     assert (await http.get(LETTERS)).json() == {"messages": []}
     (listed_task,) = (await http.get(f"{LETTERS}/redrives")).json()["redrives"]
     assert listed_task == task
+
+
+async def test_dead_letters_come_in_the_codec_of_their_topic_however_large(
+    node: TalkingNode, http: httpx.AsyncClient
+) -> None:
+    await node.create_topic("orders-dlq", compression_type="gzip")
+    await die(http, "x" * (OWN_BYTES_MAX + 1))
+    header = read_header(node.shell("orders-dlq").read(0, bytes_max=1).records)
+    assert isinstance(header, BatchHeader)
+    assert header.codec == Codec.GZIP
 
 
 async def test_a_dry_run_counts_and_moves_nothing(http: httpx.AsyncClient) -> None:

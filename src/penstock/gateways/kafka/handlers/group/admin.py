@@ -6,8 +6,7 @@ other kind is not there. Tools ask the second first, and the first about what it
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Final
 
 from penstock.broker.group.node import GroupCoordinator
@@ -34,7 +33,7 @@ from penstock.codec.kafka.messages.list_groups import ListedGroup, ListGroupsReq
 from penstock.domain.group.classic import ClassicState
 from penstock.domain.group.commands import DeleteGroup, Refused
 from penstock.domain.group.description import DEAD, GroupDescription, MemberDescription
-from penstock.domain.group.values import Assignment, GroupKind
+from penstock.domain.group.values import Assignment, GroupKind, by_topic
 from penstock.domain.security import access
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.share.machine import ShareRefused
@@ -181,10 +180,9 @@ class GroupAdminHandler:
     def _named(self, assignment: Assignment) -> consumer_wire.Assignment:
         """Topics that have been deleted since are left out."""
         topics = []
-        for topic_id, partitions in groupby(assignment, key=itemgetter(0)):
+        for topic_id, numbers in by_topic(assignment):
             served = self._broker.topic_by_id(topic_id)
             if served is not None:
-                numbers = [number for _, number in partitions]
                 topics.append(consumer_wire.TopicPartitions(topic_id, served.name, numbers))
         return consumer_wire.Assignment(topics)
 

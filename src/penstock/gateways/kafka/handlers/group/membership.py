@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Final
 
 from penstock.broker.group.node import GroupCoordinator
@@ -38,7 +36,7 @@ from penstock.domain.group.commands import (
     Sync,
     Synced,
 )
-from penstock.domain.group.values import Assignment
+from penstock.domain.group.values import Assignment, by_topic
 from penstock.domain.security import access
 from penstock.domain.security.access import Operation
 from penstock.gateways.admission import Admission
@@ -245,10 +243,6 @@ def _owned(topics: Sequence[wire.TopicPartitions]) -> Assignment:
 
 
 def _assignment(assignment: Assignment) -> wire.Assignment:
-    """The partitions are sorted, so a topic's stand together."""
     return wire.Assignment(
-        topic_partitions=[
-            wire.TopicPartitions(topic_id, [number for _, number in partitions])
-            for topic_id, partitions in groupby(assignment, key=itemgetter(0))
-        ]
+        topic_partitions=[wire.TopicPartitions(topic_id, numbers) for topic_id, numbers in by_topic(assignment)]
     )

@@ -6,8 +6,6 @@ A member's heartbeat becomes one command of the group's machine. Which messages 
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
 from typing import Final
 
 from penstock.broker.share.node import ShareGroups
@@ -26,7 +24,7 @@ from penstock.codec.kafka.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
 )
 from penstock.domain.group.sizes import names_bytes
-from penstock.domain.group.values import Assignment, GroupConfig
+from penstock.domain.group.values import Assignment, GroupConfig, by_topic
 from penstock.domain.security import access
 from penstock.domain.security.access import Operation
 from penstock.domain.share.machine import ShareGroup, ShareHeartbeat, ShareMemberStored, ShareRefused
@@ -144,10 +142,9 @@ class ShareGroupsHandler:
     def _named(self, assignment: Assignment) -> described.Assignment:
         """Topics that have been deleted since are left out."""
         topics = []
-        for topic_id, partitions in groupby(assignment, key=itemgetter(0)):
+        for topic_id, numbers in by_topic(assignment):
             served = self._broker.topic_by_id(topic_id)
             if served is not None:
-                numbers = [number for _, number in partitions]
                 topics.append(described.TopicPartitions(topic_id, served.name, numbers))
         return described.Assignment(topics)
 
@@ -161,12 +158,7 @@ class ShareGroupsHandler:
 
 
 def _assigned(assignment: Assignment) -> beat.Assignment:
-    return beat.Assignment(
-        [
-            beat.TopicPartitions(topic_id, [number for _, number in partitions])
-            for topic_id, partitions in groupby(assignment, key=itemgetter(0))
-        ]
-    )
+    return beat.Assignment([beat.TopicPartitions(topic_id, numbers) for topic_id, numbers in by_topic(assignment)])
 
 
 def _reason(refused: ShareRefused) -> str:
