@@ -8,10 +8,7 @@ No lock anywhere: there is no `await` between checking a batch and having writte
 
 from __future__ import annotations
 
-import asyncio
-
 from penstock.base.clock import Clock
-from penstock.base.log_events import get_logger
 from penstock.broker.partition.acks import ALL, Acks
 from penstock.broker.partition.batch_look import BatchLook
 from penstock.broker.partition.commitment import Commitment, Loss
@@ -65,14 +62,11 @@ from penstock.storage.log.refusals import refusal_of
 from penstock.storage.log.time_lookup import TimestampOffset
 from penstock.storage.store import LogStore
 
-log_events = get_logger("partition")
-
 
 class PartitionShell:
     __slots__ = (
         "_clock",
         "_commits",
-        "_config",
         "_dates_records",
         "_epoch_start",
         "_has_transactions",
@@ -80,6 +74,7 @@ class PartitionShell:
         "_reads",
         "_store",
         "batch_look",
+        "config",
         "has_lost",
         "index",
         "is_closed",
@@ -126,7 +121,7 @@ class PartitionShell:
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
-        self._config = config
+        self.config = config
         # Read for every batch.
         self._is_synced = config.is_synced
         self._dates_records = config.uses_log_append_time
@@ -168,7 +163,7 @@ class PartitionShell:
         # At this very moment: a batch taken by the wrong one would be confirmed by this disk alone.
         if not isinstance(role, Idle) and is_replicated(role) != (self.replicated is not None):
             commits = self._commits_for(role)
-            commits.configure(self._config)
+            commits.configure(self.config)
             self._commits.hand_over(commits)
             self._commits = commits
         self.begin_epoch()
@@ -242,8 +237,8 @@ class PartitionShell:
         header = check_batch(records)
         if isinstance(header, BatchProblem):
             return refuse_unreadable(records, header)
-        if not is_ordinary(header, len(records), self._config):
-            refused = refuse_batch(header, len(records), self._config)
+        if not is_ordinary(header, len(records), self.config):
+            refused = refuse_batch(header, len(records), self.config)
             if refused is not None:
                 return refused
         if self.recompression is not None and self.recompression.changes(header):
@@ -479,26 +474,6 @@ class PartitionShell:
         return located(self.log.offset_of_max_timestamp())
 
     # The rest
-
-    async def delete_before(self, offset: int) -> int | ReadProblem:
-        """Moves the start of the log, -1: to its end. The start as it is then, durably."""
-        if not self.is_leading:
-            return ReadProblem.NOT_LEADER
-        log = self.log
-        if log.failure is not None:
-            return ReadProblem.OFFLINE
-        if "delete" not in self._config.cleanup_policy:
-            return ReadProblem.POLICY
-        wanted = log.readable_end if offset == -1 else offset
-        if not 0 <= wanted <= log.readable_end:
-            return ReadProblem.OUT_OF_RANGE
-        if wanted > log.log_start:
-            try:
-                await asyncio.to_thread(log.delete_before(wanted).run)
-            except StorageError as error:
-                log_events.error("records not deleted", topic=self.topic, partition=self.index, error=str(error))
-                return ReadProblem.OFFLINE
-        return log.log_start
 
     @property
     def is_offline(self) -> bool:

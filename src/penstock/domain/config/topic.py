@@ -363,6 +363,18 @@ def _memory_alone(overrides: Mapping[str, str | None]) -> ConfigProblem | None:
     return ConfigProblem("durability", reason)
 
 
+def refuse_minimum(overrides: Mapping[str, str | None], replication: int) -> ConfigProblem | None:
+    """Of a topic with so many replicas."""
+    minimum = _number(overrides, "min.insync.replicas")
+    if minimum <= replication:
+        return None
+    reason = (
+        f"min.insync.replicas={minimum} is refused: the topic has a replication factor of {replication}, and nobody "
+        f"could write to it with acks=all, use {replication} or less"
+    )
+    return ConfigProblem("min.insync.replicas", reason)
+
+
 def _number(overrides: Mapping[str, str | None], name: str) -> int:
     definition = DEFINITIONS[name]
     value = definition.parse(overrides.get(name) or definition.default)

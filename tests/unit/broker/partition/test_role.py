@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.broker.partition.commitment import Loss
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
 from penstock.broker.partition.read import ReadProblem
@@ -68,7 +69,7 @@ async def test_who_does_not_lead_takes_nothing(desk: PartitionDesk, role: Role, 
         shell.refusal(),
     ]
     assert refusals == [AppendRefused(Refusal.NOT_LEADER, reason)] * len(refusals)
-    assert await shell.delete_before(1) is ReadProblem.NOT_LEADER
+    assert await delete_before(shell, 1) is ReadProblem.NOT_LEADER
     assert (shell.log.log_start, shell.log.log_end) == (0, 1)
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
@@ -140,7 +141,7 @@ class LaneWorld:
         """DeleteRecords: what nobody has received by then, nobody will; what is held may still be settled."""
         shell = self.shell
         offset = self.chance.randrange(shell.log_start, shell.last_stable_offset + 1)
-        assert isinstance(await shell.delete_before(offset), int)
+        assert isinstance(await delete_before(shell, offset), int)
 
     async def restart(self) -> None:
         await self.desk.restart()
