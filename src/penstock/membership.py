@@ -126,7 +126,7 @@ class Membership:
         await self._controller.start()
         if registry.has_asked:
             await self._wait_admitted()
-            await self._adopt()
+            await self._tell_found()
 
     async def serve(self, host: str, port: int, doors: Mapping[str, str]) -> None:
         """From now on it is given partitions, and found by others."""
@@ -178,12 +178,15 @@ class Membership:
         assert self._logs is not None
         return self._logs.nodes.is_admitted(self._site.node_id)
 
-    async def _adopt(self) -> None:
+    async def _tell_found(self) -> None:
+        """In its directory: topics of an older version, which are its own, and none of those that were removed."""
         assert self._logs is not None
         try:
             await adopt_topics(self._store, self._keys, self._logs.topics, life=self.registry.epoch)
+            await self._logs.topics.forget_all_removed()
         except StoreFullError as error:
-            log.warning("topics without a placement are placed later", error=str(error))
+            # A full disk is no reason not to serve what is on it; the next start tries again.
+            log.warning("what the node has found is not written yet", error=str(error))
 
     def _is_relieved(self) -> bool:
         """It leads nothing that anybody else could lead."""

@@ -75,6 +75,7 @@ def _store_path(data_dir: Path, metadata: str) -> str:
 def _plan(root: str, path: str) -> Rebuild:
     """The caller holds the directory's lock."""
     from penstock.base.clock import SystemClock
+    from penstock.broker.directory.identity import read_identity
     from penstock.broker.directory.rebuild import make_plan
     from penstock.broker.directory.sources import read_sources
     from penstock.cluster.store.keys import KeySpace
@@ -84,8 +85,12 @@ def _plan(root: str, path: str) -> Rebuild:
     files, keys = DirectoryFiles(), KeySpace()
     belongs_to = read_cluster_id(files, root)
     sources = read_sources(path, belongs_to=belongs_to, keys=keys)
-    on_disk = survey_topics(files, root)
-    return make_plan(sources, on_disk, belongs_to=belongs_to, keys=keys, now_ms=SystemClock().now_ms())
+    on_disk, identity = survey_topics(files, root), read_identity(files, root)
+    lives = () if identity is None else identity.epochs
+    now_ms = SystemClock().now_ms()
+    return make_plan(
+        sources, on_disk, belongs_to=belongs_to, keys=keys, now_ms=now_ms, seen_revision=max(lives, default=0)
+    )
 
 
 def _ask(plan: RebuildPlan, path: str, *, accept: bool, yes: bool) -> None:

@@ -37,6 +37,14 @@ def test_yaml_is_read_like_toml(tmp_path: Path) -> None:
         ("[kafka]\nidle_ms_max = 'soon'\n", "penstock.toml: [kafka] idle_ms_max is 'soon'; allowed: a whole number"),
         ("[log]\nlevel = 'debugg'\n", "penstock.toml: [log] level is 'debugg'; allowed: debug, info, warning, error"),
         ("[node]\nid = -1\n", "penstock.toml: [node] id is '-1'; allowed: a whole number from 0 to 2,147,483,647"),
+        (
+            "[cluster]\nsession_ms = 500\n",
+            "[cluster] session_ms is '500'; allowed: a whole number from 2,000 to 60,000",
+        ),
+        (
+            "[broker]\ndefault_replication = -1\n",
+            "[broker] default_replication is '-1'; allowed: a whole number from 0 to 32,767",
+        ),
         ("[node]\nmemory = 'maybe'\n", "[node] memory is 'maybe'; allowed: true or false"),
         ("[kafka]\nusers = 'admin'\n", "[kafka] users is 'admin'; allowed: a table of texts"),
         ("[kafka]\nsasl_mechanisms = 3\n", "[kafka] sasl_mechanisms is '3'; allowed: a list of texts"),

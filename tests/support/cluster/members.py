@@ -116,14 +116,13 @@ class MemberNode:
         )
         self._world = world
 
-    async def start(self, *, rack: str | None = None) -> None:
+    async def start(self) -> None:
         await self.nodes.start()
         await self.topics.start()
         record = NodeRecord(
             self.node_id,
             f"host-{self.node_id}",
             9092,
-            rack=rack,
             directory_id=self.directory.on_disk.directory_id,
             place=f"place-of-{self.directory.on_disk.directory_id}",
             internal=f"host-{self.node_id}:9093",
@@ -136,6 +135,9 @@ class MemberNode:
 
     async def serve(self) -> None:
         await self.registry.tell(lambda record: replace(record, status=Duty.SERVING))
+
+    async def tell_rack(self, rack: str) -> None:
+        await self.registry.tell(lambda record: replace(record, rack=rack))
 
     async def drain(self) -> None:
         await self.registry.tell(lambda record: replace(record, status=Duty.DRAINING))

@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.base.log_events import get_logger
 from penstock.broker.topic.companion import CompanionKind, companion_id
-from penstock.cluster.catalog.topic_image import StoredTopic, Topic
+from penstock.cluster.catalog.topic_image import RemovedTopic, StoredTopic, Topic
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore, StoreDamagedError, StoreFullError
 from penstock.cluster.store.values import decode
@@ -103,7 +103,7 @@ class DataDirectory:
         comparison = compare(on_disk, topics, removed)
         if comparison.misfits:
             raise MetadataMisfitError(self._sentence(comparison.misfits, len(on_disk)))
-        await self._finish_removals(comparison.leftovers, removed)
+        await self._finish_removals(comparison.leftovers, _notes_without_nodes(values, self._keys))
 
     async def claim(self, cluster_id: str) -> None:
         """From now on it is of this cluster. Another's metadata, or none, are refused."""
@@ -135,11 +135,12 @@ class DataDirectory:
             f"do not fit the metadata: {named}{rest}"
         )
 
-    async def _finish_removals(self, leftovers: Iterable[bytes], removed: Iterable[bytes]) -> None:
+    async def _finish_removals(self, leftovers: Iterable[bytes], notes: Sequence[str]) -> None:
+        """`notes` are those that nobody else has to answer for; the others are answered by each node that they name,
+        once it knows who it is."""
         for topic_id in leftovers:
             log.info("files of a deleted topic removed", topic_id=topic_id.hex())
             await asyncio.to_thread(self._store.remove_topic(topic_id).run)
-        notes = [self._keys.removed_topic(topic_id) for topic_id in removed]
         try:
             if notes:
                 await self._metadata.txn(deletes=notes)
@@ -155,6 +156,14 @@ def stored_topics(values: Mapping[str, bytes], keys: KeySpace) -> dict[bytes, To
         if key.startswith(keys.topics)
     ]
     return {topic.topic_id: topic for topic in found}
+
+
+def _notes_without_nodes(values: Mapping[str, bytes], keys: KeySpace) -> list[str]:
+    return [
+        key
+        for key, value in values.items()
+        if key.startswith(keys.removed_topics) and not decode(key, value, RemovedTopic).nodes
+    ]
 
 
 def removed_topics(values: Mapping[str, bytes], keys: KeySpace) -> list[bytes]:

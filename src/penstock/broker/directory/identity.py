@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from penstock.base.typed_values import read_json
 from penstock.domain.replication.membership import DirectoryRecord
+from penstock.storage.files.protocols import Files
 from penstock.storage.files.small import read_small_file, write_small_file
 from penstock.storage.store import LogStore
 
@@ -55,16 +56,19 @@ class DirectoryIdentity:
         await asyncio.to_thread(_write, self._store, record)
 
 
-def _read(store: LogStore) -> DirectoryRecord | None:
-    payload = read_small_file(store.context.files, store.root, NODE_FILE, _MAGIC)
-    if payload is None:
-        return None
+def read_identity(files: Files, root: str) -> DirectoryRecord | None:
+    """As it was written last. Blocking."""
+    payload = read_small_file(files, root, NODE_FILE, _MAGIC)
     try:
-        record = read_json(payload, DirectoryRecord)
+        return None if payload is None else read_json(payload, DirectoryRecord)
     except msgspec.DecodeError:
         return None
+
+
+def _read(store: LogStore) -> DirectoryRecord | None:
+    record = read_identity(store.context.files, store.root)
     # Storage knows best whether everything was on the disk when it was left.
-    return replace(record, is_stopped_cleanly=store.statistics.was_clean)
+    return None if record is None else replace(record, is_stopped_cleanly=store.statistics.was_clean)
 
 
 def _write(store: LogStore, record: DirectoryRecord) -> None:

@@ -84,9 +84,19 @@ class Rebuild(msgspec.Struct, frozen=True):
 
 
 def make_plan(
-    sources: Sources, on_disk: Iterable[TopicOnDisk], *, belongs_to: str | None, keys: KeySpace, now_ms: int
+    sources: Sources,
+    on_disk: Iterable[TopicOnDisk],
+    *,
+    belongs_to: str | None,
+    keys: KeySpace,
+    now_ms: int,
+    seen_revision: int = 0,
 ) -> Rebuild:
+    """`seen_revision` is one that the directory knows the metadata had."""
     entries = dict(sources.entries)
+    if not sources.is_whole:
+        # Which life of this node was admitted last is told by an old copy wrongly, and its disk would not be believed.
+        entries = {key: value for key, value in entries.items() if not key.startswith(keys.members)}
     topics = stored_topics(entries, keys)
     found = list(on_disk)
     misfits = compare(found, topics, removed_topics(entries, keys)).misfits
@@ -118,7 +128,7 @@ def make_plan(
         losses=tuple(_losses(sources, added, set_aside)),
         is_needless=sources.is_whole and is_fitting,
     )
-    return Rebuild(plan, entries, sources.revision)
+    return Rebuild(plan, entries, max(sources.revision, seen_revision + 1))
 
 
 def apply_plan(rebuild: Rebuild, files: Files, *, root: str, path: str, aside: str, keys: KeySpace) -> None:

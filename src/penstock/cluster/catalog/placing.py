@@ -51,7 +51,7 @@ class Placing:
         draw_start: Callable[[], int] = lambda: 0,
     ) -> None:
         self.owner_of_unplaced = owner_of_unplaced
-        self._node_id = node_id
+        self.node_id = node_id
         self._nodes = nodes
         self._by_default = by_default
         self._draw_start = draw_start
@@ -84,7 +84,7 @@ class Placing:
     def _candidates(self) -> Candidates:
         serving = [] if self._nodes is None else self._nodes.serving()
         if not serving and self.owner_of_unplaced is not None:
-            return Candidates((PlaceableNode(self._node_id),), {})
+            return Candidates((PlaceableNode(self.node_id),), {})
         return Candidates(
             tuple(PlaceableNode(each.record.node_id, each.record.rack) for each in serving),
             {each.record.node_id: each.epoch for each in serving},

@@ -69,10 +69,12 @@ class StoredTopic(msgspec.Struct, frozen=True):
 
 
 class RemovedTopic(msgspec.Struct, frozen=True):
-    """The value of `removed-topics/{id}`, for people: the key says all that is needed."""
+    """The value of `removed-topics/{id}`."""
 
     name: str
     removed_ms: int = 0
+    # Those that have not removed its files yet. None are named by versions that knew one node alone.
+    nodes: tuple[int, ...] = ()
 
 
 class TopicAdded(msgspec.Struct, frozen=True):

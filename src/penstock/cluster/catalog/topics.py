@@ -20,9 +20,9 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.long_work import LongWork
-from penstock.cluster.catalog.first_placement import Runs, fill_runs, join_runs
+from penstock.cluster.catalog.first_placement import Runs, fill_runs, join_runs, nodes_of
 from penstock.cluster.catalog.order import Kind, Part
-from penstock.cluster.catalog.partition_image import PartitionChanged, PartitionImage, Stated
+from penstock.cluster.catalog.partition_image import UNCHANGED, PartitionChanged, PartitionImage, Stated
 from penstock.cluster.catalog.placing import (
     BY_DEFAULT,
     ON_NODE_1,
@@ -251,7 +251,8 @@ class TopicCatalog:
                 return UnknownTopic(name)
             topic = decode(key, entry.value, StoredTopic).named(name)
             # Said in the same transaction: what is on the disk and unknown was deleted, and not lost.
-            removed = {self._keys.removed_topic(topic.topic_id): encode(RemovedTopic(name, self._clock.now_ms()))}
+            note = RemovedTopic(name, self._clock.now_ms(), tuple(sorted(self._nodes_of(topic))))
+            removed = {self._keys.removed_topic(topic.topic_id): encode(note)}
             result = await self._store.txn([ModRevisionIs(key, entry.mod_revision)], removed, [key])
             if result.ok:
                 await self._watch.wait_for(result.revision)
@@ -259,8 +260,36 @@ class TopicCatalog:
         raise self._contended(key)
 
     async def forget_removed(self, topic_id: bytes) -> None:
-        """Its files are gone, durably."""
-        await self._store.txn(deletes=[self._keys.removed_topic(topic_id)])
+        """This node's files of it are gone, durably. The last who says so takes the note away."""
+        key = self._keys.removed_topic(topic_id)
+        for _ in range(_ATTEMPTS_MAX):
+            entry = await self._store.get(key)
+            if entry is None:
+                return
+            note = decode(key, entry.value, RemovedTopic)
+            left = tuple(node_id for node_id in note.nodes if node_id != self._placing.node_id)
+            puts = {key: encode(msgspec.structs.replace(note, nodes=left))} if left else {}
+            result = await self._store.txn([ModRevisionIs(key, entry.mod_revision)], puts, () if left else (key,))
+            if result.ok:
+                return
+        raise self._contended(key)
+
+    async def forget_all_removed(self) -> None:
+        """The same of every topic whose removal this node has still to report: at a start none of its files is left."""
+        current = await self._store.range(self._keys.removed_topics)
+        for entry in current.entries:
+            if self._placing.node_id in decode(entry.key, entry.value, RemovedTopic).nodes:
+                await self.forget_removed(self._keys.removed_topic_of(entry.key))
+
+    def _nodes_of(self, topic: Topic) -> set[int]:
+        """Those that have or had files of it."""
+        changed = {
+            node_id
+            for _, stated in self._partitions.of_topic(topic.topic_id)
+            if stated.state_epoch != UNCHANGED
+            for node_id in (*stated.state.replicas, *stated.state.adding)
+        }
+        return changed | nodes_of(topic.placed)
 
     async def create_partitions(
         self, name: str, partition_count: int, *, assignment: Assignment | None = None, validate_only: bool = False

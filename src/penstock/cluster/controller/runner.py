@@ -74,8 +74,6 @@ class Controller:
         # Something is to be looked at; for those who wait for something to come true, each time another.
         self._news = asyncio.Event()
         self._heard = asyncio.Event()
-        # The create revision of the seat that everything was looked at under.
-        self._seat_revision = 0
         self._is_sweep_due = True
         self._changes_at_once = CHANGES_A_STEP_MAX
         self._tick_at_ms = 0
@@ -115,6 +113,7 @@ class Controller:
     # What has changed. Whoever takes the seat looks at everything: until then nothing need be noted.
 
     def _on_nodes(self, _change: NodesChanged) -> None:
+        # Also when the seat is another's now: whoever has just taken it hears of that here.
         self._elections.look_at_all()
         self._wake()
 
@@ -170,7 +169,6 @@ class Controller:
             await self._topics.wait_for(revision)
 
     async def _govern(self, *, is_tick_due: bool) -> None:
-        self._begin_anew()
         # Alone, nobody would hear it.
         if is_tick_due and len(self._nodes.living()) > 1:
             await self._tick()
@@ -188,14 +186,6 @@ class Controller:
             else:
                 break
         await self._sweep()
-
-    def _begin_anew(self) -> None:
-        """In a seat that was another's, or another life's: everything is looked at."""
-        key = self._nodes.controller
-        if key is not None and key.create_revision != self._seat_revision:
-            self._seat_revision = key.create_revision
-            self._elections.look_at_all()
-            self._is_sweep_due = True
 
     async def _write(self, changes: Sequence[StateChange]) -> None:
         revision = 0

@@ -251,6 +251,34 @@ async def test_wiped_disk_leaves_every_set_before_it_is_admitted(world: MemberWo
         assert entry.mod_revision < admitted.mod_revision
 
 
+async def test_nobody_is_admitted_while_a_set_counts_on_it_too_much(world: MemberWorld) -> None:
+    first, _, third = await world.form(1, 2, 3)
+    topic_id = await world.put_topic("orders", world.place(3, 2, 1))
+    await world.kill(2)
+    world.directories[2] = FakeDirectory(2, "another-disk")
+    await world.pass_time(TTL_MS - 1)
+    await world.pass_time(2)
+    await world.start(2)
+    await world.hear()
+    first.controller._tick_at_ms = world.clock.monotonic_ms() + 1000
+    # Its leader changes the set at the very moment, so that the controller's first attempt fails.
+    shrunk = PartitionState(leader=3, life=third.life, epoch=0, replicas=(3, 2, 1), in_sync=(2, 3))
+
+    async def change() -> None:
+        await world.put_state(topic_id, 0, shrunk)
+
+    first.store.before_txn = change
+    await world.settle()
+    entry, admitted = await world.store.get(KEYS.partition(topic_id, 0)), await world.store.get(KEYS.member(2))
+    state = await world.state(topic_id)
+    assert entry is not None
+    assert admitted is not None
+    assert state is not None
+    assert state.in_sync == (3,)
+    assert entry.mod_revision < admitted.mod_revision
+    assert world.living[2].is_admitted
+
+
 async def test_same_directory_in_the_same_boot_keeps_its_place(world: MemberWorld) -> None:
     await world.form(1, 2, 3)
     topic_id = await world.put_topic("orders", world.place(3, 2, 1), durability="interval")
