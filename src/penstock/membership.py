@@ -128,10 +128,12 @@ class Membership:
             await self._wait_admitted()
             await self._tell_found()
 
-    async def serve(self, host: str, port: int, doors: Mapping[str, str]) -> None:
-        """From now on it is given partitions, and found by others."""
+    async def serve(self, host: str, port: int, doors: Mapping[str, str], *, internal: str = "") -> None:
+        """From now on it is given partitions, and found by others: by other nodes at `internal`."""
         await self.registry.tell(
-            lambda record: replace(record, host=host, port=port, doors=dict(doors), status=Duty.SERVING)
+            lambda record: replace(
+                record, host=host, port=port, doors=dict(doors), internal=internal, status=Duty.SERVING
+            )
         )
         self._site.tasks.every(_ROOM_CHECK_MS, "room told", self._tell_room)
 

@@ -29,6 +29,7 @@ from penstock.broker.replication.fetcher import Calls, Fetcher
 from penstock.broker.replication.followed import Failure, FollowedLog
 from penstock.broker.replication.group import KINDS, LedLog, ReplicaGroup, log_names
 from penstock.broker.replication.in_sync import InSyncChanges, Place
+from penstock.broker.replication.server import NodeReplicas
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
@@ -104,6 +105,7 @@ class NodeReplication:
         # Being led or followed as soon as companions are open and cuts are over.
         self._preparing: set[Place] = set()
         self.feed = LeaderFeed(self._led, lambda: self._view, self._who_leads, readers=self._readers, clock=site.clock)
+        self.replicas = NodeReplicas(self.feed, self._find, self._who_leads, self._readers)
         self.changes = InSyncChanges(
             metadata.store,
             metadata.keys,
@@ -123,9 +125,13 @@ class NodeReplication:
         self._topics.on_change(self._on_topic, Part.REPLICATION)
         self._topics.on_partition_change(self._on_partition, Part.REPLICATION)
         self._broker.on_companion(self._on_companion)
+        self.begin_life()
+        self._tasks.every(self._settings.tick_ms, "lagging replicas", self._tick)
+
+    def begin_life(self) -> None:
+        """This node is registered anew, and its shells have the roles of this life."""
         for topic in self._broker.topics():
             self._settle_topic(topic.description)
-        self._tasks.every(self._settings.tick_ms, "lagging replicas", self._tick)
 
     async def stop(self) -> None:
         self.feed.stop()
@@ -402,9 +408,18 @@ class NodeReplication:
     # Facts
 
     def _who_leads(self, name: LogName) -> KnownLeader | None:
-        # Companions' names lead to no topic here; their partition's data log says the same.
+        # A companion's name leads to no topic: whoever asks for it asks for its partition's data log too.
         stated = self._topics.state(name.topic_id, name.partition)
         return None if stated is None else KnownLeader(stated.state.leader, stated.state.epoch)
+
+    def _find(self, name: LogName) -> PartitionShell | None:
+        served = self._broker.topic_by_id(name.topic_id)
+        if served is not None:
+            return served.shell(name.partition)
+        led = self._led.get(name)
+        if led is not None:
+            return led.shell
+        return next((log.shell for log in self.followed_logs() if log.name == name), None)
 
     def _minimum_at(self, place: Place) -> int:
         topic = self._topics.by_id(place[0])
