@@ -9,9 +9,7 @@ Whatever is started here is ended by what it leaves on `undo`, in reverse order.
 from __future__ import annotations
 
 import asyncio
-import secrets
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.boot_id import read_boot_id
+from penstock.base.chance import SYSTEM_CHANCE, Chance
 from penstock.base.clock import Clock, SystemClock
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
@@ -56,6 +55,12 @@ from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore
+from penstock.cluster.store.settings import (
+    EtcdLocation,
+    LocationInvalidError,
+    SqliteLocation,
+    parse_location,
+)
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.config import Config, NodeConfig
 from penstock.domain.config.node import BACKGROUND_THREADS
@@ -69,6 +74,7 @@ from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.metrics_page import MetricsPage
 from penstock.gateways.node_address import advertised_address
 from penstock.node_settings import node_entries
+from penstock.storage.commit.sync_thread import SyncRunner, SyncThread
 from penstock.storage.files import DirectoryFiles, MemoryFiles
 from penstock.storage.files.protocols import Files
 from penstock.storage.store import LogStore
@@ -81,6 +87,25 @@ _PLACES_MAX: Final = 2**16
 
 def files_of(node: NodeConfig) -> Files:
     return MemoryFiles(bytes_max=node.memory_bytes_max) if node.memory else DirectoryFiles()
+
+
+async def open_metadata(config: Config, site: Site) -> MetadataStore:
+    location = metadata_location(config.node)
+    if isinstance(location, SqliteLocation):
+        return await SqliteStore.open(location.path, clock=site.clock, is_secret=KeySpace().is_secret)
+    from penstock.cluster.store.etcd.engine import EtcdStore
+
+    return await EtcdStore.open(location, config.metadata)
+
+
+def metadata_location(node: NodeConfig) -> SqliteLocation | EtcdLocation:
+    """In the data directory, unless the settings say another place."""
+    if not node.metadata:
+        return SqliteLocation(":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite"))
+    try:
+        return parse_location(node.metadata)
+    except LocationInvalidError as error:
+        raise ConfigError(f"metadata: {error}") from error
 
 
 def acl_authorizer(config: Config, access: AccessCatalog) -> Authorizer:
@@ -112,8 +137,11 @@ class Assembly:
     """How those parts are made that are others in a test."""
 
     clock: Callable[[], Clock] = SystemClock
+    chance: Callable[[], Chance] = lambda: SYSTEM_CHANCE
     boot_id: Callable[[], str] = read_boot_id
     files: Callable[[NodeConfig], Files] = files_of
+    syncs: Callable[[], SyncRunner] = SyncThread
+    metadata: Callable[[Config, Site], Awaitable[MetadataStore]] = open_metadata
     authorizer: Callable[[Config, AccessCatalog], Authorizer] = acl_authorizer
     # The doors of clients, with the cluster's id, in the order in which they open.
     doors: Callable[[Config, Parts, str], Sequence[Door]] = client_doors
@@ -133,11 +161,14 @@ class Assembly:
             ),
             metrics=metrics,
             node_id=config.node.id,
+            chance=self.chance(),
         )
 
     async def open_storage(self, config: Config, site: Site, undo: AsyncExitStack) -> LogStore:
         files, directory = self.files(config.node), log_directory(config.node)
-        store = await asyncio.to_thread(LogStore.open, files, directory, config.storage, site.clock, site.metrics)
+        store = await asyncio.to_thread(
+            LogStore.open, files, directory, config.storage, site.clock, site.metrics, syncs=self.syncs()
+        )
         undo.push_async_callback(_close_storage, store)
         return store
 
@@ -158,7 +189,7 @@ class Assembly:
             broker=logs.broker,
             topics=logs.topics,
             producer_ids=logs.producer_ids,
-            publisher=Publisher(logs.schedules),
+            publisher=Publisher(logs.schedules, site.clock),
             groups=logs.groups,
             transactions=logs.transactions,
             markers=logs.markers,
@@ -189,19 +220,6 @@ async def _close_storage(store: LogStore) -> None:
     if store.logs:
         await store.group_commit.join(store.logs[0]).wait()
     await asyncio.to_thread(store.close)
-
-
-async def open_metadata(config: Config, site: Site, undo: AsyncExitStack) -> SqliteStore:
-    node = config.node
-    if node.metadata:
-        kind, _, path = node.metadata.partition(":")
-        if kind != "sqlite" or not path:
-            raise ConfigError(f"metadata: {node.metadata!r} is not sqlite:PATH")
-    else:
-        path = ":memory:" if node.memory else str(Path(node.data_dir) / "metadata.sqlite")
-    store = await SqliteStore.open(path, clock=site.clock, is_secret=KeySpace().is_secret)
-    undo.push_async_callback(store.close)
-    return store
 
 
 # Logs and what is kept in them
@@ -257,16 +275,16 @@ def _make_logs(
     site: Site, store: LogStore, metadata: MetadataStore, life: Callable[[], int], *, is_alone: bool
 ) -> Logs:
     keys, clock = KeySpace(), site.clock
-    watch = MetadataWatch(metadata, keys)
+    watch = MetadataWatch(metadata, keys, now=clock.monotonic_seconds)
     nodes = NodeCatalog(watch)
     placing = Placing(
         site.node_id,
         nodes,
         owner_of_unplaced=site.node_id if is_alone else None,
         by_default=site.config.broker.default_replication,
-        draw_start=partial(secrets.randbelow, _PLACES_MAX),
+        draw_start=partial(site.chance.below, _PLACES_MAX),
     )
-    topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: uuid.uuid4().bytes, placing=placing)
+    topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: site.chance.uuid().bytes, placing=placing)
     broker = Broker(site, catalog=topics, store=store, life=life)
     groups = GroupCoordinator(site, broker, topics)
     broker.follow_archives(groups.committed_offset)

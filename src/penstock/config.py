@@ -24,6 +24,7 @@ from penstock.base.typed_values import convert, read_json
 from penstock.broker.config import BrokerConfig
 from penstock.broker.otel.config import OtelConfig
 from penstock.cluster.nodes import SESSION_MS
+from penstock.cluster.store.settings import MetadataConfig
 from penstock.domain.group.values import GroupConfig
 from penstock.domain.security.acl import AccessSettings
 from penstock.domain.share.machine import ShareGroupConfig
@@ -67,7 +68,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: bool = False
     # What the logs in memory may take; then writes are refused, as on a full disk.
     memory_bytes_max: int = 1024 * 1024 * 1024
-    # Where the metadata lives: sqlite:PATH; empty: in the data directory.
+    # Where the metadata are: sqlite:PATH or etcd:URL,URL[/PREFIX]; empty: in the data directory.
     metadata: str = ""
 
 
@@ -94,6 +95,7 @@ class LogEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node: NodeConfig = NodeConfig()
+    metadata: MetadataConfig = MetadataConfig()
     kafka: KafkaServerConfig = KafkaServerConfig()
     http: HttpServerConfig = HttpServerConfig()
     metrics: MetricsConfig = MetricsConfig()
@@ -149,8 +151,15 @@ def _explain(error: msgspec.ValidationError, sources: Sequence[Source]) -> str:
     # The last that names it is the one that counted.
     source = next(each for each in reversed(sources) if key in each.settings.get(section, {}))
     value = source.settings[section][key]
-    shown = f" is {str(value)[:SHOWN_CHARACTERS_MAX]!r}" if isinstance(value, bool | int | float | str) else ""
-    return f"{source.name_of(section, key)}{shown}; allowed: {describe_allowed(_types_of(section)[key])}"
+    kind = _types_of(section)[key]
+    is_shown = isinstance(value, bool | int | float | str) and not _is_secret(kind)
+    shown = f" is {str(value)[:SHOWN_CHARACTERS_MAX]!r}" if is_shown else ""
+    return f"{source.name_of(section, key)}{shown}; allowed: {describe_allowed(kind)}"
+
+
+def _is_secret(kind: Any) -> bool:
+    marks = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    return any(isinstance(mark, msgspec.Meta) and (mark.extra or {}).get("is_secret") for mark in marks)
 
 
 def _read_file(file: Path) -> Settings:

@@ -57,8 +57,15 @@ def serve(
         str | None, typer.Option(metavar="HOST:PORT", help="The page for Prometheus, or off.  [default: off]")
     ] = None,
     metadata: Annotated[
-        str | None, typer.Option(metavar="sqlite:PATH", help="The metadata.  [default: in the data directory]")
+        str | None,
+        typer.Option(
+            metavar="sqlite:PATH|etcd:URL,URL",
+            help="The metadata: a file, or etcd's members.  [default: in the data directory]",
+        ),
     ] = None,
+    allow_old_etcd: Annotated[
+        bool, typer.Option("--allow-old-etcd", help="Take an etcd that may lose changes, for development.")
+    ] = False,
     memory: Annotated[bool, typer.Option("--memory", help="Keep everything in memory; nothing survives.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The line that says ready as a JSON object.")] = False,
 ) -> None:
@@ -70,11 +77,12 @@ def serve(
     from penstock.base.config_error import ConfigError
     from penstock.config import Settings, load_config
 
-    flags: Settings = {"node": {}, "kafka": {}, "http": {}, "metrics": {}}
+    flags: Settings = {"node": {}, "metadata": {}, "kafka": {}, "http": {}, "metrics": {}}
     for section, key, value in (
         ("node", "data_dir", None if data_dir is None else str(data_dir)),
         ("node", "metadata", metadata),
         ("node", "memory", memory or None),
+        ("metadata", "allow_old_etcd", allow_old_etcd or None),
         ("kafka", "listen", kafka),
         ("kafka", "advertised", advertised),
         ("http", "listen", http),

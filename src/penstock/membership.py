@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from penstock.assembly import Logs
+from penstock.base.chance import Chance
 from penstock.base.config_error import ConfigError
 from penstock.base.log_events import get_logger
 from penstock.broker.directory.identity import DirectoryIdentity
@@ -45,13 +45,19 @@ log = get_logger("node")
 
 
 async def settle_node_id(
-    config: NodeConfig, identity: DirectoryIdentity, known: KnownNodes, store: MetadataStore, *, cluster_id: str
+    config: NodeConfig,
+    identity: DirectoryIdentity,
+    known: KnownNodes,
+    store: MetadataStore,
+    *,
+    cluster_id: str,
+    chance: Chance,
 ) -> int:
     """This node's id, and with it the directory's. Raises ConfigError where the directory is somebody else's; nothing
     has been changed then."""
     found = identity.found
     if found is None:
-        directory_id = uuid.uuid4().hex
+        directory_id = chance.uuid().hex
         node_id = config.id or await claim_node_id(store, KeySpace(), known, directory_id)
         identity.begin(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
         return node_id
@@ -156,7 +162,7 @@ class Membership:
 
     def _record(self) -> NodeRecord:
         node, name = self._config.node, socket.gethostname()
-        place = uuid.uuid4().hex if node.memory else f"{name}:{Path(node.data_dir).resolve()}"
+        place = self._site.chance.uuid().hex if node.memory else f"{name}:{Path(node.data_dir).resolve()}"
         return NodeRecord(
             self._site.node_id,
             name,

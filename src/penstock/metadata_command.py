@@ -66,10 +66,15 @@ def rebuild(
 def _store_path(data_dir: Path, metadata: str) -> str:
     if not metadata:
         return str(data_dir / "metadata.sqlite")
-    kind, _, path = metadata.partition(":")
-    if kind != "sqlite" or not path:
-        raise CommandError(f"--metadata: {metadata!r} is not sqlite:PATH", exit_code=EXIT_USAGE)
-    return path
+    from penstock.cluster.store.settings import EtcdLocation, LocationInvalidError, parse_location
+
+    try:
+        location = parse_location(metadata)
+    except LocationInvalidError as error:
+        raise CommandError(f"--metadata: {error}", exit_code=EXIT_USAGE) from error
+    if isinstance(location, EtcdLocation):
+        raise CommandError("--metadata: etcd is restored from its own snapshots, not rebuilt", exit_code=EXIT_USAGE)
+    return location.path
 
 
 def _plan(root: str, path: str) -> Rebuild:

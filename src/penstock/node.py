@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-import uuid
 from contextlib import AsyncExitStack
 
-from penstock.assembly import Assembly, metrics_door, open_logs, open_metadata
+from penstock.assembly import Assembly, metadata_location, metrics_door, open_logs
+from penstock.base.chance import Chance
 from penstock.base.log_events import get_logger
 from penstock.broker.directory.agreement import DataDirectory
 from penstock.broker.directory.identity import DirectoryIdentity
@@ -21,8 +21,8 @@ from penstock.broker.parts import Parts
 from penstock.cluster.identity import ensure_cluster_id
 from penstock.cluster.node_ids import read_nodes
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import StoreDamagedError
-from penstock.cluster.store.sqlite import SqliteStore
+from penstock.cluster.store.protocol import MetadataStore, StoreDamagedError
+from penstock.cluster.store.settings import EtcdLocation
 from penstock.config import Config
 from penstock.gateways.cluster.door import ClusterDoor
 from penstock.gateways.door import Door, is_off
@@ -72,13 +72,16 @@ class Node:
         site = assembly.make_site(config)
         store = await assembly.open_storage(config, site, undo)
         try:
-            metadata = await open_metadata(config, site, undo)
-            cluster_id = await self._open_directory(store, metadata)
+            metadata = await assembly.metadata(config, site)
+            undo.push_async_callback(metadata.close)
+            cluster_id = await self._open_directory(store, metadata, site.chance)
         except StoreDamagedError as error:
             raise type(error)(f"{error} ({self._way_out()})") from error
         identity = await DirectoryIdentity.open(store, boot_id=assembly.boot_id())
         known = await read_nodes(metadata, keys)
-        node_id = await settle_node_id(config.node, identity, known, metadata, cluster_id=cluster_id)
+        node_id = await settle_node_id(
+            config.node, identity, known, metadata, cluster_id=cluster_id, chance=site.chance
+        )
         site = dataclasses.replace(site, node_id=node_id)
         membership = Membership(config, site, metadata, keys, identity)
         undo.push_async_callback(membership.stop)
@@ -112,18 +115,20 @@ class Node:
         await door.open()
         self.doors[door.name] = door
 
-    async def _open_directory(self, store: LogStore, metadata: SqliteStore) -> str:
+    async def _open_directory(self, store: LogStore, metadata: MetadataStore, chance: Chance) -> str:
         """The cluster's id, once the directory and the metadata are known to belong together."""
         keys = KeySpace()
         directory = DataDirectory(store, metadata, keys)
         await directory.check()
-        cluster_id = await ensure_cluster_id(metadata, keys, lambda: uuid.uuid4().bytes)
+        cluster_id = await ensure_cluster_id(metadata, keys, lambda: chance.uuid().bytes)
         await directory.claim(cluster_id)
         metadata.keep_copy()
         return cluster_id
 
     def _way_out(self) -> str:
         node = self._config.node
+        if isinstance(metadata_location(node), EtcdLocation):
+            return "no log was touched; is it the right etcd, with the right prefix? It is restored from its snapshots"
         elsewhere = f" --metadata {node.metadata}" if node.metadata else ""
         return (
             "no log was touched; put the right file back, or see what can be restored: "

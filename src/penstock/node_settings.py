@@ -28,6 +28,9 @@ def check_settings(config: Config) -> None:
     problem = config.kafka.check()
     if problem is not None:
         raise ConfigError(f"configuration: [kafka] {problem}")
+    problem = config.metadata.check()
+    if problem is not None:
+        raise ConfigError(f"configuration: [metadata] {problem}")
     if OAUTHBEARER in config.kafka.sasl_mechanisms and _is_beyond_loopback(config.kafka.listen, "kafka"):
         # Whoever can write a name is believed: that is no login where strangers can connect.
         raise ConfigError(

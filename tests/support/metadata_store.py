@@ -81,6 +81,9 @@ class WatchedStore:
     async def open_session(self, ttl_ms: int) -> StoreSession:
         return await self.real.open_session(ttl_ms)
 
+    def keep_copy(self) -> None:
+        self.real.keep_copy()
+
     async def close(self) -> None:
         await self.real.close()
 

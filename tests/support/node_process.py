@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A test run that is killed must not leave nodes behind."""
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -82,7 +82,7 @@ class NodeProcess:
         with self.log_path.open("ab") as log_file:
             self._process = subprocess.Popen(
                 self.command(),
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  one system call, no lock
+                preexec_fn=die_with_parent,  # noqa: PLW1509  one system call, no lock
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log_file,

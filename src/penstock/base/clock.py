@@ -19,6 +19,10 @@ class Clock(Protocol):
         """Milliseconds since an arbitrary moment: what a wait is measured with."""
         ...
 
+    def monotonic_seconds(self) -> float:
+        """Since another arbitrary moment, as fine as it goes: what work is measured with that takes less than one."""
+        ...
+
 
 class SystemClock:
     def now_ms(self) -> int:
@@ -26,6 +30,9 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_seconds(self) -> float:
+        return time.perf_counter()
 
 
 class ManualClock:
@@ -40,6 +47,9 @@ class ManualClock:
 
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
+
+    def monotonic_seconds(self) -> float:
+        return self._monotonic_ms / 1000
 
     def advance_ms(self, milliseconds: int) -> None:
         assert milliseconds >= 0, "use step_wall_ms for a wall clock that jumps back"
@@ -66,3 +76,6 @@ class SteadyClock:
 
     def monotonic_ms(self) -> int:
         return self._clock.monotonic_ms()
+
+    def monotonic_seconds(self) -> float:
+        return self._clock.monotonic_seconds()

@@ -15,12 +15,13 @@ from structlog.typing import FilteringBoundLogger
 class TaskSupervisor:
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Not a set: who is cancelled first must not hang on where an object lies in memory.
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def start(self, name: str, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._guard(name, work), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         # A task that is cancelled before its first step never awaits its work.
         task.add_done_callback(lambda _: work.close())
         return task

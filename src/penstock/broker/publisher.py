@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.clock import Clock
 from penstock.base.long_work import LongWork, Steps, all_at_once
 from penstock.broker.partition.acks import Acks
 from penstock.broker.partition.commitment import Commitment, Loss
@@ -80,11 +81,11 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Publisher:
-    def __init__(self, schedules: NodeSchedules) -> None:
+    def __init__(self, schedules: NodeSchedules, clock: Clock) -> None:
         self._schedules = schedules
         # Messages without a key go round, a request at a time.
         self._turn = 0
-        self._work = LongWork()
+        self._work = LongWork(clock.monotonic_seconds)
 
     async def publish(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
         """One outcome for each, durable."""

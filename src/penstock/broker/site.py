@@ -1,4 +1,4 @@
-"""Where a part works: the settings it needs, the time, the tasks, the threads, the metrics and the node it is on.
+"""Where a part works: the settings it needs, time and chance, tasks, threads, metrics and the node it is on.
 
 One value, made once by the assembly and handed to every part. A test makes its own, with a clock that stands still or
 threads that it holds back.
@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.chance import SYSTEM_CHANCE, Chance
 from penstock.base.clock import Clock
 from penstock.base.metrics import CollectorRegistry
 from penstock.base.tasks import TaskSupervisor
@@ -44,3 +45,4 @@ class Site:
     config: SiteConfig = _DEFAULTS
     metrics: CollectorRegistry = field(default_factory=CollectorRegistry)
     node_id: int = 1
+    chance: Chance = SYSTEM_CHANCE

@@ -41,7 +41,7 @@ def make_http_app(
     parts: Parts, admission: Admission, config: HttpServerConfig, names: Iterable[str] = ()
 ) -> Application:
     """`names`: what else the node is known as, beside those of the door's own settings."""
-    door = HttpDoor(parts.broker, admission, config)
+    door = HttpDoor(parts.broker, admission, config, parts.site.clock)
     # Those that look alike are tried one after the other: those first that are asked for most.
     routes: list[BaseRoute] = [
         *_sqs_routes(door, parts),
@@ -68,7 +68,7 @@ def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:
     fifo = FifoSender(parts.queues, parts.schedules, parts.publisher, parts.site.clock)
     sqs_messages = SqsMessages(parts.broker, sqs_queues, parts.delivery, parts.publisher, fifo, parts.site.clock)
     sqs_tasks = SqsTasks(parts.queues, parts.redrives, sqs_access)
-    return SqsDoor(door, sqs_access, sqs_queues, sqs_messages, sqs_tasks).routes()
+    return SqsDoor(door, sqs_access, sqs_queues, sqs_messages, sqs_tasks, parts.site.chance).routes()
 
 
 async def _openapi(_request: Request) -> Response:

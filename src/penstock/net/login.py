@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import secrets
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.codec.kafka.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -64,7 +64,7 @@ async def log_in(ask: Ask, credentials: Credentials, broker: object) -> int:
 
 
 async def _log_in_by_scram(ask: Ask, mechanism: Mechanism, credentials: Credentials, broker: object) -> int:
-    first = scram_messages.write_client_first(credentials.user, secrets.token_urlsafe(NONCE_BYTES))
+    first = scram_messages.write_client_first(credentials.user, SYSTEM_CHANCE.text(NONCE_BYTES))
     answer = await _authenticate(ask, f"{first.gs2_header}{first.bare}".encode(), credentials, broker)
     server_first = scram_messages.parse_server_first(bytes(answer.auth_bytes))
     if isinstance(server_first, str):

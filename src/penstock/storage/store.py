@@ -29,6 +29,7 @@ from penstock.storage.commit.checkpoints import Checkpoints
 from penstock.storage.commit.group_commit import GroupCommit
 from penstock.storage.commit.log_anew import LogAnew
 from penstock.storage.commit.log_cut import CutRefused, LogCut, refuse_cut
+from penstock.storage.commit.sync_thread import SyncRunner, SyncThread
 from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.context import StoreContext
 from penstock.storage.errors import LogFailedError
@@ -92,14 +93,20 @@ def _always() -> bool:
 
 
 class LogStore:
-    def __init__(self, context: StoreContext, root: str, lock: Lock) -> None:
+    def __init__(self, context: StoreContext, root: str, lock: Lock, syncs: SyncRunner) -> None:
         """By `open`."""
         self.context = context
         self.root = root
         self.logs_directory = f"{root}/{LOGS_DIRECTORY}"
         self._logs: dict[LogKey, PartitionLog] = {}
         self.group_commit = GroupCommit(
-            context.files, root, context.metrics, lambda: self.logs, threads=context.config.sync_threads
+            context.files,
+            root,
+            context.metrics,
+            context.clock,
+            syncs,
+            lambda: self.logs,
+            threads=context.config.sync_threads,
         )
         self.statistics = RecoveryStatistics()
         self._lock = lock
@@ -123,13 +130,15 @@ class LogStore:
         config: StorageConfig,
         clock: Clock,
         registry: CollectorRegistry | None = None,
+        *,
+        syncs: SyncRunner | None = None,
     ) -> LogStore:
         """Blocking. Takes the directory's lock, or raises DirectoryLockedError."""
         files.make_root(f"{root}/{LOGS_DIRECTORY}")
         lock = files.lock(f"{root}/{LOCK_FILE}")
         if lock is None:
             raise locked_error(files, root, f"{root}/{LOCK_FILE}")
-        store = cls(StoreContext(files, root, config, clock, registry), root, lock)
+        store = cls(StoreContext(files, root, config, clock, registry), root, lock, syncs or SyncThread())
         store._start()
         return store
 

@@ -24,7 +24,7 @@ from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorReques
 from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from support.door.raw_kafka import RawConnection
-from support.node_process import _die_with_parent
+from support.node_process import die_with_parent
 
 # The newest that runs on Java 17. Accepted differences are judged against this one, so it is not a range.
 KAFKA_VERSION: Final = "4.3.1"
@@ -139,7 +139,7 @@ class ReferenceBroker:
         with self._log_path.open("ab") as log_file:
             self._process = subprocess.Popen(
                 [*self._java(), "kafka.Kafka", str(properties)],
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509  one system call
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509  one system call
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=subprocess.STDOUT,

@@ -34,10 +34,9 @@ class MortalBroker(QueueBroker):
         super().__init__(cast(Any, FaultyFiles(random)), self._time)
 
     def open_store(self) -> LogStore:
-        store = LogStore.open(self.files, "/data", StorageConfig(free_bytes_min=0, sync_threads=1), self.clock)
         self._jobs = JobsOnTheLoop()
-        store.group_commit._jobs = store.group_commit._thread = cast(Any, self._jobs)
-        return store
+        config = StorageConfig(free_bytes_min=0, sync_threads=1)
+        return LogStore.open(self.files, "/data", config, self.clock, syncs=self._jobs)
 
     async def die(self, mode: CrashMode) -> None:
         self._jobs.is_dead = True

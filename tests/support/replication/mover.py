@@ -20,6 +20,8 @@ ROW = "row"
 INTENT = "intent"
 DONE = "done"
 MESSAGE = "message"
+# Intent, message, done: each is written, fetched and known to be held before the next.
+ROUNDS_A_ROW = 20
 
 
 class Mover:
@@ -93,6 +95,16 @@ class MoverWorld(World):
             node.append(GroupLog.SCHEDULE, DONE, row)
             mover.done.add(row)
             mover.pending = None
+
+    def quiet_rounds(self) -> int:
+        return super().quiet_rounds() + ROUNDS_A_ROW * self.value
+
+    def is_calm(self, present: list[Node]) -> bool:
+        """Every row that a leader may see has been moved."""
+        if not super().is_calm(present):
+            return False
+        movers = [mover for node in present if (mover := self.mover(node)) is not None]
+        return all(mover.pending is None and mover.next_row() is None for mover in movers)
 
     def _begin(self, node: Node, mover: Mover) -> None:
         row = mover.next_row()

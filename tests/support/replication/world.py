@@ -316,7 +316,7 @@ class World:
         self._settle(self.nodes)
 
     def _settle(self, present: list[Node]) -> None:
-        for _ in range(QUIET_ROUNDS):
+        for _ in range(self.quiet_rounds()):
             self.now_ms += 1
             self._do_every_duty(present)
             if self.is_calm(present):
@@ -347,6 +347,9 @@ class World:
             self._hand_on(self.messages.pop(0))
         while self.proposals:
             self.decide()
+
+    def quiet_rounds(self) -> int:
+        return QUIET_ROUNDS
 
     def do_more(self, node: Node) -> None:
         """Of a world with more in it."""

@@ -47,10 +47,9 @@ class MortalSchedules(ScheduleBroker):
         super().__init__(cast(Any, FaultyFiles(random)))
 
     def open_store(self) -> LogStore:
-        store = LogStore.open(self.files, "/data", StorageConfig(free_bytes_min=0, sync_threads=1), self.clock)
         self._jobs = JobsOnTheLoop()
-        store.group_commit._jobs = store.group_commit._thread = cast(Any, self._jobs)
-        return store
+        config = StorageConfig(free_bytes_min=0, sync_threads=1)
+        return LogStore.open(self.files, "/data", config, self.clock, syncs=self._jobs)
 
     async def start(self) -> None:
         # What a schedule does with its files.

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from penstock.pipeline.session.java_home import find_java_home
-from support.node_process import _die_with_parent
+from support.node_process import die_with_parent
 
 START_SECONDS_MAX: Final = 120.0
 _MASTER: Final = re.compile(r"spark://127\.0\.0\.1:\d+")
@@ -96,7 +96,7 @@ class SparkCluster:
                 stderr=log,
                 env=environment,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  one system call, no lock
+                preexec_fn=die_with_parent,  # noqa: PLW1509  one system call, no lock
             )
         return process, path
 

@@ -438,6 +438,12 @@ class FaultyFiles:
     def content(self, path: str) -> bytes:
         return bytes(self._inode(path).cached)
 
+    def holds_durably(self, data: bytes, suffix: str) -> bool:
+        """Whether a file of such a name has it on the disk, whatever is in the cache."""
+        # From the youngest on, and from its end: most are asked for when they have just been written.
+        nodes = [node for path, node in self._names.items() if path.endswith(suffix)]
+        return any(isinstance(node, Inode) and node.durable.rfind(data) >= 0 for node in reversed(nodes))
+
     def inodes(self) -> Iterator[Inode]:
         """Also those that have lost their name in the cache, but not yet on disk."""
         seen: set[int] = set()

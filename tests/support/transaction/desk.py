@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from penstock.base.clock import ManualClock
 from penstock.base.log_events import get_logger
@@ -55,6 +55,8 @@ TIMEOUT_MS: Final = 60_000
 PATIENCE_TURNS: Final = 1000
 POSITIONS: Final = TopicPartition(CONSUMER_OFFSETS, 0)
 
+Result = TypeVar("Result")
+
 
 class JobsOnTheLoop:
     """Syncs, each in a turn of its own."""
@@ -62,10 +64,13 @@ class JobsOnTheLoop:
     def __init__(self) -> None:
         self.is_dead = False
 
-    def put(self, job: Callable[[], None]) -> None:
-        asyncio.get_running_loop().call_soon(self._run, job)
+    def run(self, work: Callable[[], Result], then: Callable[[Result], object]) -> None:
+        asyncio.get_running_loop().call_soon(self._run, lambda: then(work()))
 
-    def _run(self, job: Callable[[], None]) -> None:
+    def close(self) -> None:
+        return None
+
+    def _run(self, job: Callable[[], object]) -> None:
         if not self.is_dead:
             job()
 
@@ -111,11 +116,9 @@ class TransactionDesk:
     def begin(self) -> None:
         """Everything is opened; the shell is not loaded yet."""
         config = StorageConfig(free_bytes_min=0, sync_threads=1)
-        self.store = LogStore.open(self.files, "/data", config, self.clock)
         # Not by a thread: then a crash after so many turns of the loop is the same crash in every run.
         self._jobs = JobsOnTheLoop()
-        self.store.group_commit._jobs = cast(Any, self._jobs)
-        self.store.group_commit._thread = cast(Any, self._jobs)
+        self.store = LogStore.open(self.files, "/data", config, self.clock, syncs=self._jobs)
         self.tasks = TaskSupervisor(get_logger("desk"))
         journal = self._open(TRANSACTION_STATE, 1, 0, "fsync")
         self.topics = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import shutil
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.broker.directory.agreement import companion_ids, companions_of, compare, removed_topics, stored_topics
 from penstock.broker.directory.sources import Sources
 from penstock.broker.group import node as group_coordinator
@@ -235,7 +235,7 @@ def _producer_ids(value: bytes | None, keys: KeySpace, now_ms: int) -> int:
 
 
 def _new_cluster_id() -> str:
-    return "r" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]
+    return "r" + base64.urlsafe_b64encode(SYSTEM_CHANCE.uuid().bytes).decode()[:21]
 
 
 def _losses(sources: Sources, added: list[Topic], set_aside: list[Directory]) -> list[str]:

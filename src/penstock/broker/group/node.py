@@ -83,7 +83,7 @@ class GroupCoordinator:
         self._config = site.config.groups
         self._clock = site.clock
         self._tasks = site.tasks
-        self._work = LongWork()
+        self._work = LongWork(site.clock.monotonic_seconds)
         self._topics = BrokerTopics(broker)
         self._context = GroupContext(
             self._config, self._topics, self._clock, SteadyClock(site.clock), config_of=self._config_of

@@ -229,7 +229,7 @@ class GroupShell:
         """
         if not self.can_store:
             return False
-        pace = pace or LongWork().pace()
+        pace = pace or LongWork(self._clock.monotonic_seconds).pace()
         table = self._table
         for group_id, decision in table.end_transaction(command, self._steady.now_ms()):
             self._carry_out(group_id, decision)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.base.clock import Clock
 from penstock.broker.otel.spans import Attributes, OtelSpans, fail
 from penstock.broker.publisher import Delayed, NotPublished, Outgoing, Placed, Published, Publisher, PublishOutcome
 from penstock.broker.queue.delivery import (
@@ -34,8 +35,8 @@ _ACTS: Final = {
 
 
 class TracedPublisher(Publisher):
-    def __init__(self, schedules: NodeSchedules, spans: OtelSpans) -> None:
-        super().__init__(schedules)
+    def __init__(self, schedules: NodeSchedules, clock: Clock, spans: OtelSpans) -> None:
+        super().__init__(schedules, clock)
         self._spans = spans
 
     async def publish(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:

@@ -23,7 +23,7 @@ def with_spans(parts: Parts, config: OtelConfig) -> tuple[Parts, Callable[[], No
     spans = OtelSpans(config, node_id=parts.site.node_id, clock=parts.site.clock)
     traced = replace(
         parts,
-        publisher=TracedPublisher(parts.schedules, spans),
+        publisher=TracedPublisher(parts.schedules, parts.site.clock, spans),
         delivery=TracedDelivery(parts.queues, parts.schedules, spans),
     )
     return traced, spans.shutdown

@@ -8,7 +8,6 @@ machines of all its queues. Doors define queues here and take messages by `deliv
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -101,7 +100,7 @@ class NodeQueues:
             SteadyClock(site.clock),
             config_of=lambda topic, group: self._options_of(QueueName(topic, group)).machine_config(topic),
             mover=self._mover.wake,
-            chance=chance or random.SystemRandom().random,
+            chance=chance or site.chance.fraction,
             kept=Kept(broker.config.trace_horizon_ms, broker.config.trace_bytes_max),
         )
         self.ages = QueueAges(site.clock)

@@ -7,7 +7,6 @@ the mover, from the queue's own journal; so a task that is begun again after a c
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -88,10 +87,11 @@ class Redrives:
         self._store = store
         self._authorizer = authorizer
         self._clock = site.clock
+        self._chance = site.chance
         self._tasks = site.tasks
         self._known: dict[str, RedriveTask] = {}
         self._runs: dict[str, RedriveRun] = {}
-        self._following: set[asyncio.Task[None]] = set()
+        self._following: dict[asyncio.Task[None], None] = {}
         # Between the question whether one runs and its start nobody else may begin one.
         self._turn = asyncio.Lock()
 
@@ -195,7 +195,7 @@ class Redrives:
         topic = self._queues.broker.topic_by_id(definition.topic_id)
         ends = tuple(partition.readable_end for partition in topic.shells) if topic is not None else ()
         return RedriveTask(
-            id=uuid.uuid4().hex,
+            id=self._chance.uuid().hex,
             source=definition.name,
             topic_id=definition.topic_id,
             target=target,
@@ -265,8 +265,8 @@ class Redrives:
         )
         self._runs[task.id] = run
         following = self._tasks.start(f"redrive of {task.source}", self._follow(run))
-        self._following.add(following)
-        following.add_done_callback(self._following.discard)
+        self._following[following] = None
+        following.add_done_callback(self._following.pop)
 
     async def _follow(self, run: RedriveRun) -> None:
         try:

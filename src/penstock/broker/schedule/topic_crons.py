@@ -143,7 +143,7 @@ class NodeCrons:
         shells = self._loaded(topic)
         names = {cron.name for shell in shells for cron in shell.machine.crons()}
         unsettled: set[ScheduleShell] = set()
-        for name in names:
+        for name in sorted(names):
             of_name = [shell for shell in shells if _find(shell, name) is not None]
             winner = max(of_name, key=lambda shell: _rank(shell, name))
             for loser in of_name:

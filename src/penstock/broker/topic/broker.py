@@ -97,7 +97,9 @@ class Broker:
         self._found: list[Topic] | None = []
         # What was heard of partitions meanwhile, some of which were being opened by what was known before.
         self._heard: list[PartitionChanged] | None = []
-        self._upkeep = Upkeep(self.all_shells, store, clock=site.clock, tasks=site.tasks, config=self.config)
+        self._upkeep = Upkeep(
+            self.all_shells, store, clock=site.clock, chance=site.chance, tasks=site.tasks, config=self.config
+        )
         site.metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
         self.generation = 0

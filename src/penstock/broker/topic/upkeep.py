@@ -8,10 +8,10 @@ that a request could see half-changed.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from penstock.base.chance import Chance
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
@@ -49,6 +49,7 @@ class Upkeep:
         store: LogStore,
         *,
         clock: Clock,
+        chance: Chance,
         tasks: TaskSupervisor,
         config: BrokerConfig,
     ) -> None:
@@ -61,7 +62,7 @@ class Upkeep:
         self.committed_offset: CommittedOffset = nothing_committed
         self._warned_ms: dict[str, int] = {}
         # Numbers that nobody outside can know: keys are told apart by hashes made with them.
-        self._cleaner = LogCleaner(store, clock, seeds=(secrets.randbits(64), secrets.randbits(64)))
+        self._cleaner = LogCleaner(store, clock, seeds=(chance.below(1 << 64), chance.below(1 << 64)))
 
         self._scrubber = LogScrubber(store, clock)
 

@@ -59,9 +59,11 @@ class TraceScans:
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         wait_seconds_max: float = WAIT_SECONDS_MAX,
         sizes: ScanSizes | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.turn = asyncio.Lock()
         self.wait_seconds_max = wait_seconds_max
+        self.now = now
         self.sizes = sizes or ScanSizes()
         # Of logs, since the start; side files do not count.
         self.read_bytes = 0
@@ -145,7 +147,7 @@ class TraceIndex:
     async def _caught_up(self) -> AsyncIterator[None]:
         """Nobody moves on meanwhile: on its way from memory to its file a segment would be in neither."""
         wait_seconds_max = self._scans.wait_seconds_max
-        deadline = time.monotonic() + wait_seconds_max
+        deadline = self._scans.now() + wait_seconds_max
         self._waiting_count += 1
         try:
             await asyncio.wait_for(self._lock.acquire(), wait_seconds_max)
@@ -212,7 +214,7 @@ class TraceIndex:
         for gone in [base_offset for base_offset in self._known if base_offset not in present]:
             del self._known[gone]
         for segment in list(log.segments):
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline is not None and self._scans.now() > deadline:
                 return False
             if segment.is_active or segment.next_offset > log.readable_end:
                 await self._grow(segment, deadline=deadline, behind_bytes_max=behind_bytes_max)
@@ -220,7 +222,7 @@ class TraceIndex:
                 break
             if self._known.get(segment.base_offset) != facts_of(segment):
                 await self._seal(segment, deadline=deadline)
-        return deadline is None or time.monotonic() <= deadline
+        return deadline is None or self._scans.now() <= deadline
 
     async def _seal(self, segment: Segment, *, deadline: float | None) -> None:
         """A sealed segment's side file: as it is on disk, or made now."""
@@ -270,12 +272,12 @@ class TraceIndex:
         end = min(segment.next_offset, log.readable_end)
         while growing.upto < end and log.generation == self._generation and self._holds(segment):
             plan = log.plan_read(growing.upto, bytes_max=self._scans.sizes.slice_bytes, up_to=end)
-            if not isinstance(plan, ReadPlan) or (deadline is not None and time.monotonic() > deadline):
+            if not isinstance(plan, ReadPlan) or (deadline is not None and self._scans.now() > deadline):
                 return False
             async with self._scans.turn:
-                began = time.monotonic()
+                began = self._scans.now()
                 size = await self._scans.in_thread(partial(take, plan, growing))
-                spent = time.monotonic() - began
+                spent = self._scans.now() - began
             self._scans.read_bytes += size
             self._count(growing.entries.size_bytes)
             if not size:

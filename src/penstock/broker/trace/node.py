@@ -65,7 +65,7 @@ class NodeTrace:
         self._schedules = schedules
         self._clock = site.clock
         self._tasks = site.tasks
-        self.scans = TraceScans(site.readers)
+        self.scans = TraceScans(site.readers, now=site.clock.monotonic_seconds)
         self.places = PlaceReader(broker, site.readers)
         self._readers = site.readers
         self._why_not = WhyNot(broker, queues, groups, site.clock)

@@ -93,7 +93,7 @@ class TransactionShell:
         self._machine = TransactionCoordinator(settings, coordinator_epoch=0)
         self._journal = self._new_journal()
         self._alarm = Alarm(steady, self._on_alarm)
-        self._marking: set[asyncio.Task[None]] = set()
+        self._marking: dict[asyncio.Task[None], None] = {}
         # Who waits for the end of a transaction, by its id.
         self._ends: dict[str, WaitingRoom] = {}
         self.is_loaded = False
@@ -270,8 +270,8 @@ class TransactionShell:
         if is_durable and self.is_loaded and machine is self._machine:
             for effect in effects:
                 task = self._tasks.start("transaction markers", self._mark(machine, effect))
-                self._marking.add(task)
-                task.add_done_callback(self._marking.discard)
+                self._marking[task] = None
+                task.add_done_callback(self._marking.pop)
 
     async def _mark(self, machine: TransactionCoordinator, effect: WriteMarkers) -> None:
         """Until every partition has its marker. Nobody else writes one of this transaction meanwhile: a load begins

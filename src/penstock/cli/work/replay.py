@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.base.clock import SystemClock
 from penstock.cli.failure import EXIT_USAGE, CommandError
 from penstock.cli.option_values import moment_ms_if_given
@@ -104,7 +104,7 @@ def run(spark: SparkSession, wanted: ReplayWish, pace: Pace) -> Replayed:
     from penstock.pipeline.replay.rows import chosen_rows, lay_down, rows_in
     from penstock.pipeline.replay.send import ReplayTarget, send_rows
 
-    name = wanted.name or uuid.uuid4().hex[:12]
+    name = wanted.name or SYSTEM_CHANCE.uuid().hex[:12]
     frame = chosen_rows(spark, _range(wanted), where=wanted.where, key=wanted.key, done=_done(wanted))
     with tempfile.TemporaryDirectory(prefix="penstock-replay-") as directory:
         count = lay_down(frame, Path(directory))

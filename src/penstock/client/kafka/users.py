@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 
 import msgspec
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.alter_user_scram_credentials import (
@@ -64,7 +64,7 @@ async def _describe(client: ClusterClient, names: Sequence[str] | None) -> list[
 
 def salted(name: str, password: str, mechanism: Mechanism, *, iterations: int) -> ScramCredentialUpsertion:
     """The password stays here: the broker is sent what it was hashed to, with a salt of its own."""
-    salt = secrets.token_bytes(SALT_BYTES)
+    salt = SYSTEM_CHANCE.bytes(SALT_BYTES)
     hashed = salt_password(mechanism, password, salt=salt, iterations=iterations)
     return ScramCredentialUpsertion(name, mechanism, iterations, salt, hashed)
 

@@ -134,7 +134,7 @@ class TopicCatalog:
         self._placing = placing
         self._image = TopicImage(watch.keys, owner_of_unplaced=placing.owner_of_unplaced)
         self._partitions = PartitionImage(watch.keys, self._image)
-        self._work = LongWork()
+        self._work = LongWork(clock.monotonic_seconds)
         self._source = watch
         self._watch = watch.follow(Kind.TOPICS, self._image)
         self._partition_watch = watch.follow(Kind.PARTITIONS, self._partitions)

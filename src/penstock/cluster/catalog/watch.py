@@ -14,6 +14,7 @@ the change waits until they are done.
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import insort
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -64,11 +65,13 @@ class MetadataWatch:
         *,
         image_wait_s: float = IMAGE_WAIT_S,
         retry_s: float = RETRY_S,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.store = store
         self.keys = keys
         self.image_wait_s = image_wait_s
         self._retry_s = retry_s
+        self.now = now
         self._revision = 0
         self._followed: list[Followed[Any]] = []
         # One revision at a time: whoever begins to follow between two of them misses none.
@@ -155,7 +158,7 @@ class Followed(Generic[ChangeT]):
         self._taken_revision = 0
         self._revision = 0
         self._settled = asyncio.Event()
-        self._work = LongWork()
+        self._work = LongWork(watch.now)
 
     def on_change(self, listener: Listener[ChangeT], part: Part | None = None) -> None:
         insort(self._listeners, (place_of_part(self.kind, part), listener), key=lambda row: row[0])

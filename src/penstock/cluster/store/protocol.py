@@ -8,7 +8,7 @@ Rules for callers:
 - A transaction that raises may or may not have happened. Read again before trying again; never repeat it
   blindly.
 - A key stands at most once among a transaction's puts and deletes, and a transaction has at most
-  `OPERATIONS_MAX` of them.
+  `OPERATIONS_MAX` of them, and at most as many compares.
 - A watch whose start is older than the kept history raises `CompactedError`: range again, watch from there.
 - A watch ends when the store is closed. While the engine is out of reach it raises; resume by revision.
 - Keys bound to a session vanish together, in one revision, when it is closed or not kept alive for its TTL.
@@ -105,7 +105,7 @@ class TxnResult(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A key was put, or deleted: then `value` is None."""
+    """A key was put, or deleted: then `value` is None, and the create revision 0 if the engine has forgotten it."""
 
     key: str
     value: bytes | None
@@ -120,6 +120,16 @@ class EventBatch(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
 
 
+class SessionRenewer(Protocol):
+    """Renews one session from a thread, which alone uses it; it blocks, and shares nothing with the loop."""
+
+    def renew(self) -> bool:
+        """As `keep_alive`."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class StoreSession(Protocol):
     @property
     def id(self) -> int: ...
@@ -129,6 +139,10 @@ class StoreSession(Protocol):
 
     async def keep_alive(self) -> bool:
         """Renews the TTL. False: the session had ended and its keys are gone; open another."""
+        ...
+
+    def renewer(self) -> SessionRenewer | None:
+        """For a thread. None: this engine has none to offer, and `keep_alive` is asked on the loop."""
         ...
 
     async def close(self) -> None: ...
@@ -155,11 +169,17 @@ class MetadataStore(Protocol):
 
     async def open_session(self, ttl_ms: int) -> StoreSession: ...
 
+    def keep_copy(self) -> None:
+        """Called when the store is known to be the right one: an engine that keeps a copy of everything for the day it
+        is lost begins to."""
+        ...
+
     async def close(self) -> None: ...
 
 
-def check_operations(puts: Mapping[str, bytes], deletes: Sequence[str]) -> None:
+def check_operations(puts: Mapping[str, bytes], deletes: Sequence[str], compares: Sequence[Compare] = ()) -> None:
     """What each engine asserts first, so that a mistake shows on every one of them."""
+    assert len(compares) <= OPERATIONS_MAX, f"{len(compares)} compares in one transaction"
     keys = [*puts, *deletes]
     assert len(keys) <= OPERATIONS_MAX, f"{len(keys)} operations in one transaction"
     assert len(set(keys)) == len(keys), "a key stands twice in one transaction"

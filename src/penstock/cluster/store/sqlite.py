@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from penstock.base.boot_id import read_boot_id
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
@@ -50,10 +51,11 @@ from penstock.cluster.store.protocol import (
 )
 from penstock.cluster.store.sqlite_format import ForeignDatabaseError
 from penstock.cluster.store.sqlite_seals import DamagedTablesError
+from penstock.cluster.store.sqlite_sessions import SqliteRenewer
 from penstock.cluster.store.sqlite_tables import MEMORY, SqliteTables
 
 # Half of it is how late another process's change is seen on average; a look costs some 30 µs of a thread.
-POLL_MS: Final = 200
+POLL_MS: Final = 50
 # Enough for a watch that was away for minutes of steady change; about 10 MB of topics' values.
 HISTORY_REVISIONS: Final = 10_000
 # How long a transaction waits for another process's. Ours take milliseconds, so 5 s means that somebody is
@@ -76,12 +78,15 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    def __init__(self, path: str, clock: Clock, executor: ThreadPoolExecutor, tables: SqliteTables) -> None:
+    def __init__(
+        self, path: str, clock: Clock, executor: ThreadPoolExecutor, tables: SqliteTables, boot_id: str
+    ) -> None:
         """Use `open`."""
         self._path = path
         self._clock = clock
         self._executor = executor
         self._tables = tables
+        self._boot_id = boot_id
         self._log = get_logger("metadata")
         self._tasks = TaskSupervisor(self._log)
         self._seen_revision = 0
@@ -103,14 +108,23 @@ class SqliteStore:
         history_revisions: int = HISTORY_REVISIONS,
         busy_ms: int = BUSY_MS,
         is_secret: Callable[[str], bool] = lambda _key: False,
+        boot_id: str | None = None,
     ) -> SqliteStore:
-        """The history keeps the last value only of keys that are secret."""
+        """The history keeps the last value only of keys that are secret. Without a boot id: the machine's."""
         text = str(path)
+        boot = read_boot_id() if boot_id is None else boot_id
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
 
         def connect() -> SqliteTables:
             copy = None if text == MEMORY else _copy_to_trust(text)
-            tables = SqliteTables(text, busy_ms=busy_ms, history_revisions=history_revisions, is_secret=is_secret)
+            tables = SqliteTables(
+                text,
+                busy_ms=busy_ms,
+                history_revisions=history_revisions,
+                is_secret=is_secret,
+                boot_id=boot,
+                now_ms=clock.monotonic_ms(),
+            )
             revision = tables.revision()
             if copy is not None and revision < copy.revision:
                 tables.close()
@@ -127,12 +141,12 @@ class SqliteStore:
         except _FAILURES as error:
             executor.shutdown(wait=False)
             raise _store_error(text, error) from error
-        store = cls(text, clock, executor, tables)
+        store = cls(text, clock, executor, tables, boot)
         store._tasks.every(poll_ms, "metadata poll", store.poll)
         return store
 
     async def get(self, key: str) -> Entry | None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
 
         def read() -> Entry | None:
             self._tables.expire(now_ms)
@@ -141,7 +155,7 @@ class SqliteStore:
         return await self._run(read)
 
     async def range(self, prefix: str) -> Range:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
 
         def read() -> Range:
             self._tables.expire(now_ms)
@@ -156,9 +170,9 @@ class SqliteStore:
         deletes: Sequence[str] = (),
         session: StoreSession | None = None,
     ) -> TxnResult:
-        check_operations(puts, deletes)
+        check_operations(puts, deletes, compares)
         session_id = None if session is None else session.id
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         result = await self._run(lambda: self._tables.txn(compares, puts, deletes, session_id, now_ms))
         self._wake(result.revision)
         return result
@@ -178,7 +192,7 @@ class SqliteStore:
 
     async def open_session(self, ttl_ms: int) -> SqliteSession:
         assert ttl_ms > 0
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         session_id = await self._run(lambda: self._tables.open_session(ttl_ms, now_ms))
         return SqliteSession(self, session_id, ttl_ms)
 
@@ -198,11 +212,11 @@ class SqliteStore:
 
     async def poll(self) -> None:
         """Ends sessions whose time is over and looks whether another process has changed something."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         try:
             revision = await self._run(lambda: self._tables.expire(now_ms))
         except StoreError as error:
-            # Told once: the same sentence five times a second would hide everything else.
+            # Told once: the same sentence twenty times a second would hide everything else.
             if not self._is_failing:
                 self._log.error("metadata store failed", path=self._path, error=str(error))
             self._is_failing = True
@@ -241,8 +255,14 @@ class SqliteStore:
         return copy.revision
 
     async def keep_alive(self, session_id: int) -> bool:
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         return await self._run(lambda: self._tables.keep_alive(session_id, now_ms))
+
+    def renewer(self, session_id: int) -> SqliteRenewer | None:
+        """A database in memory belongs to one connection."""
+        if self._path == MEMORY:
+            return None
+        return SqliteRenewer(self._path, session_id, boot_id=self._boot_id, clock=self._clock)
 
     async def close_session(self, session_id: int) -> None:
         self._wake(await self._run(lambda: self._tables.close_session(session_id)))
@@ -295,6 +315,9 @@ class SqliteSession:
 
     async def keep_alive(self) -> bool:
         return await self._store.keep_alive(self._id)
+
+    def renewer(self) -> SqliteRenewer | None:
+        return self._store.renewer(self._id)
 
     async def close(self) -> None:
         await self._store.close_session(self._id)

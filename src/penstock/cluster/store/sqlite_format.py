@@ -20,8 +20,9 @@ from penstock.cluster.store.sqlite_seals import (
 
 # "PNST": tells our file from any other SQLite database.
 APPLICATION_ID: Final = 0x504E5354
-# 2: rows have checksums. 1: they had none.
-FORMAT: Final = 2
+# 3: sessions have deadlines by the monotonic clock. 2: by the wall clock. 1: and rows had no checksums.
+FORMAT: Final = 3
+_BY_WALL_CLOCK: Final = 2
 _WITHOUT_CHECKSUMS: Final = 1
 # One is enough to refuse the file; the others would be told to nobody.
 _PROBLEMS_ASKED: Final = 1
@@ -41,7 +42,7 @@ _SCHEMA: Final = (
     " checksum INTEGER NOT NULL, PRIMARY KEY (revision, position)) WITHOUT ROWID",
     # AUTOINCREMENT: an ended session's id must never come back and hold its keys.
     "CREATE TABLE sessions (id INTEGER PRIMARY KEY AUTOINCREMENT, ttl_ms INTEGER NOT NULL,"
-    " deadline_ms INTEGER NOT NULL)",
+    " deadline_ms INTEGER NOT NULL, boot TEXT NOT NULL)",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
@@ -57,13 +58,17 @@ def has_tables(database: sqlite3.Connection) -> bool:
     if number(database, "PRAGMA application_id") != APPLICATION_ID:
         raise ForeignDatabaseError("it is a SQLite database of something else")
     version = number(database, "PRAGMA user_version")
-    if version not in (_WITHOUT_CHECKSUMS, FORMAT):
+    if not _WITHOUT_CHECKSUMS <= version <= FORMAT:
         raise ForeignDatabaseError(f"its format is {version}, this version of penstock knows {FORMAT}")
     return True
 
 
-def has_checksums(database: sqlite3.Connection) -> bool:
+def is_current(database: sqlite3.Connection) -> bool:
     return number(database, "PRAGMA user_version") == FORMAT
+
+
+def has_checksums(database: sqlite3.Connection) -> bool:
+    return number(database, "PRAGMA user_version") >= _BY_WALL_CLOCK
 
 
 def make_tables(database: sqlite3.Connection) -> None:
@@ -77,10 +82,18 @@ def make_tables(database: sqlite3.Connection) -> None:
 
 
 def bring_up(database: sqlite3.Connection) -> None:
-    """From the format without checksums. What had been damaged before stays so: nobody can tell any more."""
-    if has_checksums(database):
-        return
+    """From an earlier format. Another process may have been faster."""
     check_pages(database)
+    if not has_checksums(database):
+        _add_checksums(database)
+    if not is_current(database):
+        # Of no boot: whoever has a session gets one TTL from now.
+        database.execute("ALTER TABLE sessions ADD COLUMN boot TEXT NOT NULL DEFAULT ''")
+        database.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _add_checksums(database: sqlite3.Connection) -> None:
+    """What had been damaged before stays so: nobody can tell any more."""
     for table in ("entries", "events"):
         database.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
     kept = dict(database.execute("SELECT name, value FROM counters").fetchall())
@@ -96,7 +109,7 @@ def bring_up(database: sqlite3.Connection) -> None:
         [(event_checksum(*row), row[0], row[1]) for row in changes],
     )
     write_counters(database, counters)
-    database.execute(f"PRAGMA user_version = {FORMAT}")
+    database.execute(f"PRAGMA user_version = {_BY_WALL_CLOCK}")
 
 
 def check_everything(database: sqlite3.Connection) -> None:

@@ -3,7 +3,7 @@
     counters   revision, the revision up to which history was dropped, how many entries there are and their sum
     entries    what is there now
     events     what changed, by revision: the history that watches read
-    sessions   id, TTL, deadline
+    sessions   id, TTL, deadline: see sqlite_sessions
 
 Every change is one `BEGIN IMMEDIATE` transaction, so several processes on one file take turns and revisions
 have no gaps. WAL with synchronous=FULL: when a commit returns, it is on disk. Every row that is read is checked, and a
@@ -42,8 +42,8 @@ from penstock.cluster.store.sqlite_format import (
     EVENT_ROWS,
     bring_up,
     check_everything,
-    has_checksums,
     has_tables,
+    is_current,
     make_tables,
     read_counters,
     write_counters,
@@ -58,6 +58,7 @@ from penstock.cluster.store.sqlite_seals import (
     entry_checksum,
     event_checksum,
 )
+from penstock.cluster.store.sqlite_sessions import SqliteSessions
 
 MEMORY: Final = ":memory:"
 # The key of an event whose value must not be kept. Its revision stays, or the history would have a gap.
@@ -72,8 +73,16 @@ _EVENTS_PER_READ: Final = 1000
 
 class SqliteTables:
     def __init__(
-        self, path: str, *, busy_ms: int, history_revisions: int, is_secret: Callable[[str], bool] = lambda _key: False
+        self,
+        path: str,
+        *,
+        busy_ms: int,
+        history_revisions: int,
+        is_secret: Callable[[str], bool] = lambda _key: False,
+        boot_id: str = "",
+        now_ms: int = 0,
     ) -> None:
+        """Times are of the machine's monotonic clock, which the boot belongs to."""
         self._history_revisions = history_revisions
         # Keys of which the history keeps the last value only.
         self._is_secret = is_secret
@@ -81,6 +90,7 @@ class SqliteTables:
             make_private(path)
         # No implicit transactions: what is one is written as one.
         self._database = sqlite3.connect(path, timeout=busy_ms / 1000, isolation_level=None)
+        self._sessions = SqliteSessions(self._database, boot_id=boot_id, now_ms=now_ms)
         try:
             self._prepare()
             self._forget_secrets()
@@ -163,7 +173,7 @@ class SqliteTables:
         with self._transaction("IMMEDIATE"):
             self._expire(now_ms)
             before = self.revision()
-            if session_id is not None and not self._has_session(session_id):
+            if session_id is not None and not self._sessions.has(session_id):
                 raise SessionExpiredError(f"session {session_id} has ended, so nothing can be bound to it")
             if not all(self._holds(compare) for compare in compares):
                 return TxnResult(ok=False, revision=before)
@@ -175,30 +185,18 @@ class SqliteTables:
 
     def expire(self, now_ms: int) -> int:
         """Ends the sessions whose time is over; the revision afterwards. Writes only if there are any."""
-        due = self._database.execute(
-            "SELECT 1 FROM sessions WHERE deadline_ms <= ? OR deadline_ms > ? + ttl_ms LIMIT 1",
-            (now_ms, now_ms),
-        ).fetchone()
-        if due is not None:
+        if self._sessions.wants_change(now_ms):
             with self._transaction("IMMEDIATE"):
                 self._expire(now_ms)
         return self.revision()
 
     def open_session(self, ttl_ms: int, now_ms: int) -> int:
         with self._transaction("IMMEDIATE"):
-            cursor = self._database.execute(
-                "INSERT INTO sessions (ttl_ms, deadline_ms) VALUES (?, ?)", (ttl_ms, now_ms + ttl_ms)
-            )
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
+            return self._sessions.open(ttl_ms, now_ms)
 
     def keep_alive(self, session_id: int, now_ms: int) -> bool:
         with self._transaction("IMMEDIATE"):
-            cursor = self._database.execute(
-                "UPDATE sessions SET deadline_ms = ? + ttl_ms WHERE id = ? AND deadline_ms > ?",
-                (now_ms, session_id, now_ms),
-            )
-        return cursor.rowcount == 1
+            return self._sessions.renew(session_id, now_ms)
 
     def close_session(self, session_id: int) -> int:
         with self._transaction("IMMEDIATE"):
@@ -216,7 +214,7 @@ class SqliteTables:
             with self._transaction("IMMEDIATE"):
                 make_tables(self._database)
             return
-        if not has_checksums(self._database):
+        if not is_current(self._database):
             with self._transaction("IMMEDIATE"):
                 bring_up(self._database)
         with self._transaction("DEFERRED"):
@@ -277,9 +275,6 @@ class SqliteTables:
             check_event(row)
         return rows
 
-    def _has_session(self, session_id: int) -> bool:
-        return self._database.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is not None
-
     def _holds(self, compare: Compare) -> bool:
         entry = self.get(compare.key)
         match compare:
@@ -335,20 +330,16 @@ class SqliteTables:
         write_counters(self._database, counters)
 
     def _expire(self, now_ms: int) -> None:
-        # The wall clock is the only one that processes share. If it was set back, no deadline may lie
-        # further ahead than a TTL, or a dead node would stay listed for as long as the clock jumped.
-        self._database.execute(
-            "UPDATE sessions SET deadline_ms = ? + ttl_ms WHERE deadline_ms > ? + ttl_ms", (now_ms, now_ms)
-        )
-        due = self._database.execute("SELECT id FROM sessions WHERE deadline_ms <= ? ORDER BY id", (now_ms,)).fetchall()
-        for (session_id,) in due:
-            self._end_session(session_id)
+        if self._sessions.wants_change(now_ms):
+            self._sessions.take_over(now_ms)
+            for session_id in self._sessions.due(now_ms):
+                self._end_session(session_id)
 
     def _end_session(self, session_id: int) -> int:
         keys = self._database.execute(
             "SELECT key FROM entries WHERE session_id = ? ORDER BY key", (session_id,)
         ).fetchall()
-        self._database.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+        self._sessions.remove(session_id)
         return self._change({}, [key for (key,) in keys], None)
 
 

@@ -71,16 +71,16 @@ class ClusterDoor:
         return self._config.advertised or self.address
 
     async def open(self) -> None:
-        parts, clock = self._parts, self._parts.site.clock
-        users = await asyncio.to_thread(NodeUsers, self._secret())
+        parts, site = self._parts, self._parts.site
+        users = await asyncio.to_thread(NodeUsers, self._secret(), site.chance)
         settings = SaslSettings(tuple(MECHANISMS))
-        sasl = SaslHandler(users, settings, clock, door=self.name, make_login=PeerLogin)
+        sasl = SaslHandler(users, settings, site.clock, site.chance, door=self.name, make_login=PeerLogin)
         # Who has the secret of the cluster may do everything: it could read the disks as well.
         admission = Admission(AllowAll(), (self.name,))
-        hello = HelloHandler(self._identity, clock)
+        hello = HelloHandler(self._identity, site.clock)
         handlers = make_handlers(parts, admission, hello=hello, replicas=ReplicaHandlers(self._replicas), sasl=sasl)
         learn = partial(learn_route, parts.broker)
-        self.server = KafkaServer(self._limits, handlers, parts.site.tasks, learn, sasl, admission, self.name)
+        self.server = KafkaServer(self._limits, handlers, site, learn, sasl, admission, self.name)
         await listen_on(self.server.start, self._config.listen, self.name)
 
     async def stop_listening(self) -> None:

@@ -6,10 +6,10 @@ CHOOSING ─► TALKING ─► IN, not greeted ── Hello ──► IN, greete
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from penstock.base.chance import Chance
 from penstock.codec.kafka.internal.hello import HelloRequest
 from penstock.domain.replication.identity import NODE_USER, NodeIdentity, login_password
 from penstock.domain.security.sasl import derived_salt
@@ -48,9 +48,10 @@ class PeerLogin(Login):
 class NodeUsers:
     """The one user that there is; its password is made of the cluster's secret."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, chance: Chance) -> None:
         """Blocking, some milliseconds."""
         self._secret = secret
+        self._chance = chance
         self._credentials: Mapping[Mechanism, ScramCredential] = {
             mechanism: _credential(secret, mechanism) for mechanism in MECHANISMS.values()
         }
@@ -62,7 +63,7 @@ class NodeUsers:
         # No proof fits chance. That the name is another is no secret: there is one, and it stands in our documents.
         size = len(known.stored_key)
         salt = derived_salt(self._secret, user, mechanism.sasl_name, size=SALT_BYTES)
-        return ScramCredential(mechanism, ITERATIONS, salt, secrets.token_bytes(size), secrets.token_bytes(size))
+        return ScramCredential(mechanism, ITERATIONS, salt, self._chance.bytes(size), self._chance.bytes(size))
 
     async def is_password(
         self,

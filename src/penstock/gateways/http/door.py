@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.long_work import LongWork
 from penstock.base.tasks import TaskSupervisor
@@ -63,13 +64,13 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class HttpDoor:
-    def __init__(self, broker: Broker, admission: Admission, config: HttpServerConfig) -> None:
+    def __init__(self, broker: Broker, admission: Admission, config: HttpServerConfig, clock: Clock) -> None:
         self.broker = broker
         self._admission = admission
         self._request_bytes_max = config.request_bytes_max
         self._memory = BodyMemory(config.request_bytes_total_max)
         self._tasks = TaskSupervisor(log)
-        self.work = LongWork()
+        self.work = LongWork(clock.monotonic_seconds)
         # Rules are on, and have denied somebody something at this door.
         self._has_denied = False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -131,7 +130,7 @@ def make_handlers(
 ) -> dict[int, Handler]:
     broker, transactions = parts.broker, parts.transactions
     node_id = address().node_id
-    sessions = FetchSessions(lambda: secrets.randbits(31))
+    sessions = FetchSessions(lambda: parts.site.chance.below(1 << 31))
     topics = TopicsHandler(broker, parts.topics, admission)
     configs = ConfigsHandler(
         broker, parts.topics, admission, node_id=node_id, node_entries=node_entries, node_settings=node_settings
@@ -209,7 +208,7 @@ def _share_handlers(parts: Parts, admission: Admission) -> HandlerTable:
 
 
 def _group_handlers(parts: Parts, admission: Admission) -> HandlerTable:
-    members = GroupsHandler(parts.groups, admission)
+    members = GroupsHandler(parts.groups, admission, parts.site.chance)
     offsets = GroupOffsetsHandler(parts.broker, parts.groups, admission)
     admin = GroupAdminHandler(parts.broker, parts.groups, parts.shares, admission)
     streams = StreamsGroupsHandler()

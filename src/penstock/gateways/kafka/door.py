@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -67,7 +66,7 @@ class KafkaDoor:
         sasl = await self._open_sasl()
         handlers = self.handlers(sasl)
         learn = partial(learn_route, parts.broker)
-        server = self.server = KafkaServer(config, handlers, site.tasks, learn, sasl, self._admission)
+        server = self.server = KafkaServer(config, handlers, site, learn, sasl, self._admission)
         follow_setting(parts.topics, site.node_id, CONNECTIONS_MAX, server.limit_connections, config.connections_max)
         site.metrics.register(KafkaDoorCollector(server))
         await listen_on(server.start, config.listen, self.name)
@@ -87,16 +86,23 @@ class KafkaDoor:
         )
 
     async def _open_sasl(self) -> SaslHandler:
-        config, clock = self._config, self._parts.site.clock
+        config, site = self._config, self._parts.site
         settings = SaslSettings(config.sasl_mechanisms, config.reauthentication_ms_max, config.failed_login_delay_ms)
         if not config.sasl_mechanisms:
-            return SaslHandler(None, settings, clock)
+            return SaslHandler(None, settings, site.clock, site.chance)
         access = self._parts.access
         hashers = self._hashers = ThreadPoolExecutor(HASHER_THREADS, thread_name_prefix="hasher")
-        secret = await access.ensure_login_secret(partial(secrets.token_bytes, LOGIN_SECRET_BYTES))
-        users = SaslUsers(access, secret=secret, configured=config.users, hashers=hashers, hasher_count=HASHER_THREADS)
+        secret = await access.ensure_login_secret(partial(site.chance.bytes, LOGIN_SECRET_BYTES))
+        users = SaslUsers(
+            access,
+            site.chance,
+            secret=secret,
+            configured=config.users,
+            hashers=hashers,
+            hasher_count=HASHER_THREADS,
+        )
         await users.start()
-        return SaslHandler(users, settings, clock)
+        return SaslHandler(users, settings, site.clock, site.chance)
 
     async def stop_listening(self) -> None:
         if self.server is not None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import secrets
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
+from penstock.base.chance import Chance
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.seldom import Seldom
@@ -86,6 +86,7 @@ class SaslHandler:
         users: Users | None,
         settings: SaslSettings,
         clock: Clock,
+        chance: Chance,
         *,
         door: str = KAFKA,
         make_login: Callable[[int], Login] = Login,
@@ -93,6 +94,7 @@ class SaslHandler:
         self._users = users
         self._settings = settings
         self._clock = clock
+        self._chance = chance
         self._log = get_logger(door)
         self._make_login = make_login
         # Refusals, by address and user: a client with an old password tries ten times a second.
@@ -151,7 +153,7 @@ class SaslHandler:
             return UnsecuredBearerExchange()
         users, scram = self._users, MECHANISMS[mechanism]
         assert users is not None, "users are there where mechanisms are"
-        return ScramExchange(lambda user: users.find(scram, user), secrets.token_urlsafe(NONCE_BYTES))
+        return ScramExchange(lambda user: users.find(scram, user), self._chance.text(NONCE_BYTES))
 
     # SaslAuthenticate
 

@@ -12,7 +12,6 @@ Who is next there says `domain/security/login_queue`; who was right a moment ago
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -21,6 +20,7 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import msgspec
 
+from penstock.base.chance import Chance
 from penstock.cluster.catalog.access import AccessCatalog, AccessChange, UserChanged
 from penstock.cluster.catalog.order import Part
 from penstock.domain.security.good_logins import GoodLogins
@@ -65,6 +65,7 @@ class SaslUsers:
     def __init__(
         self,
         access: AccessCatalog,
+        chance: Chance,
         *,
         secret: bytes,
         configured: Mapping[str, str],
@@ -72,6 +73,7 @@ class SaslUsers:
         hasher_count: int = 1,
     ) -> None:
         self._access = access
+        self._chance = chance
         self._secret = secret
         self._passwords = configured
         self._configured: dict[str, Mapping[Mechanism, ScramCredential]] = {}
@@ -80,7 +82,7 @@ class SaslUsers:
         self._checking_max = hasher_count
         self._checking_count = 0
         self._queue: LoginQueue[_PasswordCheck] = LoginQueue()
-        self._good = GoodLogins(secrets.token_bytes(_KEY_BYTES))
+        self._good = GoodLogins(chance.bytes(_KEY_BYTES))
         # Slow on purpose, and so what others must not wait for.
         self.compare: Callable[[ScramCredential, str], bool] = is_password
         self.derive_salt = derived_salt
@@ -173,8 +175,8 @@ class SaslUsers:
             mechanism,
             shape.iterations,
             self._salt(mechanism, user, shape.salt_bytes),
-            stored_key=secrets.token_bytes(size),
-            server_key=secrets.token_bytes(size),
+            stored_key=self._chance.bytes(size),
+            server_key=self._chance.bytes(size),
         )
 
     def _usual_mechanism(self) -> Mechanism:

@@ -27,8 +27,8 @@ from typing import Final, cast
 
 from penstock.base.log_events import get_logger
 from penstock.base.long_work import UNFINISHED, LongWork, Steps
-from penstock.base.tasks import TaskSupervisor
 from penstock.broker.partition.commitment import when_all_known
+from penstock.broker.site import Site
 from penstock.codec.kafka import (
     APIS,
     ErrorCode,
@@ -107,7 +107,7 @@ class KafkaServer:
         self,
         config: ServerLimits,
         handlers: dict[int, Handler],
-        tasks: TaskSupervisor,
+        site: Site,
         learn_route: LearnRoute,
         sasl: SaslHandler,
         admission: Admission,
@@ -120,10 +120,10 @@ class KafkaServer:
         self.charge = admission.charge
         self._handlers = handlers
         self._unsupported_api_versions = ApiVersionsHandler(handlers).unsupported
-        self._tasks = tasks
+        self._tasks = site.tasks
         self._learn_route = learn_route
         self._server: asyncio.Server | None = None
-        self._connections: set[KafkaConnection] = set()
+        self._connections: dict[KafkaConnection, None] = {}
         self._connections_max = connections_room(config.connections_max)
         self._all_gone: asyncio.Future[None] | None = None
         self.memory = RequestMemory(config.request_bytes_max)
@@ -139,7 +139,7 @@ class KafkaServer:
         self.host = ""
         self.port = 0
         self._loop = asyncio.get_running_loop()
-        self.work = LongWork()
+        self.work = LongWork(site.clock.monotonic_seconds)
         self._long_messages = asyncio.Semaphore(LONG_REQUESTS_MAX)
         self._long_others = asyncio.Semaphore(LONG_REQUESTS_MAX)
 
@@ -167,12 +167,12 @@ class KafkaServer:
         return connection
 
     def on_connected(self, connection: KafkaConnection) -> None:
-        self._connections.add(connection)
+        self._connections[connection] = None
         if len(self._connections) > self._connections_max:
             connection.abort(f"{self._connections_max} connections are open, no more are taken")
 
     def on_disconnected(self, connection: KafkaConnection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if self._all_gone is not None and not self._connections and not self._all_gone.done():
             self._all_gone.set_result(None)
 

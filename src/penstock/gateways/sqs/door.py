@@ -8,7 +8,6 @@ Signatures are not checked until there are credentials to check them with.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
@@ -20,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from penstock.base.chance import Chance
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.portions import JournalDamagedError
 from penstock.cluster.store.protocol import StoreUnavailableError
@@ -67,10 +67,17 @@ Action = Callable[[Any, SqsContext], Awaitable[messages.Message]]
 
 class SqsDoor:
     def __init__(
-        self, door: HttpDoor, access: SqsAccess, queues: SqsQueues, sqs_messages: SqsMessages, tasks: SqsTasks
+        self,
+        door: HttpDoor,
+        access: SqsAccess,
+        queues: SqsQueues,
+        sqs_messages: SqsMessages,
+        tasks: SqsTasks,
+        chance: Chance,
     ) -> None:
         self._door = door
         self._access = access
+        self._chance = chance
         self._actions: dict[str, Action] = {
             "AddPermission": queues.add_permission,
             "CancelMessageMoveTask": tasks.cancel_message_move_task,
@@ -105,7 +112,7 @@ class SqsDoor:
         ]
 
     async def _answer(self, request: Request) -> Response:
-        request_id = str(uuid.uuid4())
+        request_id = str(self._chance.uuid())
         target = request.headers.get("x-amz-target", "")
         is_json = target.startswith(TARGET_PREFIX)
         action = target.removeprefix(TARGET_PREFIX)

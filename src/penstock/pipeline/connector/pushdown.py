@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, datasource
 from pyspark.sql.readwriter import DataFrameReader
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.net.errors import ClientError
 from penstock.pipeline.connector.plan import take_snapshot
 from penstock.pipeline.source.filters import narrow
@@ -114,7 +114,7 @@ class PushingTable:
     def __init__(self, gateway: Any, native: Any) -> None:
         self.gateway = gateway
         self.native = native
-        self._identity = f"{FORMAT} {uuid.uuid4()}"
+        self._identity = f"{FORMAT} {SYSTEM_CHANCE.uuid()}"
         self._snapshot: TableSnapshot | None = None
         # By all of their options: a Python table of Spark's, and those options as Spark wants them.
         self._narrowed: dict[frozenset[tuple[str, str]], tuple[Any, Any]] = {}

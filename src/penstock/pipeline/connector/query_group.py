@@ -19,11 +19,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from typing import Final
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.group_notes import leave_note, read_notes
 from penstock.client.kafka.groups import GroupMissingError, delete_group
@@ -58,7 +58,7 @@ class QueryGroup:
         self._prefix = prefix
         self._monotonic = monotonic
         # By the prefix, because that is what a user may have been given rights to.
-        self._mailbox = f"{prefix}-name-wanted-{secrets.token_hex(8)}"
+        self._mailbox = f"{prefix}-name-wanted-{SYSTEM_CHANCE.bytes(8).hex()}"
         self._is_asked = False
         self._pause_seconds = PAUSE_SECONDS_FIRST
         self._paused_until = 0.0

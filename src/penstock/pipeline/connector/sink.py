@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.pipeline.sink.options import QUERY_ID_PROPERTY, SinkOptions
 from penstock.pipeline.sink.stage_copy import StageCopy, commit_staged
 from penstock.pipeline.sink.stage_write import StagedBatch, StageWriter, stage_rows
@@ -75,7 +75,7 @@ class BatchWriter(DataSourceArrowWriter):
         options = self._options
         writer_id = options.query_id if options.batch_id is not None else None
         work = commit_staged(
-            options.bootstrap, staged, writer_id=writer_id or f"batch-{uuid4()}", batch_id=options.batch_id
+            options.bootstrap, staged, writer_id=writer_id or f"batch-{SYSTEM_CHANCE.uuid()}", batch_id=options.batch_id
         )
         asyncio.run(work)
 

@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
-from uuid import uuid4
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.pipeline.table.options import NewFile, TableOptions
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class TableFiles:
         ]
         if self._directory:
             directories = [self._directory]
-        return "/".join([*directories, f"part-{self._task:05}-{uuid4()}.zstd.parquet"])
+        return "/".join([*directories, f"part-{self._task:05}-{SYSTEM_CHANCE.uuid()}.zstd.parquet"])
 
 
 def split_rows(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[tuple[Group, pa.RecordBatch]]:

@@ -2,8 +2,8 @@
 
     join ─┐
     join ─┼─► next turn ──start──► thread: sync ──► loop: settle, callbacks ──► the turn after it
-    join ─┘   (collects            (sync_ways)
-               while one runs)
+    join ─┘   (collects            (sync_thread,
+               while one runs)      sync_ways)
 
 Rules:
 - A turn covers what was written before it *started*; a write during the sync waits for the next turn.
@@ -17,13 +17,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from penstock.base.clock import Clock
+from penstock.storage.commit.sync_thread import SyncRunner
 from penstock.storage.commit.sync_ways import SyncFailures, SyncWays
 from penstock.storage.files.protocols import Files
 from penstock.storage.log.partition_log import PartitionLog
@@ -79,6 +78,8 @@ class GroupCommit:
         files: Files,
         root: str,
         metrics: StorageMetrics,
+        clock: Clock,
+        runner: SyncRunner,
         all_logs: Callable[[], Iterable[PartitionLog]] = tuple,
         *,
         threads: int = 1,
@@ -86,12 +87,12 @@ class GroupCommit:
         self._files = files
         self._all_logs = all_logs
         self._metrics = metrics
-        self._ways = SyncWays(files, root, threads=threads)
+        self._clock = clock
+        self._runner = runner
+        self._ways = SyncWays(files, root, clock, threads=threads)
         self._next: Turn | None = None
         self._running: Turn | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
 
     def join(self, log: PartitionLog) -> Turn:
         """On the loop: the turn that will make everything durable that was appended to `log` so far."""
@@ -114,10 +115,7 @@ class GroupCommit:
 
     def close(self) -> None:
         """The caller has waited for the last turn."""
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
+        self._runner.close()
         self._ways.close()
 
     def _start(self) -> None:
@@ -130,23 +128,13 @@ class GroupCommit:
         if not self._files.is_durable:
             self._finish(turn, syncs, NO_FAILURES)
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="penstock-sync", daemon=True)
-            self._thread.start()
-        loop = self._loop
-        assert loop is not None
+        self._runner.run(partial(self._timed_syncs, syncs), partial(self._finish, turn, syncs))
 
-        def sync() -> None:
-            started = time.perf_counter()
-            failures = self.run_syncs(syncs)
-            self._metrics.sync_seconds.observe(time.perf_counter() - started)
-            loop.call_soon_threadsafe(self._finish, turn, syncs, failures)
-
-        self._jobs.put(sync)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+    def _timed_syncs(self, syncs: list[LogSync]) -> SyncFailures:
+        started = self._clock.monotonic_seconds()
+        failures = self.run_syncs(syncs)
+        self._metrics.sync_seconds.observe(self._clock.monotonic_seconds() - started)
+        return failures
 
     def run_syncs(self, syncs: list[LogSync]) -> SyncFailures:
         """Blocking."""

@@ -11,12 +11,12 @@ beside a neighbour that copies a large file it takes 600 ms, and threads take 4.
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 
+from penstock.base.clock import Clock
 from penstock.storage.files.protocols import Files, WholeDiskSync
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.sync import LogSync
@@ -38,8 +38,9 @@ class SyncFailures(msgspec.Struct, frozen=True):
 class SyncWays:
     """Used by one thread at a time."""
 
-    def __init__(self, files: Files, root: str, *, threads: int) -> None:
+    def __init__(self, files: Files, root: str, clock: Clock, *, threads: int) -> None:
         self._files = files
+        self._clock = clock
         self._whole_disk: WholeDiskSync | None = files.whole_disk_sync(root) if files.is_durable else None
         self._thread_count = threads
         self._pool: ThreadPoolExecutor | None = None
@@ -51,19 +52,19 @@ class SyncWays:
         step_count = sum(sync.step_count for sync in syncs)
         if step_count <= STEPS_ONE_BY_ONE_MAX:
             return SyncFailures(self._run_some(syncs), None)
-        if self._whole_disk is not None and time.monotonic() >= self._avoided_until:
+        if self._whole_disk is not None and self._clock.monotonic_seconds() >= self._avoided_until:
             return self._sync_whole_disk(self._whole_disk)
         if self._thread_count == 1:
             return SyncFailures(self._run_some(syncs), None)
         return SyncFailures(self._run_side_by_side(syncs), None)
 
     def _sync_whole_disk(self, whole_disk: WholeDiskSync) -> SyncFailures:
-        started = time.monotonic()
+        started = self._clock.monotonic_seconds()
         try:
             whole_disk.sync()
         except OSError as error:
             return SyncFailures({}, f"sync of the whole disk: {error}")
-        ended = time.monotonic()
+        ended = self._clock.monotonic_seconds()
         if ended - started > WHOLE_DISK_SECONDS_MAX:
             self._avoided_until = ended + self._avoided_seconds
             self._avoided_seconds = min(AVOIDED_SECONDS_MAX, self._avoided_seconds * 2)

@@ -95,8 +95,7 @@ class PartitionLog:
         self.swap_lock = threading.Lock()
         self.maintenance = LogMaintenance()
         # Since the last checkpoint: what an unclean start would have to read.
-        self.unsaved_bytes = 0
-        self.unsaved_batches = 0
+        self.unsaved_bytes = self.unsaved_batches = 0
         self.segments: list[Segment] = []
         self._active: Segment | None = None
         self._readable_segment: Segment | None = None

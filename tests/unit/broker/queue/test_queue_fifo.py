@@ -22,7 +22,7 @@ from support.schedule.broker import PATIENCE_SECONDS, TOPIC, ScheduleBroker
 class FifoDesk(ScheduleBroker):
     async def start(self) -> None:
         await super().start()
-        self.sender = FifoSender(self.queues, self.schedules, Publisher(self.schedules), self.clock)
+        self.sender = FifoSender(self.queues, self.schedules, Publisher(self.schedules, self.clock), self.clock)
 
     async def put(self, value: bytes, delay_ms: int = 0) -> PublishOutcome:
         """Its value is its deduplication id."""

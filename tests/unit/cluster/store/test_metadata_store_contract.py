@@ -24,14 +24,17 @@ from penstock.cluster.store.protocol import (
     TxnResult,
     ValueIs,
 )
-from support.store_contract import ENGINES, StoreEngine
+from support.store_contract import ENGINES, EtcdEngine, StoreEngine
 
-TTL_MS = 10_000
+ETCD = "etcd"
 
 
-@pytest.fixture(params=sorted(ENGINES))
+@pytest.fixture(params=[*sorted(ENGINES), pytest.param(ETCD, marks=pytest.mark.heavy)])
 async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreEngine]:
-    engine = ENGINES[request.param](tmp_path)
+    if request.param == ETCD:
+        engine: StoreEngine = EtcdEngine(request.getfixturevalue("etcd"))
+    else:
+        engine = ENGINES[request.param](tmp_path)
     yield engine
     await engine.stop()
 
@@ -132,9 +135,9 @@ async def test_every_compare_that_holds_lets_the_transaction_pass(store: Metadat
         Absent("/t/a"),
         ValueIs("/t/a", b"2"),
         ValueIs("/t/missing", b""),
-        CreateRevisionIs("/t/a", 99),
+        CreateRevisionIs("/t/a", 99_999_999),
         CreateRevisionIs("/t/missing", 0),
-        ModRevisionIs("/t/a", 99),
+        ModRevisionIs("/t/a", 99_999_999),
         ModRevisionIs("/t/missing", 0),
     ],
     ids=repr,
@@ -174,6 +177,24 @@ async def test_a_transaction_has_a_limit_of_operations(store: MetadataStore) -> 
     assert (await store.txn(puts={f"/t/{number}": b"" for number in range(OPERATIONS_MAX)})).ok
     with pytest.raises(AssertionError):
         await store.txn(puts={f"/t/{number}": b"" for number in range(OPERATIONS_MAX + 1)})
+
+
+async def test_a_large_transaction_compares_and_changes_as_one(store: MetadataStore) -> None:
+    """As a controller's: sixty partitions, each with two compares."""
+    keys = [f"/t/{number:03}" for number in range(120)]
+    created = (await store.txn(puts=dict.fromkeys(keys, b"0"))).revision
+    compares: list[Compare] = [ModRevisionIs(key, created) for key in keys]
+    result = await store.txn(compares, dict.fromkeys(keys[:60], b"1"))
+    assert result == TxnResult(ok=True, revision=created + 1)
+    assert not (await store.txn(compares, dict.fromkeys(keys[60:], b"2"))).ok
+    assert [entry.value for entry in (await store.range("/t/")).entries] == [b"1"] * 60 + [b"0"] * 60
+
+
+async def test_a_transaction_has_a_limit_of_compares(store: MetadataStore) -> None:
+    compares = [Absent(f"/t/{number}") for number in range(OPERATIONS_MAX)]
+    assert (await store.txn(compares)).ok
+    with pytest.raises(AssertionError):
+        await store.txn([*compares, Absent("/t/more")])
 
 
 # Watches
@@ -230,7 +251,8 @@ async def test_a_watch_sees_what_another_client_does(engine: StoreEngine, store:
 
 
 async def test_two_watches_both_see_everything(store: MetadataStore) -> None:
-    watches = [store.watch("/t/", 1), store.watch("/t/", 1)]
+    start = (await store.range("/t/")).revision + 1
+    watches = [store.watch("/t/", start), store.watch("/t/", start)]
     revisions = [await put(store, a=str(number)) for number in range(5)]
     for watch in watches:
         assert [(await next_batch(watch)).revision for _ in revisions] == revisions
@@ -265,6 +287,28 @@ async def test_a_long_history_comes_whole_and_in_order(store: MetadataStore) -> 
         assert (batch.revision, len(batch.events)) == (revision, len(keys))
 
 
+async def test_a_revision_is_never_split_nor_merged(engine: StoreEngine, store: MetadataStore) -> None:
+    """Whether a watch is there when they are made or comes later."""
+    start = (await store.range("/t/")).revision + 1
+    early = store.watch("/t/", start)
+    value = b"v" * 2000
+    sizes = [128, 1, 90, 128, 2]
+    for size in sizes:
+        await store.txn(puts={f"/t/{number}": value for number in range(size)})
+    for watch in (early, (await engine.another_client()).watch("/t/", start)):
+        batches = [await next_batch(watch) for _ in sizes]
+        assert [batch.revision for batch in batches] == [start + place for place in range(len(sizes))]
+        assert [len(batch.events) for batch in batches] == sizes
+
+
+async def test_a_watch_may_begin_right_after_what_is_forgotten(engine: StoreEngine, store: MetadataStore) -> None:
+    await put(store, a="1")
+    await engine.forget_history()
+    revision = (await store.txn(deletes=["/t/a"])).revision
+    batch = await next_batch(store.watch("/t/", revision))
+    assert [(event.key, event.value) for event in batch.events] == [("/t/a", None)]
+
+
 async def test_a_watch_of_forgotten_history_says_so(engine: StoreEngine, store: MetadataStore) -> None:
     revision = await put(store, a="1")
     await engine.forget_history()
@@ -280,8 +324,8 @@ async def test_a_watch_of_forgotten_history_says_so(engine: StoreEngine, store: 
 # Sessions
 
 
-async def test_keys_of_a_closed_session_vanish_in_one_revision(store: MetadataStore) -> None:
-    session = await store.open_session(TTL_MS)
+async def test_keys_of_a_closed_session_vanish_in_one_revision(engine: StoreEngine, store: MetadataStore) -> None:
+    session = await store.open_session(engine.ttl_ms)
     bound = await store.txn(puts={"/t/a": b"", "/t/b": b""}, session=session)
     await put(store, free="1")
     await session.close()
@@ -292,34 +336,34 @@ async def test_keys_of_a_closed_session_vanish_in_one_revision(store: MetadataSt
 
 
 async def test_keys_vanish_when_the_session_is_not_kept_alive(engine: StoreEngine, store: MetadataStore) -> None:
-    session = await store.open_session(TTL_MS)
+    session = await store.open_session(engine.ttl_ms)
     bound = await store.txn(puts={"/t/a": b""}, session=session)
     watch = store.watch("/t/", bound.revision + 1)
-    await engine.pass_time(TTL_MS + 1)
+    await engine.outlast(session)
     assert [event.value for event in (await next_batch(watch)).events] == [None]
     assert await store.get("/t/a") is None
     assert not await session.keep_alive()
 
 
 async def test_a_session_kept_alive_keeps_its_keys(engine: StoreEngine, store: MetadataStore) -> None:
-    session = await store.open_session(TTL_MS)
+    session = await store.open_session(engine.ttl_ms)
     await store.txn(puts={"/t/a": b""}, session=session)
     for _ in range(3):
-        await engine.pass_time(TTL_MS * 2 // 3)
+        await engine.pass_time(engine.ttl_ms * 2 // 3)
         assert await session.keep_alive()
     assert await store.get("/t/a") is not None
 
 
 async def test_an_ended_session_takes_no_keys(engine: StoreEngine, store: MetadataStore) -> None:
-    session = await store.open_session(TTL_MS)
-    await engine.pass_time(TTL_MS + 1)
+    session = await store.open_session(engine.ttl_ms)
+    await engine.outlast(session)
     with pytest.raises(SessionExpiredError):
         await store.txn(puts={"/t/a": b""}, session=session)
     assert await store.get("/t/a") is None
 
 
-async def test_a_key_put_without_its_session_is_free_of_it(store: MetadataStore) -> None:
-    session = await store.open_session(TTL_MS)
+async def test_a_key_put_without_its_session_is_free_of_it(engine: StoreEngine, store: MetadataStore) -> None:
+    session = await store.open_session(engine.ttl_ms)
     await store.txn(puts={"/t/a": b"bound"}, session=session)
     await put(store, a="free")
     await session.close()
@@ -329,17 +373,18 @@ async def test_a_key_put_without_its_session_is_free_of_it(store: MetadataStore)
 
 
 async def test_sessions_do_not_share_a_fate(engine: StoreEngine, store: MetadataStore) -> None:
-    first, second = await store.open_session(TTL_MS), await store.open_session(TTL_MS)
+    first, second = await store.open_session(engine.ttl_ms), await store.open_session(engine.ttl_ms)
     await store.txn(puts={"/t/first": b""}, session=first)
     await store.txn(puts={"/t/second": b""}, session=second)
-    await engine.pass_time(TTL_MS // 2)
-    assert await second.keep_alive()
-    await engine.pass_time(TTL_MS // 2 + 1)
+    async with asyncio.timeout(20):
+        while await store.get("/t/first") is not None:
+            await engine.pass_time(engine.ttl_ms // 4)
+            assert await second.keep_alive()
     assert [entry.key for entry in (await store.range("/t/")).entries] == ["/t/second"]
 
 
 async def test_another_client_sees_a_session_end(engine: StoreEngine, store: MetadataStore) -> None:
-    session = await store.open_session(TTL_MS)
+    session = await store.open_session(engine.ttl_ms)
     bound = await store.txn(puts={"/t/a": b""}, session=session)
     another = await engine.another_client()
     watch = another.watch("/t/", bound.revision)
@@ -348,12 +393,94 @@ async def test_another_client_sees_a_session_end(engine: StoreEngine, store: Met
     assert [event.value for event in (await next_batch(watch)).events] == [None]
 
 
+async def test_a_session_is_renewed_from_a_thread(engine: StoreEngine, store: MetadataStore) -> None:
+    session = await store.open_session(engine.ttl_ms)
+    renewer = session.renewer()
+    if renewer is None:
+        pytest.skip("this engine has nothing to offer to a thread")
+    await store.txn(puts={"/t/a": b""}, session=session)
+
+    def renew() -> bool:
+        try:
+            return renewer.renew()
+        finally:
+            renewer.close()
+
+    for _ in range(3):
+        await engine.pass_time(engine.ttl_ms * 2 // 3)
+        assert await asyncio.to_thread(renew)
+    assert await store.get("/t/a") is not None
+    await session.close()
+    assert not await asyncio.to_thread(renew)
+
+
+async def test_nobody_is_dead_when_the_engine_comes_back(engine: StoreEngine, store: MetadataStore) -> None:
+    session = await store.open_session(engine.ttl_ms)
+    await store.txn(puts={"/t/a": b""}, session=session)
+    await engine.be_away(2 * engine.ttl_ms)
+    assert await store.get("/t/a") is not None
+    assert await session.keep_alive()
+    assert await store.get("/t/a") is not None
+    # It is no pardon for ever.
+    await engine.outlast(session)
+    assert await store.get("/t/a") is None
+
+
+# What may go wrong on the way
+
+
+async def test_a_change_whose_answer_is_lost_raises_and_is_made_once(engine: StoreEngine, store: MetadataStore) -> None:
+    deaf = await engine.client_without_replies()
+    if deaf is None:
+        pytest.skip("this engine loses no answers")
+    before = (await store.range("/t/")).revision
+    with pytest.raises(StoreUnavailableError, match="out of reach"):
+        await put(deaf, a="1")
+    watch = store.watch("/t/", before + 1)
+    assert (await next_batch(watch)).revision == before + 1
+    # Sent once, though there were others to send it to: nothing else comes.
+    assert await put(store, b="2") == before + 2
+
+
+async def test_the_engine_does_without_one_of_its_members(engine: StoreEngine, store: MetadataStore) -> None:
+    start = await put(store, a="0")
+    watch = store.watch("/t/", start)
+    assert (await next_batch(watch)).revision == start
+    session = await store.open_session(20 * engine.ttl_ms)
+    if not await engine.lose_member():
+        pytest.skip("this engine is made of one")
+    async with asyncio.timeout(20):
+        revision = await put_when_possible(store)
+    async with asyncio.timeout(20):
+        assert (await anext(watch)).revision == revision
+    assert await session.keep_alive()
+
+
+async def put_when_possible(store: MetadataStore) -> int:
+    """Until another member leads, changes fail: each is read back before it is tried again."""
+    while True:
+        try:
+            return await put(store, b="1")
+        except StoreUnavailableError:
+            pass
+        while True:
+            try:
+                entry = await store.get("/t/b")
+            except StoreUnavailableError:
+                continue
+            if entry is not None:
+                return entry.mod_revision
+            break
+
+
 # The end
 
 
 async def test_a_watch_ends_when_the_store_is_closed(store: MetadataStore) -> None:
+    start = (await store.range("/t/")).revision + 1
+
     async def follow() -> list[EventBatch]:
-        return [batch async for batch in store.watch("/t/", 1)]
+        return [batch async for batch in store.watch("/t/", start)]
 
     following = asyncio.ensure_future(follow())
     revision = await put(store, a="1")

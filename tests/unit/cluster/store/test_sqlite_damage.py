@@ -221,6 +221,7 @@ async def test_a_store_of_the_format_without_checksums_is_brought_up(path: Path)
     database = sqlite3.connect(path)
     for table in ("entries", "events"):
         database.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
+    database.execute("ALTER TABLE sessions DROP COLUMN boot")
     database.execute("DELETE FROM counters WHERE name NOT IN ('revision', 'compacted')")
     database.execute("PRAGMA user_version = 1")
     database.commit()

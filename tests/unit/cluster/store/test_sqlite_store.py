@@ -37,18 +37,45 @@ async def main(path, name):
 asyncio.run(main(*sys.argv[1:]))
 """
 
+HOLDER = """
+import asyncio, sys, threading, time
+from penstock.base.clock import SystemClock
+from penstock.cluster.store.sqlite import SqliteStore
+
+def renew(renewer):
+    while renewer.renew():
+        print("renewed", flush=True)
+        time.sleep(0.25)
+
+async def main(path):
+    store = await SqliteStore.open(path, clock=SystemClock())
+    session = await store.open_session(500)
+    await store.txn(puts={"/t/held": b""}, session=session)
+    renewing = threading.Thread(target=renew, args=[session.renewer()])
+    renewing.start()
+    renewing.join()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
 
 @contextmanager
 def writer(path: Path, name: str) -> Iterator[subprocess.Popen[str]]:
+    with another_process(WRITER, str(path), name) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+
+
+@contextmanager
+def another_process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), name],
+        [sys.executable, "-c", program, *arguments],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "open\n"
         yield process
     finally:
         process.kill()
@@ -57,9 +84,13 @@ def writer(path: Path, name: str) -> Iterator[subprocess.Popen[str]]:
             process.stdout.close()
 
 
-def acknowledged(process: subprocess.Popen[str], count: int) -> list[int]:
+def lines(process: subprocess.Popen[str], count: int) -> list[str]:
     assert process.stdout is not None
-    return [int(process.stdout.readline()) for _ in range(count)]
+    return [process.stdout.readline() for _ in range(count)]
+
+
+def acknowledged(process: subprocess.Popen[str], count: int) -> list[int]:
+    return [int(line) for line in lines(process, count)]
 
 
 @pytest.fixture
@@ -171,28 +202,122 @@ async def test_history_ends_exactly_where_it_says(path: Path) -> None:
     await store.close()
 
 
-# Sessions and the wall clock
+# Sessions and clocks
 
 
-async def test_a_session_is_over_at_its_deadline_even_if_nobody_has_looked(path: Path) -> None:
+async def open_quiet(path: Path, clock: ManualClock, *, boot_id: str = "this boot") -> SqliteStore:
+    """Looks only when the test says so."""
+    return await SqliteStore.open(path, clock=clock, poll_ms=3_600_000, boot_id=boot_id)
+
+
+async def pass_time(clock: ManualClock, milliseconds: int, *stores: SqliteStore) -> None:
+    """While they look all the time."""
+    for _ in range(10):
+        clock.advance_ms(milliseconds // 10)
+        for store in stores:
+            await store.poll()
+
+
+async def test_a_wall_clock_that_is_set_ends_no_session(path: Path) -> None:
     clock = ManualClock()
-    store = await SqliteStore.open(path, clock=clock, poll_ms=3_600_000)
-    session = await store.open_session(10_000)
-    clock.advance_ms(10_000)
-    assert not await session.keep_alive()
-    await store.close()
-
-
-async def test_a_clock_that_is_set_back_does_not_keep_a_dead_node_for_long(path: Path) -> None:
-    clock = ManualClock()
-    store = await SqliteStore.open(path, clock=clock, poll_ms=3_600_000)
+    store = await open_quiet(path, clock)
     session = await store.open_session(10_000)
     await store.txn(puts={"/t/a": b""}, session=session)
-    clock.step_wall_ms(-86_400_000)
-    assert await store.get("/t/a") is not None
-    clock.advance_ms(10_001)
+    for step_ms in (86_400_000, -2 * 86_400_000):
+        clock.step_wall_ms(step_ms)
+        await store.poll()
+        assert await store.get("/t/a") is not None
+    await pass_time(clock, 11_000, store)
     assert await store.get("/t/a") is None
     await store.close()
+
+
+async def test_whoever_was_away_ends_nobody_for_one_ttl(path: Path) -> None:
+    clock = ManualClock()
+    store = await open_quiet(path, clock)
+    session = await store.open_session(10_000)
+    await store.txn(puts={"/t/a": b""}, session=session)
+    clock.advance_ms(60_000)
+    await store.poll()
+    await pass_time(clock, 9_000, store)
+    assert await store.get("/t/a") is not None
+    await pass_time(clock, 2_000, store)
+    assert await store.get("/t/a") is None
+    await store.close()
+
+
+async def test_whoever_was_not_away_ends_sessions_in_time(path: Path) -> None:
+    clock = ManualClock()
+    slept, awake = await open_quiet(path, clock), await open_quiet(path, clock)
+    session = await slept.open_session(10_000)
+    await slept.txn(puts={"/t/a": b""}, session=session)
+    await pass_time(clock, 11_000, awake)
+    assert await awake.get("/t/a") is None
+    assert not await session.keep_alive()
+    await slept.close()
+    await awake.close()
+
+
+@pytest.mark.parametrize(("uptime_before_ms", "uptime_ms"), [(1_000_000, 0), (0, 1_000_000)])
+async def test_a_session_of_an_earlier_boot_gets_one_more_ttl(
+    path: Path, uptime_before_ms: int, uptime_ms: int
+) -> None:
+    clock = ManualClock()
+    clock.advance_ms(uptime_before_ms)
+    before = await open_quiet(path, clock, boot_id="first boot")
+    session = await before.open_session(10_000)
+    await before.txn(puts={"/t/a": b""}, session=session)
+    await before.close()
+    # The machine's monotonic clock begins anew.
+    clock = ManualClock()
+    clock.advance_ms(uptime_ms)
+    after = await open_quiet(path, clock, boot_id="second boot")
+    await pass_time(clock, 9_000, after)
+    assert await after.get("/t/a") is not None
+    await pass_time(clock, 2_000, after)
+    assert await after.get("/t/a") is None
+    await after.close()
+
+
+async def test_a_store_whose_sessions_go_by_the_wall_clock_is_brought_up(path: Path) -> None:
+    clock = ManualClock()
+    store = await open_quiet(path, clock)
+    session = await store.open_session(10_000)
+    await store.txn(puts={"/t/a": b""}, session=session)
+    await store.close()
+    database = sqlite3.connect(path)
+    database.execute("ALTER TABLE sessions DROP COLUMN boot")
+    database.execute("UPDATE sessions SET deadline_ms = ?", (clock.now_ms() + 10_000,))
+    database.execute("PRAGMA user_version = 2")
+    database.commit()
+    database.close()
+    store = await open_quiet(path, clock)
+    await pass_time(clock, 9_000, store)
+    assert await store.get("/t/a") is not None
+    await pass_time(clock, 2_000, store)
+    assert await store.get("/t/a") is None
+    await store.close()
+
+
+async def test_a_renewal_in_a_thread_needs_no_sync_and_makes_no_file(path: Path) -> None:
+    store = await SqliteStore.open(path, clock=SystemClock())
+    session = await store.open_session(10_000)
+    renewer = session.renewer()
+    assert renewer is not None
+
+    def renew() -> int:
+        assert renewer.renew()
+        assert renewer._database is not None
+        level = int(renewer._database.execute("PRAGMA synchronous").fetchone()[0])
+        renewer.close()
+        return level
+
+    assert await asyncio.to_thread(renew) == 1
+    await store.close()
+    os.unlink(path)
+    with pytest.raises(StoreUnavailableError, match="not renewed"):
+        await asyncio.to_thread(renew)
+    assert os.listdir(path.parent) == []
 
 
 async def test_sessions_outlive_a_restart_of_the_store(path: Path) -> None:
@@ -206,6 +331,22 @@ async def test_sessions_outlive_a_restart_of_the_store(path: Path) -> None:
     assert await store.get("/t/a") is not None
     clock.advance_ms(1_001)
     assert await store.get("/t/a") is None
+    await store.close()
+
+
+async def test_a_process_that_dies_is_seen_to_by_the_other(path: Path) -> None:
+    """Two real processes on one file: one renews its session in a thread until it is killed."""
+    store = await SqliteStore.open(path, clock=SystemClock())
+    watch = store.watch("/t/", 1)
+    with another_process(HOLDER, str(path)) as process:
+        async with asyncio.timeout(20):
+            assert [event.key for event in (await anext(watch)).events] == ["/t/held"]
+        # Three TTLs of renewals, while its loop does nothing.
+        assert lines(process, 6) == ["renewed\n"] * 6
+        assert await store.get("/t/held") is not None
+        process.kill()
+        async with asyncio.timeout(20):
+            assert [event.value for event in (await anext(watch)).events] == [None]
     await store.close()
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.cli.failure import CommandError
 from penstock.cli.work.bench.latency_histogram import LatencyHistogram
 
@@ -23,7 +24,7 @@ def probe_disk(directory: Path, *, write_bytes: int, seconds: float, interval_ms
     if not directory.is_dir():
         raise CommandError(f"{directory} is not a directory to probe the disk in")
     histogram = LatencyHistogram()
-    data = os.urandom(write_bytes)
+    data = SYSTEM_CHANCE.bytes(write_bytes)
     with tempfile.TemporaryFile(dir=directory, prefix=".penstock-probe-") as file:
         descriptor = file.fileno()
         start = time.perf_counter()

@@ -5,12 +5,12 @@ fetch, as Kafka's share consumers do. Every answer to an acceptance is given whe
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Final
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.cli.progress import BenchProgress
 from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.codec.kafka.messages.share_fetch import (
@@ -43,7 +43,7 @@ class ShareBenchMember:
         self._connection = connection
         self._group = group
         self._batch = batch
-        self._member_id = str(uuid.uuid4())
+        self._member_id = str(SYSTEM_CHANCE.uuid())
         self._epoch = 0
         self._held: dict[Place, list[AcknowledgementBatch]] = {}
         self._places: list[Place] = []

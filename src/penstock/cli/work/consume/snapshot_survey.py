@@ -22,12 +22,12 @@ Memory: 24 bytes a key of one partition, up to 64 at times (storage/cleaner/key_
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.base.chance import SYSTEM_CHANCE
 from penstock.client.kafka.consumer import Fetched
 from penstock.client.kafka.rows import UnreadableBatchError
 from penstock.codec.batch.header import BatchProblem, check_batch
@@ -77,7 +77,7 @@ class PartitionSurvey:
         self._moment_ms = moment_ms
         self._until_offset = until_offset
         self._bytes_max = bytes_max
-        self._keys = KeyOffsets(bytes_max=bytes_max, seeds=(secrets.randbits(63), secrets.randbits(63)))
+        self._keys = KeyOffsets(bytes_max=bytes_max, seeds=(SYSTEM_CHANCE.below(1 << 63), SYSTEM_CHANCE.below(1 << 63)))
         self._keyless_count = 0
         self._seen_count = 0
         # Offsets seen up to the last record that counts, and the first one seen behind it.

@@ -7,10 +7,10 @@ wait for other members: the connection is busy meanwhile, as with Kafka.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from penstock.base.chance import Chance
 from penstock.broker.group.node import GroupCoordinator
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages import consumer_group_heartbeat as wire
@@ -57,9 +57,10 @@ OWN_MEMBER_ID_FROM: Final = 1
 
 
 class GroupsHandler:
-    def __init__(self, groups: GroupCoordinator, admission: Admission) -> None:
+    def __init__(self, groups: GroupCoordinator, admission: Admission, chance: Chance) -> None:
         self._groups = groups
         self._admission = admission
+        self._chance = chance
 
     async def join_group(self, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
         version = context.api_version
@@ -72,7 +73,7 @@ class GroupsHandler:
             Join(
                 ticket=self._groups.next_ticket(),
                 member_id=request.member_id,
-                new_member_id=_new_member_id(request.group_instance_id, context),
+                new_member_id=_new_member_id(request.group_instance_id, context, self._chance),
                 protocol_type=request.protocol_type,
                 protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
                 session_timeout_ms=request.session_timeout_ms,
@@ -162,7 +163,7 @@ class GroupsHandler:
             ConsumerHeartbeat(
                 member_id=request.member_id,
                 member_epoch=request.member_epoch,
-                new_member_id=str(uuid.uuid4()),
+                new_member_id=str(self._chance.uuid()),
                 instance_id=request.instance_id,
                 rack_id=request.rack_id,
                 rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -209,9 +210,9 @@ def client_host(context: RequestContext) -> str:
     return "/" + context.caller.address.rpartition(":")[0]
 
 
-def _new_member_id(instance_id: str | None, context: RequestContext) -> str:
+def _new_member_id(instance_id: str | None, context: RequestContext, chance: Chance) -> str:
     """Begins with what a person who reads it would look for."""
-    return f"{instance_id or context.client_id or ''}-{uuid.uuid4()}"
+    return f"{instance_id or context.client_id or ''}-{chance.uuid()}"
 
 
 def _code_of(reply: GroupReply) -> ErrorCode:

@@ -1,0 +1,35 @@
+"""The clock of one node: virtual time, skewed, and stepped when the story says so."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from support.sim.loop import SimLoop
+
+EPOCH_MS: Final = 1_700_000_000_000
+# What passes between two looks at the fine clock: some slices of long work end early, others late.
+LOOK_SECONDS_MAX: Final = 0.000_4
+
+
+class SimClock:
+    def __init__(self, loop: SimLoop, random: Random, *, skew_ms: int = 0) -> None:
+        self._loop = loop
+        self._random = random
+        self._skew_ms = skew_ms
+        self._looks_seconds = 0.0
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self._skew_ms + int(self._loop.time() * 1000)
+
+    def monotonic_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def monotonic_seconds(self) -> float:
+        """Nothing takes time in a simulation: so that work is interrupted all the same, each look takes some."""
+        self._looks_seconds += self._random.random() * LOOK_SECONDS_MAX
+        return self._loop.time() + self._looks_seconds
+
+    def step_ms(self, milliseconds: int) -> None:
+        """The wall clock jumps, as after an NTP correction; waits are not disturbed."""
+        self._skew_ms += milliseconds

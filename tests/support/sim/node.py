@@ -1,0 +1,156 @@
+"""A whole node in a simulation: the real one, on a disk, a clock and a network that are not.
+
+It is started, stopped, paused, killed and robbed of its power. Every life is an owner of its own on the loop
+(`127.0.0.1#3`), so that nothing of an earlier one ever runs again; the disk and the host stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Final, TypeVar
+
+from penstock.assembly import Assembly
+from penstock.base.chance import Chance
+from penstock.config import Config, load_config
+from penstock.net.address import Address
+from penstock.node import Node
+from support.sim.clock import SimClock
+from support.sim.network import NetworkedLoop
+from support.sim.store import SimEngine, SimStore
+from support.storage.faulty_files import CrashMode, FaultyFiles
+
+Result = TypeVar("Result")
+
+PORT: Final = 9092
+DISK_BYTES: Final = 16 * 1024 * 1024
+# Of a machine without power: others hear of it only when it is back, or when they give up.
+SILENT_SECONDS_MAX: Final = 2.0
+SKEW_MS_MAX: Final = 500
+# For a start or a stop, also of a node that is paused meanwhile.
+WAIT_SECONDS_MAX: Final = 60.0
+
+
+class LoopSyncs:
+    """Syncs as the loop's own threads do them, which are simulated."""
+
+    def run(self, work: Callable[[], Result], then: Callable[[Result], object]) -> None:
+        future = asyncio.get_running_loop().run_in_executor(None, work)
+        future.add_done_callback(lambda done: then(done.result()))
+
+    def close(self) -> None:
+        return None
+
+
+class SimNode:
+    def __init__(self, number: int, loop: NetworkedLoop, engine: SimEngine, random: Random) -> None:
+        self.number = number
+        self.host = f"127.0.0.{number}"
+        self.address = Address(self.host, PORT)
+        self.files = FaultyFiles(Random(random.getrandbits(64)), bytes_max=DISK_BYTES)
+        self.clock = SimClock(loop, Random(random.getrandbits(64)), skew_ms=random.randint(-SKEW_MS_MAX, SKEW_MS_MAX))
+        self.is_running = False
+        self.is_paused = False
+        # A power cut may keep a later page of what was not synced and lose an earlier one (docs/decisions/0003).
+        self.was_scattered = False
+        # Why it did not come up the last time.
+        self.failure: BaseException | None = None
+        self._loop = loop
+        self._engine = engine
+        self._random = random
+        self._life = 0
+        self._node: Node | None = None
+        # Done when the life is over.
+        self._ended: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def owner(self) -> str:
+        return f"{self.host}#{self._life}"
+
+    @property
+    def may_look_damaged(self) -> bool:
+        return self.was_scattered or self.files.loss_count > 0
+
+    async def start(self) -> bool:
+        """False: it came down again by itself (`failure`), as a process that ends with a sentence, or was killed."""
+        assert not self.is_running
+        self._life += 1
+        self._ended = self._loop.create_future()
+        self._node = node = Node(self._config(), self._assembly())
+        self.is_running = True
+        if await self._finishes(self._loop.start_as(self.owner, node.start())) and self.failure is not None:
+            self._end(CrashMode.KILL)
+        return self.is_running
+
+    async def stop(self) -> None:
+        """In good order, unless it is killed meanwhile."""
+        assert self._node is not None
+        if await self._finishes(self._loop.start_as(self.owner, self._node.stop())):
+            self._end(CrashMode.KILL)
+
+    async def _finishes(self, work: asyncio.Task[None]) -> bool:
+        """Whether the node lived until then; how it went is its `failure`."""
+        ended = self._ended
+        await asyncio.wait([work, ended], timeout=WAIT_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return False
+        self.failure = work.exception() if work.done() else TimeoutError(f"not done after {WAIT_SECONDS_MAX} s")
+        return True
+
+    def pause(self) -> None:
+        self.is_paused = True
+        self._loop.pause(self.owner)
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self._loop.resume(self.owner)
+
+    def crash(self, mode: CrashMode) -> None:
+        """By `kill -9`, or a power cut that loses what was not synced in one of three ways."""
+        if self.is_running:
+            self._end(mode)
+
+    def _end(self, mode: CrashMode) -> None:
+        self.is_running = self.is_paused = False
+        self.was_scattered |= mode is CrashMode.SCATTERED
+        self._ended.set_result(None)
+        self._loop.kill(self.owner)
+        silent_seconds = 0.0 if mode is CrashMode.KILL else self._random.random() * SILENT_SECONDS_MAX
+        self._loop.network.end_owner(self.owner, silent_seconds=silent_seconds)
+        self.files.crash(mode)
+
+    def _assembly(self) -> Assembly:
+        engine, host, chance = self._engine, self.host, Chance(Random(self._random.getrandbits(64)).randbytes)
+
+        async def open_store(_config: object, _site: object) -> SimStore:
+            return SimStore(engine, host)
+
+        return Assembly(
+            clock=lambda: self.clock,
+            chance=lambda: chance,
+            files=lambda _config: self.files,
+            syncs=LoopSyncs,
+            metadata=open_store,
+        )
+
+    def _config(self) -> Config:
+        return load_config(
+            None,
+            {},
+            {
+                "node": {"id": self.number, "data_dir": f"/{self.host}"},
+                "kafka": {"listen": f"{self.host}:{PORT}"},
+                "http": {"listen": "off"},
+                "metrics": {"listen": "off"},
+                # A thread that sleeps would stop the world: the cleaner and the scrubber are not slowed down.
+                "storage": {
+                    "sync_threads": 1,
+                    "free_bytes_min": 64 * 1024,
+                    "checkpoint_log_batches": 20,
+                    "cleaner_bytes_per_second": 1 << 50,
+                    "scrub_bytes_per_second": 1 << 50,
+                },
+                "broker": {"checkpoint_ms": 700, "recovery_retry_ms": 500, "free_space_check_ms": 300},
+            },
+        )
