@@ -7,8 +7,6 @@ A node whose `[cluster] listen` is off has none of this: it is and stays alone.
 
 from __future__ import annotations
 
-import random
-import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final
@@ -45,7 +43,7 @@ class Peering:
         self._secret = secret
         site = logs.site
         self.peers = Peers(
-            self.identity, lambda: secret, self.address_of, clock=site.clock, jitter=random.SystemRandom().random
+            self.identity, lambda: secret, self.address_of, clock=site.clock, jitter=site.chance.fraction
         )
         self.replication = NodeReplication(
             site,
@@ -83,7 +81,7 @@ async def open_peering(
     config: Config, logs: Logs, store: LogStore, registry: NodeRegistry, undo: AsyncExitStack, *, cluster_id: str
 ) -> Peering:
     """When this life is admitted, and the broker serves."""
-    secret = await ensure_cluster_secret(logs.metadata, KeySpace(), lambda: secrets.token_bytes(SECRET_BYTES))
+    secret = await ensure_cluster_secret(logs.metadata, KeySpace(), lambda: logs.site.chance.bytes(SECRET_BYTES))
     peering = Peering(config, logs, store, registry, cluster_id=cluster_id, secret=secret)
     undo.push_async_callback(peering.stop)
     peering.start()

@@ -7,7 +7,7 @@ survives its end, and can be cut off from others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from msgspec.structs import replace
@@ -38,9 +38,10 @@ from penstock.domain.replication.state import PartitionState
 from penstock.net.errors import PeerUnreachableError
 from penstock.net.peers import Lane
 from penstock.storage.config import StorageConfig
-from penstock.storage.files import Files, MemoryFiles
+from penstock.storage.files import Files
 from penstock.storage.log.read_plan import ReadPlan
 from penstock.storage.store import LogStore
+from support.storage.gated_disk import GatedDisk
 
 PATIENCE_SECONDS = 20.0
 TOPIC = "orders"
@@ -153,7 +154,7 @@ class Trio:
         self.metadata = metadata
         self.keys = KeySpace()
         self.wire = Wire()
-        self.files: dict[int, Files] = disks or {node_id: MemoryFiles() for node_id in (1, 2, 3)}
+        self.files: dict[int, Files] = disks or {node_id: GatedDisk() for node_id in (1, 2, 3)}
         self.nodes: dict[int, ReplicaNode] = {}
 
     async def start(self, *node_ids: int) -> None:
@@ -238,14 +239,3 @@ class Trio:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not is_so():  # noqa: ASYNC110  what is waited for comes by many ways
                 await asyncio.sleep(0.005)
-
-
-async def with_trio(path: str, play: Callable[[Trio], Awaitable[None]]) -> None:
-    metadata = await SqliteStore.open(path, clock=SystemClock(), is_secret=KeySpace().is_secret)
-    trio = Trio(metadata)
-    try:
-        await trio.start()
-        await play(trio)
-    finally:
-        await trio.stop()
-        await metadata.close()

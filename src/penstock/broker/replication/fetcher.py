@@ -173,7 +173,9 @@ class Fetcher:
         self._session_id, self._session_epoch = reply.session_id, self._session_epoch + 1
         owing = [owed for answer in reply.logs if (owed := self._take(answer)) is not None]
         for log, commitment in owing:
-            if not await commitment.kept():
+            if await commitment.kept():
+                self._look_at(log)
+            else:
                 self._fail(log, Failure.DISK_FAILED)
         return True
 
@@ -239,11 +241,17 @@ class Fetcher:
         if taken.size_bytes:
             self.fetched_bytes += taken.size_bytes
             self._named[log.name] = None
+        if taken.commitment is not None:
+            return log, taken.commitment
+        self._look_at(log)
+        return None
+
+    def _look_at(self, log: FollowedLog) -> None:
+        """All that came is what this replica can never lose."""
         if log.full_bytes >= BEHIND_BYTES:
             self._listener.on_behind(log)
         elif not log.full_bytes:
             self._listener.on_caught_up(log)
-        return None if taken.commitment is None else (log, taken.commitment)
 
     def _fail(self, log: FollowedLog, failure: Failure) -> None:
         self._listener.on_failed(log, failure)

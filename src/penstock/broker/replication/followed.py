@@ -102,7 +102,7 @@ STALE: Final = Stale()
 class FollowedLog:
     """In one role: who is followed next, and in which epoch, is another of these."""
 
-    __slots__ = ("_partition", "_role", "full_bytes", "kind", "name", "shell", "unclean_epoch")
+    __slots__ = ("_partition", "_role", "_told_end", "full_bytes", "kind", "name", "shell", "unclean_epoch")
 
     def __init__(
         self,
@@ -121,6 +121,8 @@ class FollowedLog:
         self._partition = partition
         self._role = role
         self.unclean_epoch = unclean_epoch
+        # The highest end that the leader was told of.
+        self._told_end = 0
         # Of answers that were as full as can be, one after another: how far this log is behind.
         self.full_bytes = 0
 
@@ -151,6 +153,13 @@ class FollowedLog:
         log, replicated = shell.log, shell.replicated
         return replicated is not None and log.is_healthy and replicated.own_end == log.log_end and not log.is_being_cut
 
+    @property
+    def is_whole(self) -> bool:
+        """It holds, undamaged, all that it has ever told this leader to hold."""
+        if self.shell is None:
+            return True
+        return self.is_ready and self.shell.log.damage is None and self.shell.log.log_end >= self._told_end
+
     # Asking
 
     def owes(self) -> Commitment | None:
@@ -167,6 +176,7 @@ class FollowedLog:
         shell = self.shell
         if shell is not None and shell.replicated is not None:
             assert shell.replicated.own_end == asked.offset, "a fetch says what this replica can never lose"
+        self._told_end = max(self._told_end, asked.offset)
         return LogFetch(
             log=self.name,
             leader_epoch=asked.role.epoch,

@@ -24,6 +24,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.partition.role import Following, Leading
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.replication.departures import Departures
 from penstock.broker.replication.feed import LeaderFeed
 from penstock.broker.replication.fetcher import Calls, Fetcher
 from penstock.broker.replication.followed import Failure, FollowedLog
@@ -48,11 +49,9 @@ from penstock.cluster.catalog.topic_image import (
 )
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import MetadataStore, StoreError
-from penstock.domain.replication import election
+from penstock.cluster.store.protocol import MetadataStore
 from penstock.domain.replication.exchange import KnownLeader, LogName
 from penstock.domain.replication.sets import minimum_in_sync
-from penstock.domain.replication.state import PartitionState
 from penstock.domain.replication.truncation import BeginAnew, Cut
 from penstock.domain.replication.view import View
 from penstock.net.peers import Lane
@@ -115,6 +114,8 @@ class NodeReplication:
             tasks=self._tasks,
             settings=self._settings,
         )
+
+        self._departures = Departures(self.changes, self._tasks, self._minimum_at, lambda: self._view, self._node_id)
 
     # Life
 
@@ -214,6 +215,9 @@ class NodeReplication:
         if group is not None and group.epoch == stated.state.epoch and group.partition is shell:
             group.on_stored(stated)
             self._note_short(group)
+            if group.is_short:
+                # Somebody may be whole again, or have been let in as a replica, who has caught up long ago.
+                self.changes.note(group)
             return
         self._drop(place)
         if not self._is_prepared(shell):
@@ -317,23 +321,7 @@ class NodeReplication:
         else:
             home = source.partition.log.home
             place, is_leader = (home.topic_id, source.partition.index), False
-        self._tasks.start("replica goes", self._go(place, failure, is_leader=is_leader))
-
-    async def _go(self, place: Place, failure: Failure, *, is_leader: bool) -> None:
-        node, minimum = self._node_id, self._minimum_at(place)
-
-        def decide(state: PartitionState) -> PartitionState | None:
-            if is_leader:
-                return election.hand_over(state, node, self._view, minimum=minimum, is_whole=failure.is_whole)
-            return election.leave(state, node, minimum=minimum, is_whole=failure.is_whole)
-
-        try:
-            changed = await self.changes.change(place, decide)
-        except StoreError as error:
-            log_events.warning("replica is still counted on", reason=failure.value, error=str(error))
-            return
-        if changed is not None:
-            log_events.warning("replica has left the set", partition=place[1], reason=failure.value)
+        self._departures.go(place, failure, is_leader=is_leader)
 
     def _note_short(self, group: ReplicaGroup) -> None:
         if group.is_short:
@@ -383,6 +371,10 @@ class NodeReplication:
 
     def on_caught_up(self, log: FollowedLog) -> None:
         place = (log.partition.log.home.topic_id, log.partition.index)
+        stated = self._topics.state(*place)
+        is_mending = stated is not None and self._node_id in stated.state.mending
+        if is_mending and all(each.is_whole for each, _ in self._followed.get(place, ())):
+            self._departures.come_back(place)
         if any(each is log and fetcher.lane is Lane.CATCH_UP for each, fetcher in self._followed.get(place, ())):
             self._move(place, log, _lane_of(log))
 

@@ -114,6 +114,10 @@ class Broker:
         """How retention learns what is archived: from the positions of groups, which come later than the broker."""
         self._upkeep.committed_offset = committed_offset
 
+    async def recover_offline(self) -> None:
+        """Now, and not when it is due: every log that a failed write or sync took offline."""
+        await self._upkeep.recover_offline()
+
     def follow_journals(self, damages: Callable[[], Iterable[JournalDamage]]) -> None:
         """How the node's health learns of journals that are damaged."""
         self._journals.append(damages)

@@ -11,12 +11,22 @@ import pytest
 from penstock.base.clock import SystemClock
 from penstock.broker.partition.acks import Acks
 from penstock.broker.partition.commitment import Loss
-from penstock.broker.partition.outcome import AppendRefused, Refusal
-from penstock.broker.partition.read import ReadProblem
+from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
+from penstock.broker.topic.companion import CompanionKind
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.sqlite import SqliteStore
-from penstock.domain.replication.exchange import ReplicaFetch
+from penstock.codec.batch.records import Record, build_batch
+from penstock.domain.replication.exchange import (
+    Barrier,
+    DescribeReplica,
+    KnownLeader,
+    LogBarrier,
+    LogName,
+    ReplicaFetch,
+    ReplicaProblem,
+)
 from support.replication.trio import PATIENCE_SECONDS, Trio
+from support.storage.gated_disk import GatedDisk
 
 
 @pytest.fixture
@@ -110,8 +120,6 @@ async def test_nothing_is_written_with_too_few_in_sync_and_told_before_and_after
     # Who asks for no more than this replica's own promise is served.
     own = shell.append(batch(), acks=Acks(is_all=False))
     assert not isinstance(own, AppendRefused)
-    late = shell.replicated
-    assert late is not None
     assert shell.readable_end == 1, "the watermark moved below the minimum"
     await trio.until(lambda: trio.stated(1).state.in_sync == (1, 2))
     # Both members hold all that is committed: who left is eligible, and nothing is committed while it is.
@@ -122,19 +130,113 @@ async def test_nothing_is_written_with_too_few_in_sync_and_told_before_and_after
     assert await asyncio.wait_for(waiting.commitment.kept(), PATIENCE_SECONDS)
 
 
-async def test_end_is_not_told_before_the_new_leader_knows_it(trio: Trio) -> None:
+async def test_leader_that_is_elected_anew_goes_on(trio: Trio) -> None:
     await trio.create()
     await trio.produce(1, b"a")
-    trio.wire.cut(1, 2, 3)
-    trio.append(1, b"b")
-    await trio.elect(2, in_sync=(1, 2, 3))
-    shell = trio.nodes[2].shell()
-    shell.log.readable_end = min(shell.log.readable_end, 1)
-    if shell.readable_end < shell.epoch_start:
-        assert shell.check_end() is ReadProblem.END_UNKNOWN
+    await trio.elect(1, in_sync=(1, 2, 3))
+    await trio.produce(1, b"b")
+    assert trio.nodes[1].shell().log.epochs.entries() == [(0, 0), (1, 1)]
+    assert trio.written(2) == [b"a", b"b"]
+
+
+async def test_follower_whose_disk_fails_takes_itself_out_and_comes_back_whole(trio: Trio) -> None:
+    await trio.create()
+    await trio.produce(1, b"a")
+    disk = trio.files[3]
+    assert isinstance(disk, GatedDisk)
+    topic_id = trio.nodes[3].shell().log.home.topic_id
+    disk.fail(topic_id, 0)
+    await trio.produce(1, b"b")
+    await trio.until(lambda: (trio.stated(1).state.in_sync, trio.stated(1).state.mending) == ((1, 2), (3,)))
+    disk.heal()
+    await trio.produce(1, b"c")
+    await trio.nodes[3].broker.recover_offline()
+    await trio.until(lambda: (trio.stated(1).state.in_sync, trio.stated(1).state.mending) == ((1, 2, 3), ()))
+    assert trio.written(3) == [b"a", b"b", b"c"]
+
+
+async def test_leader_whose_disk_fails_hands_over(trio: Trio) -> None:
+    await trio.create()
+    await trio.produce(1, b"a")
+    disk = trio.files[1]
+    assert isinstance(disk, GatedDisk)
+    disk.fail(trio.nodes[1].shell().log.home.topic_id, 0)
+    lost = trio.append(1, b"b").commitment
+    assert lost is not None
+    assert not await asyncio.wait_for(lost.kept(), PATIENCE_SECONDS)
+    assert lost.loss is Loss.DISK
+    await trio.until(lambda: trio.nodes[2].shell().is_leading)
+    assert trio.stated(2).state.mending == (1,)
+    await trio.produce(2, b"c")
+    disk.heal()
+
+
+async def test_companions_are_replicated_with_their_partition(trio: Trio) -> None:
+    await trio.create()
+    leader = trio.nodes[1]
+    journal = await leader.broker.companion(leader.shell(), CompanionKind.QUEUES)
+    outcome = journal.append(batch())
+    assert isinstance(outcome, Appended)
+    assert outcome.commitment is not None
+    assert await asyncio.wait_for(outcome.commitment.kept(), PATIENCE_SECONDS)
+    for node in (2, 3):
+        follower = trio.nodes[node]
+        copy = follower.broker.open_companion_of(follower.shell(), CompanionKind.QUEUES)
+        assert copy is not None
+        assert copy.log.durable_end == 1
+    await trio.stop(1)
+    await trio.elect(2, in_sync=(2, 3))
+    new = trio.nodes[2]
+    group = new.replication.groups[new.shell().log.home.topic_id, 0]
+    await trio.until(lambda: group.has_barrier)
+    copy = new.broker.open_companion_of(new.shell(), CompanionKind.QUEUES)
+    assert copy is not None
+    assert (copy.is_leading, copy.readable_end) == (True, 1)
+
+
+async def test_follower_does_not_ask_for_what_its_disk_owes(trio: Trio) -> None:
+    """With its disk held back it counts for nothing, whatever it has in memory."""
+    await trio.create(min_insync_replicas="3")
+    await trio.produce(1, b"a")
+    disk = trio.files[3]
+    assert isinstance(disk, GatedDisk)
+    disk.close_gate()
+    waiting = trio.append(1, b"b").commitment
+    assert waiting is not None
+    await trio.until(lambda: trio.nodes[3].shell().log.log_end == 2)
+    await trio.until(lambda: trio.nodes[2].shell().log.durable_end == 2)
+    assert not waiting.is_known
+    disk.open_gate()
+    assert await asyncio.wait_for(waiting.kept(), PATIENCE_SECONDS)
+
+
+async def test_barrier_is_passed_when_all_that_was_there_is_committed(trio: Trio) -> None:
+    await trio.create()
+    trio.wire.cut(2, 3)
+    trio.append(1, b"a")
+    shell = trio.nodes[1].shell()
+    log = LogName(shell.log.home.topic_id, 0)
+    replicas = trio.nodes[1].replication.replicas
+    (early,) = await replicas.barrier(Barrier([LogBarrier(log, 0)], timeout_ms=5))
+    assert early.problem is ReplicaProblem.TIMED_OUT
     trio.wire.mend()
-    await trio.until(lambda: shell.readable_end >= shell.epoch_start)
-    assert shell.check_end() is None
+    (passed,) = await replicas.barrier(Barrier([LogBarrier(log, 0)], timeout_ms=10_000))
+    assert (passed.problem, passed.high_watermark) == (None, 1)
+    (other,) = await trio.nodes[2].replication.replicas.barrier(Barrier([LogBarrier(log, 0)], timeout_ms=10))
+    assert other.problem is ReplicaProblem.NOT_LEADER
+    assert other.leader == KnownLeader(1, 0)
+
+
+async def test_replicas_are_compared_by_checksums(trio: Trio) -> None:
+    await trio.create()
+    await trio.produce(1, b"a", b"b", b"c")
+    await trio.until(lambda: all(trio.nodes[node].shell().readable_end == 3 for node in (1, 2, 3)))
+    log = LogName(trio.nodes[1].shell().log.home.topic_id, 0)
+    asked = DescribeReplica(log=log, from_offset=0, to_offset=3, step_offsets=2)
+    told = [await trio.nodes[node].replication.replicas.describe(asked) for node in (1, 2, 3)]
+    assert [(each.from_offset, each.to_offset) for each in told[0].checksums] == [(0, 2), (2, 3)]
+    assert told[0].checksums == told[1].checksums == told[2].checksums
+    assert told[0].checksums[0].checksum != told[0].checksums[1].checksum
 
 
 async def test_fetch_of_another_life_counts_for_nothing(trio: Trio) -> None:
@@ -147,6 +249,4 @@ async def test_fetch_of_another_life_counts_for_nothing(trio: Trio) -> None:
 
 
 def batch() -> memoryview:
-    from penstock.codec.batch.records import Record, build_batch
-
     return memoryview(build_batch([Record(value=b"x", timestamp_ms=SystemClock().now_ms())]))
