@@ -99,6 +99,7 @@ class ReplicaNode:
         clock, threads = SystemClock(), ThreadPoolExecutor(2)
         self.tasks = TaskSupervisor(get_logger("test"))
         site = Site(clock=clock, tasks=self.tasks, readers=threads, node_id=self.node_id)
+        self.metrics = site.metrics
         self.store = LogStore.open(self.files, "/data", StorageConfig(free_bytes_min=0), clock)
         watch = MetadataWatch(self._metadata, self._keys)
         self.nodes = NodeCatalog(watch)

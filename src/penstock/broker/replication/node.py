@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.partition.role import Following, Leading
+from penstock.broker.partition.role import Following, Idle, Leading
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.replication.departures import Departures
 from penstock.broker.replication.feed import LeaderFeed
@@ -30,6 +30,7 @@ from penstock.broker.replication.fetcher import Calls, Fetcher
 from penstock.broker.replication.followed import Failure, FollowedLog
 from penstock.broker.replication.group import KINDS, LedLog, ReplicaGroup, log_names
 from penstock.broker.replication.in_sync import InSyncChanges, Place
+from penstock.broker.replication.metrics import ReplicationCollector
 from penstock.broker.replication.server import NodeReplicas
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.broker.site import Site
@@ -115,6 +116,7 @@ class NodeReplication:
             settings=self._settings,
         )
 
+        site.metrics.register(ReplicationCollector(self))
         self._departures = Departures(self.changes, self._tasks, self._minimum_at, lambda: self._view, self._node_id)
 
     # Life
@@ -421,6 +423,20 @@ class NodeReplication:
         served = self._broker.topic_by_id(topic.topic_id)
         configured = None if served is None else served.config.min_insync_replicas
         return minimum_in_sync(configured, topic.replication)
+
+    @property
+    def followed_count(self) -> int:
+        return len(self._followed)
+
+    def leaderless_count(self) -> int:
+        return sum(isinstance(shell.role, Idle) for shell in self._broker.shells())
+
+    def fetched_bytes(self) -> dict[str, int]:
+        """By lane."""
+        fetched: dict[str, int] = {}
+        for fetcher in self._fetchers.values():
+            fetched[fetcher.lane] = fetched.get(fetcher.lane, 0) + fetcher.fetched_bytes
+        return fetched
 
     def followed_logs(self) -> Iterable[FollowedLog]:
         return [log for each in self._followed.values() for log, _ in each]

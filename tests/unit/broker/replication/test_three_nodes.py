@@ -248,5 +248,24 @@ async def test_fetch_of_another_life_counts_for_nothing(trio: Trio) -> None:
     assert {answer.problem for answer in reply.logs if answer.problem} != set()
 
 
+async def test_metrics_tell_who_leads_and_who_is_missing(trio: Trio) -> None:
+    await trio.create()
+    await trio.produce(1, b"a")
+    await trio.stop(3)
+    await trio.produce(1, b"b")
+    assert metric(trio, 1, "led_partitions") == 1
+    assert metric(trio, 1, "under_replicated_partitions") == 1
+    assert metric(trio, 1, "under_minimum_partitions") == 0
+    assert metric(trio, 1, "in_sync_changes_total") == 1
+    assert metric(trio, 1, "uncommitted_offsets") == 0
+    assert metric(trio, 2, "followed_partitions") == 1
+    assert metric(trio, 2, "leaderless_partitions") == 0
+    assert (metric(trio, 2, "fetched_bytes_total", lane="synced") or 0) > 0
+
+
+def metric(trio: Trio, node_id: int, name: str, **labels: str) -> float | None:
+    return trio.nodes[node_id].metrics.get_sample_value(f"penstock_replication_{name}", labels)
+
+
 def batch() -> memoryview:
     return memoryview(build_batch([Record(value=b"x", timestamp_ms=SystemClock().now_ms())]))
