@@ -157,7 +157,13 @@ class Fetcher:
             if not self._logs:
                 self._wake.clear()
                 await self._wake.wait()
-            if not await self._fetch_once():
+            try:
+                is_answered = await self._fetch_once()
+            except Exception as error:
+                log_events.error("fetch failed", leader=self.leader, lane=self.lane, exc_info=error)
+                self._begin_anew()
+                is_answered = False
+            if not is_answered:
                 await asyncio.sleep(REST_MS / 1000)
 
     async def _fetch_once(self) -> bool:
@@ -258,15 +264,20 @@ class Fetcher:
         self._rest(log, FAILED_REST_MS)
 
     def _rest(self, log: FollowedLog, rest_ms: int) -> None:
-        self._work(log, asyncio.sleep(rest_ms / 1000))
+        # Not a task: when a leader is new, thousands of logs rest at once.
+        self._leave_out(log)
+        asyncio.get_running_loop().call_later(rest_ms / 1000, self._come_back, log)
 
     def _work(self, log: FollowedLog, work: Coroutine[object, object, None]) -> None:
         """Beside the lane; the log is not asked for meanwhile."""
+        self._leave_out(log)
+        self._tasks.start("work on a replica", self._finish(log, work))
+
+    def _leave_out(self, log: FollowedLog) -> None:
         self._named.pop(log.name, None)
         self._away[log.name] = log
         # Or the leader would go on giving it.
         self._forgotten[log.name] = None
-        self._tasks.start("work on a replica", self._finish(log, work))
 
     async def _finish(self, log: FollowedLog, work: Coroutine[object, object, None]) -> None:
         try:

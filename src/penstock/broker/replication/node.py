@@ -36,6 +36,7 @@ from penstock.broker.replication.settings import ReplicationSettings
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
+from penstock.broker.topic.roles import has_replica
 from penstock.cluster.catalog.nodes import NodeCatalog, NodesChanged
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.partition_image import PartitionChanged, Stated
@@ -203,7 +204,8 @@ class NodeReplication:
         """What it is now, by the role of its shell and what the catalog says."""
         served, stated = self._broker.topic_by_id(place[0]), self._topics.state(*place)
         shell = None if served is None else served.shell(place[1])
-        if shell is None or stated is None or shell.is_closed or shell.role.epoch != stated.state.epoch:
+        is_here = stated is not None and has_replica(stated.state, self._node_id)
+        if shell is None or stated is None or not is_here or shell.is_closed or shell.role.epoch != stated.state.epoch:
             self._drop(place)
         elif isinstance(shell.role, Leading) and shell.role.is_replicated:
             self._lead(place, shell, stated)

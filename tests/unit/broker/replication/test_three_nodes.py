@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.base.clock import SystemClock
 from penstock.broker.partition.acks import Acks
@@ -208,6 +209,16 @@ async def test_follower_does_not_ask_for_what_its_disk_owes(trio: Trio) -> None:
     assert not waiting.is_known
     disk.open_gate()
     assert await asyncio.wait_for(waiting.kept(), PATIENCE_SECONDS)
+
+
+async def test_node_that_is_no_replica_any_more_asks_nobody(trio: Trio) -> None:
+    await trio.create()
+    await trio.produce(1, b"a")
+    state = trio.stated(1).state
+    await trio.put(replace(state, replicas=(1, 2), in_sync=(1, 2)), seen_by=1)
+    assert trio.nodes[3].replication.followed_count == 0
+    await trio.produce(1, b"b")
+    assert trio.written(3) == [b"a"]
 
 
 async def test_barrier_is_passed_when_all_that_was_there_is_committed(trio: Trio) -> None:
