@@ -52,7 +52,10 @@ class Peering:
             Metadata(topics=logs.topics, nodes=logs.nodes, store=logs.metadata, keys=KeySpace()),
             calls=ReplicaCalls(self.peers),
             life=lambda: registry.epoch,
-            settings=ReplicationSettings(replica_lag_ms=config.cluster.replica_lag_ms),
+            settings=ReplicationSettings(
+                replica_lag_ms=config.cluster.replica_lag_ms,
+                catch_up_bytes_per_second=config.cluster.catch_up_bytes_per_second,
+            ),
         )
 
     def identity(self) -> NodeIdentity:

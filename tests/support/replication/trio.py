@@ -35,6 +35,7 @@ from penstock.codec.batch.records import Record, build_batch, read_records
 from penstock.domain.replication.exchange import ReplicaFetch, ReplicaFetched
 from penstock.domain.replication.membership import MemberRecord
 from penstock.domain.replication.state import PartitionState
+from penstock.domain.replication.view import Duty
 from penstock.net.errors import PeerUnreachableError
 from penstock.net.peers import Lane
 from penstock.storage.config import StorageConfig
@@ -94,8 +95,8 @@ class ReplicaNode:
         self._wire = wire
         self._keys = KeySpace()
 
-    async def start(self) -> None:
-        await self._register()
+    async def start(self, duty: Duty) -> None:
+        await self._register(duty)
         clock, threads = SystemClock(), ThreadPoolExecutor(2)
         self.tasks = TaskSupervisor(get_logger("test"))
         site = Site(clock=clock, tasks=self.tasks, readers=threads, node_id=self.node_id)
@@ -121,15 +122,20 @@ class ReplicaNode:
         self.replication.start()
         self._wire.nodes[self.node_id] = self
 
-    async def _register(self) -> None:
+    async def _register(self, duty: Duty) -> None:
         """As one that was admitted at once."""
-        record = NodeRecord(self.node_id, "127.0.0.1", 0)
+        record = NodeRecord(self.node_id, "127.0.0.1", 0, status=duty)
         key = self._keys.node(self.node_id)
         await self._metadata.txn((), {}, [key])
         result = await self._metadata.txn((), {key: encode(record)})
         self.life = result.revision
         member = MemberRecord(directory_id=f"directory {self.node_id}", admitted_epoch=self.life)
         await self._metadata.txn((), {self._keys.member(self.node_id): encode(member)})
+
+    async def tell(self, duty: Duty) -> None:
+        """In its key, whose life goes on."""
+        record = NodeRecord(self.node_id, "127.0.0.1", 0, status=duty)
+        await self._metadata.txn((), {self._keys.node(self.node_id): encode(record)})
 
     async def stop(self, *, clean: bool = True) -> None:
         self._wire.nodes.pop(self.node_id, None)
@@ -158,10 +164,10 @@ class Trio:
         self.files: dict[int, Files] = disks or {node_id: GatedDisk() for node_id in (1, 2, 3)}
         self.nodes: dict[int, ReplicaNode] = {}
 
-    async def start(self, *node_ids: int) -> None:
+    async def start(self, *node_ids: int, duty: Duty = Duty.SERVING) -> None:
         for node_id in node_ids or (1, 2, 3):
             node = ReplicaNode(node_id, self.metadata, self.wire, self.files[node_id])
-            await node.start()
+            await node.start(duty)
             self.nodes[node_id] = node
 
     async def stop(self, *node_ids: int, clean: bool = True) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from penstock.base.log_events import get_logger
@@ -77,6 +78,18 @@ class FetcherListener(Protocol):
     def on_caught_up(self, log: FollowedLog) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """Who fetches, the same for all of a node's lanes."""
+
+    node_id: int
+    # Its broker epoch, as it is now.
+    life: Callable[[], int]
+    tasks: TaskSupervisor
+    # Of what is far behind, from one leader.
+    catch_up_bytes_per_second: int
+
+
 class Fetcher:
     def __init__(
         self,
@@ -84,19 +97,15 @@ class Fetcher:
         lane: Lane,
         calls: Calls,
         listener: FetcherListener,
-        *,
-        node_id: int,
-        life: Callable[[], int],
-        tasks: TaskSupervisor,
+        asking: Asking,
     ) -> None:
         self.leader = leader
         self.lane = lane
         self.fetched_bytes = 0
         self._calls = calls
         self._listener = listener
-        self._node_id = node_id
-        self._life = life
-        self._tasks = tasks
+        self._asking = asking
+        self._tasks = asking.tasks
         self._logs: dict[LogName, FollowedLog] = {}
         # To be named in the next fetch, and to be left out of it from then on.
         self._named: dict[LogName, None] = {}
@@ -177,12 +186,16 @@ class Fetcher:
             self._begin_anew()
             return False
         self._session_id, self._session_epoch = reply.session_id, self._session_epoch + 1
+        before = self.fetched_bytes
         owing = [owed for answer in reply.logs if (owed := self._take(answer)) is not None]
         for log, commitment in owing:
             if await commitment.kept():
                 self._look_at(log)
             else:
                 self._fail(log, Failure.DISK_FAILED)
+        if self.lane is Lane.CATCH_UP:
+            # Nobody waits for it, and everybody else wants the leader's disk and the wire.
+            await asyncio.sleep((self.fetched_bytes - before) / self._asking.catch_up_bytes_per_second)
         return True
 
     def _request(self) -> ReplicaFetch:
@@ -190,8 +203,8 @@ class Fetcher:
         wanted = [fetch for name in sorted(named) if (fetch := self._ask(name)) is not None]
         forgotten, self._forgotten = self._forgotten, {}
         return ReplicaFetch(
-            node_id=self._node_id,
-            life=self._life(),
+            node_id=self._asking.node_id,
+            life=self._asking.life(),
             session_id=self._session_id,
             session_epoch=self._session_epoch,
             wait_ms=WAIT_MS,

@@ -26,7 +26,7 @@ from penstock.broker.partition.role import Following, Idle, Leading
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.replication.departures import Departures
 from penstock.broker.replication.feed import LeaderFeed
-from penstock.broker.replication.fetcher import Calls, Fetcher
+from penstock.broker.replication.fetcher import Asking, Calls, Fetcher
 from penstock.broker.replication.followed import Failure, FollowedLog
 from penstock.broker.replication.group import KINDS, LedLog, ReplicaGroup, log_names
 from penstock.broker.replication.in_sync import InSyncChanges, Place
@@ -89,11 +89,16 @@ class NodeReplication:
         self._topics = metadata.topics
         self._nodes = metadata.nodes
         self._calls = calls
-        self._life = life
         self._clock = site.clock
         self._node_id = site.node_id
         self._settings = settings or ReplicationSettings()
         self._tasks = TaskSupervisor(log_events)
+        self._asking = Asking(
+            node_id=site.node_id,
+            life=life,
+            tasks=self._tasks,
+            catch_up_bytes_per_second=self._settings.catch_up_bytes_per_second,
+        )
         self._readers = ThreadPoolExecutor(self._settings.reader_threads, thread_name_prefix="replica reader")
         self._view: View = {}
         self.groups: dict[Place, ReplicaGroup] = {}
@@ -394,9 +399,7 @@ class NodeReplication:
     def _fetcher(self, leader: int, lane: Lane) -> Fetcher:
         fetcher = self._fetchers.get((leader, lane))
         if fetcher is None:
-            fetcher = Fetcher(
-                leader, lane, self._calls, self, node_id=self._node_id, life=self._life, tasks=self._tasks
-            )
+            fetcher = Fetcher(leader, lane, self._calls, self, self._asking)
             self._fetchers[leader, lane] = fetcher
             fetcher.start()
         return fetcher

@@ -12,5 +12,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True):
     tick_ms: int = 1_000
     # Changes of sets that come together make one transaction.
     gather_ms: int = 20
+    # What is far behind is fetched from one leader no faster.
+    catch_up_bytes_per_second: int = 64 * 1024 * 1024
     # For what followers ask for and memory does not have.
     reader_threads: int = 2

@@ -149,6 +149,24 @@ async def test_companion_is_opened_when_the_leader_has_something_in_it(follower:
     assert isinstance(log.take(told(batch(0)), log.asked()), Open)
 
 
+async def test_replica_is_whole_when_it_holds_all_that_it_has_told_of(follower: FollowerDesk) -> None:
+    await follower.take(told(batch(0) + batch(1)))
+    follower.log.wanted(follower.log.asked())
+    assert follower.log.is_whole
+    await follower.desk.store.cut_log(follower.shell.log, 1)
+    assert not follower.log.is_whole, "the leader counts on what was cut off"
+    await follower.take(told(batch(1)))
+    assert follower.log.is_whole
+
+
+async def test_cut_that_is_due_no_longer_is_not_made(follower: FollowerDesk) -> None:
+    await follower.take(told(batch(0)))
+    store, log = follower.desk.store, follower.shell.log
+    await store.cut_log(log, 0, is_due=lambda: False)
+    await store.begin_log_at(log, 7, is_due=lambda: False)
+    assert (log.log_start, log.log_end) == (0, 1)
+
+
 async def test_what_an_earlier_role_left_unsynced_is_owed_first(follower: FollowerDesk) -> None:
     follower.shell.take_role(Leading(EPOCH + 1, is_replicated=True))
     follower.desk.append()

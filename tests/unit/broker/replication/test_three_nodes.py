@@ -26,6 +26,8 @@ from penstock.domain.replication.exchange import (
     ReplicaFetch,
     ReplicaProblem,
 )
+from penstock.domain.replication.progress import GroupLog
+from penstock.domain.replication.view import Duty
 from support.replication.trio import PATIENCE_SECONDS, Trio
 from support.storage.gated_disk import GatedDisk
 
@@ -193,6 +195,36 @@ async def test_companions_are_replicated_with_their_partition(trio: Trio) -> Non
     copy = new.broker.open_companion_of(new.shell(), CompanionKind.QUEUES)
     assert copy is not None
     assert (copy.is_leading, copy.readable_end) == (True, 1)
+
+
+async def test_companion_on_the_disk_is_open_before_its_partition_is_led(trio: Trio) -> None:
+    await trio.create()
+    leader = trio.nodes[1]
+    journal = await leader.broker.companion(leader.shell(), CompanionKind.QUEUES)
+    outcome = journal.append(batch())
+    assert isinstance(outcome, Appended)
+    assert outcome.commitment is not None
+    assert await asyncio.wait_for(outcome.commitment.kept(), PATIENCE_SECONDS)
+    await trio.stop(1, 2, 3)
+    await trio.start(2, 3)
+    await trio.elect(2, in_sync=(2, 3))
+    new = trio.nodes[2]
+    place = (new.shell().log.home.topic_id, 0)
+    await trio.until(lambda: place in new.replication.groups)
+    assert new.replication.groups[place].logs[GroupLog.QUEUE_JOURNAL].log_end == 1
+    await trio.until(lambda: new.replication.groups[place].has_barrier)
+
+
+async def test_node_that_begins_to_serve_joins_without_another_write(trio: Trio) -> None:
+    await trio.create()
+    await trio.stop(3)
+    await trio.produce(1, b"a")
+    await trio.until(lambda: trio.stated(1).state.in_sync == (1, 2))
+    await trio.start(3, duty=Duty.STARTING)
+    await trio.until(lambda: trio.nodes[3].shell().readable_end == 1)
+    assert trio.stated(1).state.in_sync == (1, 2), "one that does not serve yet is in no set"
+    await trio.nodes[3].tell(Duty.SERVING)
+    await trio.until(lambda: trio.stated(1).state.in_sync == (1, 2, 3))
 
 
 async def test_follower_does_not_ask_for_what_its_disk_owes(trio: Trio) -> None:
