@@ -34,7 +34,6 @@ MODULES_MAX: Final = 30
 RULES_WITHOUT_SHELL: Final = {
     "config": "settings are read where they take effect",
     "log": "its shell is the partition: broker/partition and broker/topic",
-    "replication": "nodes do not replicate yet: its rules are walked at random by tests/sim",
     "security": "its shell is the door: gateways ask, cluster/catalog/access keeps the rules",
 }
 

@@ -84,7 +84,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_ms: SessionMs = SESSION_MS
     # As Kafka's replica.lag.time.max.ms: a follower that was behind for so long is waited for no longer.
     replica_lag_ms: PositiveMs = 10_000
-    # What all followers that are far behind may fetch together from this node.
+    # What this node fetches at the most from one leader of what is far behind.
     catch_up_bytes_per_second: PositiveBytes = 64 * 1024 * 1024
 
 

@@ -153,10 +153,12 @@ class Membership:
             await self._wait_admitted()
             await self._adopt_found()
 
-    async def serve(self, host: str, port: int, doors: Mapping[str, str]) -> None:
-        """From now on it is given partitions, and found by others."""
+    async def serve(self, host: str, port: int, doors: Mapping[str, str], *, internal: str = "") -> None:
+        """From now on it is given partitions, and found by others: by other nodes at `internal`."""
         told = self.registry.tell(
-            lambda record: replace(record, host=host, port=port, doors=dict(doors), status=Duty.SERVING)
+            lambda record: replace(
+                record, host=host, port=port, doors=dict(doors), internal=internal, status=Duty.SERVING
+            )
         )
         if self._is_alone:
             # Nobody is there to find it, and what it creates it places on itself.

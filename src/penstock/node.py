@@ -23,11 +23,13 @@ from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore, StoreDamagedError
 from penstock.cluster.store.settings import EtcdLocation
 from penstock.config import Config
-from penstock.gateways.door import Door
+from penstock.gateways.cluster.door import ClusterDoor
+from penstock.gateways.door import Door, is_off
 from penstock.gateways.kafka.door import KafkaDoor
 from penstock.gateways.node_address import split_address
 from penstock.membership import Membership, settle_node_id
 from penstock.node_settings import check_settings, warn_of_open_doors
+from penstock.peering import open_peering
 from penstock.storage.store import LogStore
 
 log = get_logger("node")
@@ -95,11 +97,16 @@ class Node:
         if page is not None:
             await self._open(page)
         await membership.join(logs, cluster_id=cluster_id)
+        peering = None
+        if not is_off(config.cluster.listen):
+            peering = await open_peering(config, logs, store, membership.registry, undo, cluster_id=cluster_id)
         self.parts = await assembly.open_parts(config, logs, undo)
+        if peering is not None:
+            await self._open(peering.door(self.parts))
         for door in assembly.doors(config, self.parts, cluster_id):
             await self._open(door)
         undo.push_async_callback(membership.drain)
-        await membership.serve(*self._told_address(), self.addresses)
+        await membership.serve(*self._told_address(), self.addresses, internal=self._told_internal())
 
     async def _open(self, door: Door) -> None:
         self._undo.push_async_callback(door.drain)
@@ -126,6 +133,11 @@ class Node:
             "no log was touched; put the right file back, or see what can be restored: "
             f"penstock metadata rebuild --data-dir {node.data_dir}{elsewhere} --dry-run"
         )
+
+    def _told_internal(self) -> str:
+        """Where other nodes find this one; empty where none is let in."""
+        door = self.doors.get(ClusterDoor.name)
+        return door.advertised if isinstance(door, ClusterDoor) else ""
 
     def _told_address(self) -> tuple[str, int]:
         """Where others find this node; by its name alone where no Kafka client can come in."""

@@ -42,3 +42,7 @@ class PartitionDesk:
         commitment = self.append(shell).commitment
         assert commitment is not None
         return commitment
+
+    async def turn(self, shell: PartitionShell | None = None) -> None:
+        """The disk has had its turn with everything that was written."""
+        await self.store.group_commit.join((shell or self.shell).log).wait()

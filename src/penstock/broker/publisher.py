@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.base.clock import Clock
 from penstock.base.long_work import LongWork, Steps, all_at_once
+from penstock.broker.partition.acks import Acks
 from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
 from penstock.broker.schedule.node import Delayed as Waiting
@@ -31,7 +32,14 @@ _HEADER_BYTES: Final = 8
 # A batch of so many bytes is built in a few milliseconds, whatever its records are made of.
 _STEP_BYTES: Final = 128 * 1024
 # What its sender is told of a batch that was written and is lost: the same as of one that was not.
-_REFUSALS: Final = {Loss.DISK: Refusal.OFFLINE, Loss.LEADERSHIP: Refusal.NOT_LEADER}
+_REFUSALS: Final = {
+    Loss.DISK: Refusal.OFFLINE,
+    Loss.LEADERSHIP: Refusal.NOT_LEADER,
+    Loss.TIMEOUT: Refusal.TIMED_OUT,
+    Loss.REPLICAS: Refusal.NOT_ENOUGH_REPLICAS,
+}
+# As long as Kafka's producers wait by default: then the sender is told that nobody knows.
+_ACKS: Final = Acks(timeout_ms=30_000)
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -111,7 +119,7 @@ class Publisher:
                     placed[place] = _placed(partition, shell.refusal(), 0)
                 continue
             for chunk in _batches(records, places, min(topic.config.max_message_bytes, _STEP_BYTES)):
-                outcome = shell.append(memoryview(build_batch([records[place] for place in chunk])))
+                outcome = shell.append(memoryview(build_batch([records[place] for place in chunk])), acks=_ACKS)
                 for number, place in enumerate(chunk):
                     placed[place] = _placed(partition, outcome, number)
                 yield

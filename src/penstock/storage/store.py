@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -86,6 +86,10 @@ class TopicRemoval:
             context.retired.keep_tree(self._path, until_ms=context.clock.now_ms() + self._delay_ms)
         else:
             context.files.remove_tree(self._path)
+
+
+def _always() -> bool:
+    return True
 
 
 class LogStore:
@@ -197,11 +201,16 @@ class LogStore:
 
     # --- the end of a log ----------------------------------------------------------------------------------------
 
-    async def cut_log(self, log: PartitionLog, offset: int, *, is_unclean: bool = False) -> CutRefused | None:
+    async def cut_log(
+        self, log: PartitionLog, offset: int, *, is_unclean: bool = False, is_due: Callable[[], bool] = _always
+    ) -> CutRefused | None:
         """Everything from `offset` on goes, down to the end of a batch; leader epochs that begin there go also where no
         byte does. Waits for whoever works on the log. What readers have been given stays, unless the election was
-        `is_unclean`. Raises StorageError: the log is as it was, or offline."""
+        `is_unclean`. `is_due`: asked when nobody else works on the log any more; what was true before may not be so.
+        Raises StorageError: the log is as it was, or offline."""
         async with log.maintenance.alone():
+            if not is_due():
+                return None
             refused = refuse_cut(log, offset, is_unclean=is_unclean)
             if refused is not None:
                 return refused
@@ -227,18 +236,22 @@ class LogStore:
             await finish_in_thread(cut.save)
         await finish_in_thread(cut.run)
 
-    async def begin_log_at(self, log: PartitionLog, offset: int) -> None:
+    async def begin_log_at(self, log: PartitionLog, offset: int, *, is_due: Callable[[], bool] = _always) -> None:
         """The log is empty and begins there, also after a restart; what it held is gone. For a replica that lies wholly
         before its leader's start, or has to be fetched once more. Raises StorageError: then the log is offline."""
-        await self._begin_anew(log, offset, Aside.DROPPED)
+        await self._begin_anew(log, offset, Aside.DROPPED, is_due)
 
     async def put_aside(self, log: PartitionLog, offset: int) -> str | None:
         """As `begin_log_at`, of a replica that is damaged or not its leader's: what it held is kept, and where is
         returned; None: it held nothing."""
         return await self._begin_anew(log, offset, Aside.DAMAGED)
 
-    async def _begin_anew(self, log: PartitionLog, offset: int, kind: Aside) -> str | None:
+    async def _begin_anew(
+        self, log: PartitionLog, offset: int, kind: Aside, is_due: Callable[[], bool] = _always
+    ) -> str | None:
         async with log.maintenance.alone():
+            if not is_due():
+                return None
             anew = LogAnew(self.context, self.checkpoints, log, offset, kind)
             anew.begin()
             try:

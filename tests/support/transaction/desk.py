@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from penstock.base.clock import ManualClock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.partition.comeback import come_back
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.outcome import Appended, AppendOutcome, AppendRefused, Refusal, VerificationNeeded
 from penstock.broker.partition.role import ALONE
@@ -167,7 +168,7 @@ class TransactionDesk:
             for shell in self.shells():
                 with suppress(OSError):
                     if shell.is_offline:
-                        shell.come_back(self.store.recover_log(shell.log))
+                        come_back(shell, self.store.recover_log(shell.log))
         assert not any(shell.is_offline for shell in self.shells())
 
     async def close(self) -> None:

@@ -1,9 +1,9 @@
 """Whether what was appended will stay: what an acknowledgement waits for.
 
-    open ──► kept    the disk has it
-         └─► lost    it may be gone; `loss` says why
+    open ──► kept    the disk has it; with several replicas, all that are in sync do
+         └─► lost    it may be gone, or nobody knows; `loss` says why
 
-One commitment stands for all that its partition has taken until the same turn of the disk, so the requests of many
+One commitment may stand for all that its partition has taken until the same turn of the disk, so the requests of many
 clients share it. It speaks for its own partition alone, and two of them end in any order: who has written to several
 partitions waits for every one of theirs (`when_all_known`).
 """
@@ -21,6 +21,9 @@ class Loss(enum.Enum):
 
     DISK = "the disk did not take the batch"
     LEADERSHIP = "this node no longer leads the partition"
+    # It is written, and may well be kept later.
+    TIMEOUT = "the replicas that are in sync did not take the batch in time"
+    REPLICAS = "fewer replicas are in sync than min.insync.replicas asks for"
 
 
 class Commitment:

@@ -24,7 +24,8 @@ def log_config(config: TopicConfig) -> LogConfig:
         segment_jitter_ms=config.segment_jitter_ms,
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
-        durability=Durability.FSYNC if config.is_synced else Durability(config.durability),
+        # How many replicas have to have it is no matter of this disk.
+        durability=Durability.FSYNC if config.is_synced else Durability.INTERVAL,
         archive_group=config.retention_archive_group if config.retention_after_archive else None,
         file_delete_delay_ms=config.file_delete_delay_ms,
     )

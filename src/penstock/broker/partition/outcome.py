@@ -6,6 +6,7 @@ Expected outcomes are values. A door maps each `Refusal` to its own protocol's e
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,10 @@ class Refusal(enum.Enum):
     DISK_FULL = "disk full"
     OFFLINE = "offline"
     NOT_LEADER = "not leader"
+    # In sync: the topic asks for more before it takes anything.
+    NOT_ENOUGH_REPLICAS = "not enough replicas"
+    # It is written, and whether it stays nobody knows yet.
+    TIMED_OUT = "timed out"
     # Of what the write rests on: it stays so until an operator has repaired it.
     DAMAGED = "damaged"
     # Transactions: what the partition says,
@@ -38,6 +43,12 @@ class Refusal(enum.Enum):
     NO_TRANSACTION = "no transaction"
     WRONG_PRODUCER = "wrong producer"
     COORDINATOR_AWAY = "coordinator away"
+
+
+# Nothing is wrong with the batch: another time it may be taken.
+PASSING: Final = frozenset(
+    {Refusal.DISK_FULL, Refusal.OFFLINE, Refusal.NOT_LEADER, Refusal.NOT_ENOUGH_REPLICAS, Refusal.TIMED_OUT}
+)
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):

@@ -31,6 +31,8 @@ class ReadProblem(enum.Enum):
     DAMAGED = "damaged"
     OFFLINE = "offline"
     POLICY = "policy"
+    # A new leader does not know yet how much of what it has is committed: the end would go back.
+    END_UNKNOWN = "end not known yet"
 
 
 class PartitionRead(msgspec.Struct, frozen=True):

@@ -18,6 +18,8 @@ FIRST_EPOCH: Final = 0
 
 class Leading(msgspec.Struct, frozen=True, gc=False):
     epoch: int
+    # Others have the partition too, or are about to: what is committed is theirs to say as well.
+    is_replicated: bool = False
 
     @property
     def why_not(self) -> None:
@@ -46,6 +48,12 @@ class Idle(msgspec.Struct, frozen=True, gc=False):
 
 
 Role = Leading | Following | Idle
+
+
+def is_replicated(role: Role) -> bool:
+    """What is committed is not for this node's disk alone to say. Of a partition that nobody leads nothing new is."""
+    return role.is_replicated if isinstance(role, Leading) else isinstance(role, Following)
+
 
 # One node has all there is to lead.
 ALONE: Final = Leading(FIRST_EPOCH)

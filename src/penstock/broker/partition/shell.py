@@ -1,24 +1,20 @@
 """One partition as the doors see it: append batches, read batches, wait for more.
 
-The shell checks what a client sent, asks the pure rules (producer sequences), has the log write it, and says when the
-topic's promise is kept:
-
-    durability=fsync      readable, and acknowledged, when the disk has it (one turn of the group commit)
-    durability=interval   readable, and acknowledged, when the kernel has it; the disk follows within the interval
+The shell checks what a client sent, asks the pure rules (producer sequences), has the log write it, and says by a
+commitment when the topic's promise is kept: by this node's disk, or by all replicas in sync (`commits`).
 
 No lock anywhere: there is no `await` between checking a batch and having written it.
 """
 
 from __future__ import annotations
 
-import asyncio
-
 from penstock.base.clock import Clock
-from penstock.base.log_events import get_logger
+from penstock.broker.partition.acks import ALL, Acks
 from penstock.broker.partition.batch_look import BatchLook
 from penstock.broker.partition.commitment import Commitment, Loss
-from penstock.broker.partition.commits import PartitionCommits
+from penstock.broker.partition.commits import Commits
 from penstock.broker.partition.delivery_search import DeliverySearch
+from penstock.broker.partition.disk_commits import DiskCommits
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.outcome import (
@@ -40,9 +36,9 @@ from penstock.broker.partition.refusals import (
     refuse_unsequenced,
     refuse_unwritten,
 )
-from penstock.broker.partition.role import Leading, Role
+from penstock.broker.partition.replicated_commits import ReplicatedCommits
+from penstock.broker.partition.role import Idle, Leading, Role, is_replicated
 from penstock.broker.partition.waiting import WaitingRoom
-from penstock.codec.batch.control import EndMarker, build_marker
 from penstock.codec.batch.header import (
     ATTRIBUTE_TRANSACTIONAL,
     NO_TIMESTAMP,
@@ -56,8 +52,7 @@ from penstock.codec.batch.rewrite import header_of
 from penstock.domain.config.topic import TopicConfig
 from penstock.domain.log.producer_sequence import NO_MARKER, Accept, Duplicate
 from penstock.domain.topic_rules import is_internal
-from penstock.domain.transaction.end import TransactionEnd
-from penstock.domain.transaction.partition import Admitted, MarkerStored, NotVerified, WriteMarker
+from penstock.domain.transaction.partition import Admitted, NotVerified
 from penstock.domain.transaction.partition import VerificationNeeded as MustVerify
 from penstock.domain.transaction.verification import NO_GUARD
 from penstock.storage.errors import Damage, StorageError
@@ -67,19 +62,19 @@ from penstock.storage.log.refusals import refusal_of
 from penstock.storage.log.time_lookup import TimestampOffset
 from penstock.storage.store import LogStore
 
-log_events = get_logger("partition")
-
 
 class PartitionShell:
     __slots__ = (
         "_clock",
         "_commits",
-        "_config",
         "_dates_records",
+        "_epoch_start",
         "_has_transactions",
         "_is_synced",
         "_reads",
+        "_store",
         "batch_look",
+        "config",
         "has_lost",
         "index",
         "is_closed",
@@ -112,7 +107,11 @@ class PartitionShell:
         self.is_leading = isinstance(role, Leading)
         self._reads = PartitionReads(log)
         self._clock = clock
-        self._commits = PartitionCommits(log, store.group_commit, self.readers)
+        self._store = store
+        self._commits: Commits = self._commits_for(role)
+        # Where the log ended when this node took the lead.
+        self._epoch_start = 0
+        self.begin_epoch()
         # Recovery found less than was acknowledged: a person has to look at it.
         self.has_lost = False
         self.is_closed = False
@@ -122,10 +121,11 @@ class PartitionShell:
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
-        self._config = config
+        self.config = config
         # Read for every batch.
         self._is_synced = config.is_synced
         self._dates_records = config.uses_log_append_time
+        self._commits.configure(config)
         # None: batches stay as they were sent; those of our own topics do.
         self.recompression = None if is_internal(self.topic) else recompression_of(config)
         self.batch_look.configure(config)
@@ -148,6 +148,9 @@ class PartitionShell:
     def size_bytes(self) -> int:
         return self.log.size_bytes
 
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
     # Leading
 
     def take_role(self, role: Role) -> None:
@@ -157,7 +160,37 @@ class PartitionShell:
         self.is_leading = isinstance(role, Leading)
         if not self.is_leading:
             self._commits.give_up(Loss.LEADERSHIP)
+        # At this very moment: a batch taken by the wrong one would be confirmed by this disk alone.
+        if not isinstance(role, Idle) and is_replicated(role) != (self.replicated is not None):
+            commits = self._commits_for(role)
+            commits.configure(self.config)
+            self._commits.hand_over(commits)
+            self._commits = commits
+        self.begin_epoch()
         self.readers.wake_all()
+
+    def begin_epoch(self) -> None:
+        """Notes where it begins, if this node has begun to lead others. Again after the end of the log was cut off,
+        which may come to its end when the node leads already."""
+        self.log.is_replicated = self.replicated is not None
+        epoch = self.role.epoch
+        if self.is_leading and self.log.is_replicated and self.log.epochs.latest < epoch:
+            self.log.note_epoch(epoch)
+            self._epoch_start = self.log.log_end
+
+    @property
+    def epoch_start(self) -> int:
+        """What lies below was there when this node took the lead: whether it is committed it learns from the others."""
+        return self._epoch_start
+
+    def _commits_for(self, role: Role) -> Commits:
+        kind = DiskCommits if isinstance(role, Leading) and not role.is_replicated else ReplicatedCommits
+        return kind(self.log, self._store.group_commit, self.readers)
+
+    @property
+    def replicated(self) -> ReplicatedCommits | None:
+        """For the replica group of a partition that has one."""
+        return self._commits if isinstance(self._commits, ReplicatedCommits) else None
 
     @property
     def leadership(self) -> Leadership:
@@ -175,9 +208,9 @@ class PartitionShell:
 
     # Append
 
-    def append(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome:
+    def append(self, records: memoryview | None, *, guard: int = NO_GUARD, acks: Acks = ALL) -> AppendOutcome:
         """One batch. It is patched in place and written before this returns."""
-        outcome = self._take(records, guard, is_produced=False)
+        outcome = self._take(records, guard, acks, is_produced=False)
         assert not isinstance(outcome, DelayPossible), "nobody has looked for delays"
         return outcome
 
@@ -185,27 +218,33 @@ class PartitionShell:
         """The same of what was decided here, under that leadership."""
         return self.refuse_leadership(leadership) or self.append(records)
 
-    def produce(self, records: memoryview | None, *, guard: int = NO_GUARD) -> AppendOutcome | DelayPossible:
+    def produce(
+        self, records: memoryview | None, *, guard: int = NO_GUARD, acks: Acks = ALL
+    ) -> AppendOutcome | DelayPossible:
         """The same for a batch of a Kafka producer, who may have made it of anything, and whose records may say when
         they are to be delivered."""
-        return self._take(records, guard, is_produced=True)
+        return self._take(records, guard, acks, is_produced=True)
 
-    def _take(self, records: memoryview | None, guard: int, *, is_produced: bool) -> AppendOutcome | DelayPossible:
-        if not self.is_leading:
-            return self._not_leader()
+    def _take(
+        self, records: memoryview | None, guard: int, acks: Acks, *, is_produced: bool
+    ) -> AppendOutcome | DelayPossible:
+        if not self.is_leading or not self._commits.has_enough:
+            refused = self.refuse_any(acks)
+            if refused is not None:
+                return refused
         if records is None:
             return AppendRefused(Refusal.INVALID, "the request holds no batch")
         header = check_batch(records)
         if isinstance(header, BatchProblem):
             return refuse_unreadable(records, header)
-        if not is_ordinary(header, len(records), self._config):
-            refused = refuse_batch(header, len(records), self._config)
+        if not is_ordinary(header, len(records), self.config):
+            refused = refuse_batch(header, len(records), self.config)
             if refused is not None:
                 return refused
         if self.recompression is not None and self.recompression.changes(header):
-            return self._take_recompressed(self.recompression, records, header, guard, is_produced=is_produced)
+            return self._take_recompressed(self.recompression, records, header, guard, acks, is_produced=is_produced)
         if header.producer_id >= 0:
-            answer = self.check_producer(header, guard=guard)
+            answer = self.check_producer(header, guard=guard, acks=acks)
             if answer is not None:
                 return answer
         now_ms = self._clock.now_ms()
@@ -217,23 +256,30 @@ class PartitionShell:
             refused = self.batch_look.refuse_own(records, header, now_ms)
             if refused is not None:
                 return refused
-        return self._write(records, header)
+        return self._write(records, header, acks)
 
     def _take_recompressed(
-        self, codec: Recompression, records: memoryview, header: BatchHeader, guard: int, *, is_produced: bool
+        self,
+        codec: Recompression,
+        records: memoryview,
+        header: BatchHeader,
+        guard: int,
+        acks: Acks,
+        *,
+        is_produced: bool,
     ) -> AppendOutcome | DelayPossible:
         """The producer is asked about with what would be written: by its checksum a batch is known again."""
         taken = codec.take(self.batch_look, records, header, self._clock.now_ms(), is_produced=is_produced)
         if isinstance(taken, AppendRefused):
             return taken
         stored = header if taken is None else header_of(taken)
-        answer = self.check_producer(stored, guard=guard) if stored.producer_id >= 0 else None
+        answer = self.check_producer(stored, guard=guard, acks=acks) if stored.producer_id >= 0 else None
         if taken is None:
             # All else is asked when it is known what is written.
             return answer if isinstance(answer, VerificationNeeded) else DelayPossible(header)
-        return self._write(taken, stored) if answer is None else answer
+        return self._write(taken, stored, acks) if answer is None else answer
 
-    def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD) -> AppendOutcome | None:
+    def check_producer(self, header: BatchHeader, *, guard: int = NO_GUARD, acks: Acks = ALL) -> AppendOutcome | None:
         """What is to be answered to a producer with an id instead of writing; None: its batch may be written."""
         if header.base_sequence < 0 or header.producer_epoch < 0:
             return refuse_unsequenced(header)
@@ -250,31 +296,44 @@ class PartitionShell:
             marker_offset = log.transactions.marker_offset_of(header.producer_id)
         verdict = log.producers.check(header, marker_offset=marker_offset)
         if isinstance(verdict, Duplicate):
-            return self._repeat(verdict)
+            return self._repeat(verdict, acks)
         if not isinstance(verdict, Accept):
             return refuse_producer(verdict)
         return VerificationNeeded(header) if must_verify else None
 
-    def append_checked(self, records: memoryview, *, guard: int = NO_GUARD) -> Appended | AppendRefused:
+    def append_checked(
+        self, records: memoryview, *, guard: int = NO_GUARD, acks: Acks = ALL
+    ) -> Appended | AppendRefused:
         """A batch of `produce` that had to wait, with or without holes. What else its producer has done meanwhile
         counts, and so does the end of its transaction."""
-        if not self.is_leading:
-            return self._not_leader()
+        refused = self.refuse_any(acks)
+        if refused is not None:
+            return refused
         header = header_of(records)
         if header.producer_id >= 0:
-            answer = self.check_producer(header, guard=guard)
+            answer = self.check_producer(header, guard=guard, acks=acks)
             if isinstance(answer, VerificationNeeded):
                 return refuse_producer(NotVerified())
             if answer is not None:
                 return answer
-        return self._write(records, header)
+        return self._write(records, header, acks)
 
     def append_released(self, batch: bytearray, leadership: Leadership) -> Appended | AppendRefused:
         """Messages whose time has come. They were taken when they came: none of the rules for clients is asked again,
         or what was made stricter since would hold up all that are behind them. Their sequence is the mover's matter."""
-        return self.refuse_leadership(leadership) or self._write(memoryview(batch), header_of(batch))
+        refused = self.refuse_leadership(leadership) or self.refuse_any()
+        return refused or self._write(memoryview(batch), header_of(batch), ALL)
 
-    def _write(self, records: memoryview, header: BatchHeader) -> Appended | AppendRefused:
+    def refuse_any(self, acks: Acks = ALL) -> AppendRefused | None:
+        """Before anything is looked at: who may not be served here, whatever he sends."""
+        if not self.is_leading:
+            return self._not_leader()
+        if acks.is_all and not self._commits.has_enough:
+            reason = f"{self.topic}-{self.index} has {Loss.REPLICAS.value}"
+            return AppendRefused(Refusal.NOT_ENOUGH_REPLICAS, reason)
+        return None
+
+    def _write(self, records: memoryview, header: BatchHeader, acks: Acks) -> Appended | AppendRefused:
         log = self.log
         base_offset = log.log_end
         header = patch(records, 0, header, base_offset=base_offset, leader_epoch=self.role.epoch)
@@ -288,7 +347,7 @@ class PartitionShell:
             log.append(records, (header,))
         except StorageError as error:
             return refuse_unwritten(error)
-        return Appended(base_offset, append_time_ms, log.log_start, self._promise())
+        return Appended(base_offset, append_time_ms, log.log_start, self._commits.promise(acks))
 
     def begin_verification(self, header: BatchHeader, *, version: int) -> int:
         """After VerificationNeeded, and before the coordinator is asked: the guard for the append that follows."""
@@ -298,63 +357,25 @@ class PartitionShell:
         """The coordinator refused."""
         self.log.transactions.withdraw_verification(header, guard)
 
-    def refuse_marker(self, end: TransactionEnd) -> AppendRefused | MarkerStored | None:
-        """Why a marker is not to be written: it may not be, or is there already."""
-        if not self.is_leading:
-            return self._not_leader()
-        if self.log.failure is not None:
-            return self._offline()
-        verdict = self.log.transactions.check_marker(
-            end.producer_id, end.producer_epoch, coordinator_epoch=end.coordinator_epoch, version=end.version
-        )
-        if isinstance(verdict, WriteMarker):
-            return None
-        return verdict if isinstance(verdict, MarkerStored) else refuse_producer(verdict)
-
-    def write_marker(self, end: TransactionEnd) -> Appended | AppendRefused:
-        """The end of a producer's transaction. It has a commitment wherever the topic promises less, too: a marker that
-        its coordinator takes for written is never written again."""
-        refused = self.refuse_marker(end)
-        if isinstance(refused, AppendRefused):
-            return refused
-        log = self.log
-        if isinstance(refused, MarkerStored):
-            commitment = None if refused.offset < log.durable_end else self.commit()
-            return Appended(refused.offset, NO_TIMESTAMP, log.log_start, commitment)
-        base_offset = log.log_end
-        batch = build_marker(
-            EndMarker(end.is_commit, end.coordinator_epoch),
-            producer_id=end.producer_id,
-            producer_epoch=end.producer_epoch,
-            timestamp_ms=self._clock.now_ms(),
-            base_offset=base_offset,
-            leader_epoch=self.role.epoch,
-        )
-        try:
-            log.append(memoryview(batch), (header_of(batch),))
-        except StorageError as error:
-            return refuse_unwritten(error)
-        return Appended(base_offset, NO_TIMESTAMP, log.log_start, self._promise() or self.commit())
-
     def refusal(self) -> AppendRefused | None:
         """What is known to be in the way of any write."""
-        if not self.is_leading:
-            return self._not_leader()
         log = self.log
         if log.is_healthy and not log.context.is_full:
-            return None
-        return refuse_unwritten(refusal_of(log))
+            return self.refuse_any()
+        return refuse_unwritten(refusal_of(log)) if self.is_leading else self._not_leader()
 
-    def _offline(self) -> AppendRefused:
+    def refuse_offline(self) -> AppendRefused:
         return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {self.log.failure}")
 
-    def _repeat(self, duplicate: Duplicate) -> Appended | AppendRefused:
-        """A batch that is in the log already: its first offset again, and not before it is durable."""
+    def _repeat(self, duplicate: Duplicate, acks: Acks) -> Appended | AppendRefused:
+        """A batch that is in the log already: its first offset again, and not before its sender may be told."""
         log = self.log
         if log.failure is not None:
-            return self._offline()
+            return self.refuse_offline()
         append_time_ms = duplicate.timestamp_ms if self._dates_records else NO_TIMESTAMP
-        return Appended(duplicate.base_offset, append_time_ms, log.log_start, self.commitment_of(duplicate.base_offset))
+        offset = duplicate.base_offset
+        commitment = None if offset < log.readable_end else self._commits.promise(acks)
+        return Appended(offset, append_time_ms, log.log_start, commitment)
 
     def commitment_of(self, offset: int) -> Commitment | None:
         """What the acknowledgement of a batch waits for that was written before; None: everybody may read it."""
@@ -366,20 +387,19 @@ class PartitionShell:
 
     def commit_unless_kept(self) -> Commitment | None:
         """None: everything written so far is kept."""
-        return None if self.log.durable_end >= self.log.log_end else self.commit()
+        return None if self._commits.kept_end >= self.log.log_end else self.commit()
+
+    def is_kept(self, offset: int) -> bool:
+        """Whatever becomes of a node."""
+        return offset < self._commits.kept_end
+
+    def promise(self, acks: Acks = ALL) -> Commitment | None:
+        """What the acknowledgement of a batch that was just written waits for."""
+        return self._commits.promise(acks)
 
     def commit(self) -> Commitment:
         """Has everything written so far kept, whatever the topic promises."""
         return self._commits.commit()
-
-    def _promise(self) -> Commitment | None:
-        """What the acknowledgement of the batch just written waits for."""
-        if self._is_synced:
-            return self._commits.commit()
-        self._commits.commit_within(self._config.sync_interval_ms)
-        self.log.advance_readable(self.log.log_end)
-        self.readers.wake_all()
-        return None
 
     # Read
 
@@ -432,10 +452,18 @@ class PartitionShell:
         return None if self.is_leading else ReadProblem.NOT_LEADER
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch that is not over this one, and where it ends."""
+        # With several replicas in what was written, readable or not: a new leader knows of a lower watermark than its
+        # clients have read up to, and they would take that for a log that was cut.
+        end = self.log.readable_end if self.replicated is None else self.log.log_end
         if epoch == self.role.epoch:
             # Also before its first batch, when the log has no entry for it yet.
-            return epoch, self.log.readable_end
-        return self.log.epochs.end_offset_for(epoch, self.log.readable_end)
+            return epoch, end
+        return self.log.epochs.end_offset_for(epoch, end)
+
+    def check_end(self) -> ReadProblem | None:
+        """Whether a reader can be told where the log ends: not before this leader knows what those before it told."""
+        return ReadProblem.END_UNKNOWN if self.log.readable_end < self._epoch_start else None
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | ReadProblem | None:
         """Blocking: for a thread."""
@@ -447,49 +475,15 @@ class PartitionShell:
 
     # The rest
 
-    async def delete_before(self, offset: int) -> int | ReadProblem:
-        """Moves the start of the log, -1: to its end. The start as it is then, durably."""
-        if not self.is_leading:
-            return ReadProblem.NOT_LEADER
-        log = self.log
-        if log.failure is not None:
-            return ReadProblem.OFFLINE
-        if "delete" not in self._config.cleanup_policy:
-            return ReadProblem.POLICY
-        wanted = log.readable_end if offset == -1 else offset
-        if not 0 <= wanted <= log.readable_end:
-            return ReadProblem.OUT_OF_RANGE
-        if wanted > log.log_start:
-            try:
-                await asyncio.to_thread(log.delete_before(wanted).run)
-            except StorageError as error:
-                log_events.error("records not deleted", topic=self.topic, partition=self.index, error=str(error))
-                return ReadProblem.OFFLINE
-        return log.log_start
-
     @property
     def is_offline(self) -> bool:
         return self.log.failure is not None
 
-    def come_back(self, recovered: RecoveredLog) -> None:
-        """Recovery has read the log from the disk again: serve it, unless something that was promised is gone."""
-        if self.is_closed:
-            return  # its topic was deleted while it was read
-        readable_end = self.log.readable_end
-        if recovered.log_end < readable_end or recovered.lost_end is not None:
-            self.has_lost = True
-            log_events.error(
-                "acknowledged records are gone",
-                topic=self.topic,
-                partition=self.index,
-                promised_end=readable_end,
-                found_end=recovered.log_end,
-                advice="stop the node and look at it with `penstock log verify`",
-            )
-            return
+    def adopt(self, recovered: RecoveredLog) -> None:
+        """The log is what recovery has read from the disk (`comeback`)."""
         self.log.adopt(recovered)
         self._has_transactions |= len(self.log.transactions) > 0
-        log_events.info("log back online", topic=self.topic, partition=self.index, log_end=self.log.log_end)
+        self.begin_epoch()
         self.readers.wake_all()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from penstock.domain.queue.definition import QueueDefinition
 from penstock.domain.queue.receipt import MessageId, write_scheduled_id
 
 # Refusals after which something may be there all the same.
-_UNSURE: Final = frozenset({Refusal.OFFLINE, Refusal.NOT_LEADER})
+_UNSURE: Final = frozenset({Refusal.OFFLINE, Refusal.NOT_LEADER, Refusal.TIMED_OUT, Refusal.NOT_ENOUGH_REPLICAS})
 
 
 class _Later(msgspec.Struct, frozen=True):

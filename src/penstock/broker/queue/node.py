@@ -17,6 +17,7 @@ from penstock.base.long_work import LongWork
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError
 from penstock.broker.machine.residents import Residents, place_of
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.shell import PartitionShell
@@ -403,7 +404,7 @@ class NodeQueues:
         )
         # What was acked must be known to be so before what it was is gone.
         if below > shell.partition.log_start and await shell.is_durable():
-            outcome = await shell.partition.delete_before(below)
+            outcome = await delete_before(shell.partition, below)
             if isinstance(outcome, ReadProblem):
                 log.warning("acked messages stay", topic=topic.name, partition=shell.partition.index, why=outcome.value)
 

@@ -23,6 +23,7 @@ from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
 from penstock.broker.machine.portions import Batches, UnreadableRecordsError, check_whole, read_portions, rows_of
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import WaitingRoom
@@ -338,7 +339,7 @@ class QueueShell:
             self._companion.log, start=self._saved_start, now_ms=self.now_ms(), kept=self._context.kept
         )
         if below > self._companion.log_start:
-            await self._companion.delete_before(below)
+            await delete_before(self._companion, below)
 
 
 def _entries_of(loaded: memoryview, batches: Batches) -> list[JournalEntry]:

@@ -23,6 +23,7 @@ import msgspec
 
 from penstock.base.checksum import crc32c
 from penstock.base.clock import Clock
+from penstock.broker.partition.acks import ALL, Acks
 from penstock.broker.partition.batch_look import BatchLook
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal, VerificationNeeded
 from penstock.broker.partition.recompression import Recompression
@@ -84,7 +85,7 @@ class DelayedBatches:
         self._opening = asyncio.Semaphore(OPENED_AT_ONCE_MAX)
 
     async def append(
-        self, shell: PartitionShell, records: memoryview, *, guard: int = NO_GUARD
+        self, shell: PartitionShell, records: memoryview, *, guard: int = NO_GUARD, acks: Acks = ALL
     ) -> Appended | AppendRefused:
         """A batch that `produce` said DelayPossible of. `records` is nobody else's."""
         arrived_ms = self._clock.now_ms()
@@ -103,35 +104,37 @@ class DelayedBatches:
         if isinstance(delayed, BadRecords):
             return AppendRefused(Refusal.INVALID, delayed.reason, delayed.numbers)
         if not delayed:
-            return await self._append_whole(shell, codec, records, guard)
+            return await self._append_whole(shell, codec, records, guard, acks)
         schedule = await self._schedules.shell_of(shell)
         if isinstance(schedule, NotScheduled):
             return AppendRefused(schedule.refusal, schedule.reason)
         # No await from here to the schedule's: what is checked now holds when the schedule takes the records.
-        answer = self._refuse(shell, header, guard)
+        answer = self._refuse(shell, header, guard, acks)
         if answer is not None:
             return answer
         key = (shell, header.producer_id)
         self._under_way[key] = self._under_way.get(key, 0) + 1
         try:
-            return await self._schedule_and_append(shell, schedule, found, delayed, codec, guard)
+            return await self._schedule_and_append(shell, schedule, found, delayed, codec, guard, acks)
         finally:
             self._leave(key)
 
     async def _append_whole(
-        self, shell: PartitionShell, codec: Recompression | None, records: memoryview, guard: int
+        self, shell: PartitionShell, codec: Recompression | None, records: memoryview, guard: int, acks: Acks
     ) -> Appended | AppendRefused:
         if codec is not None:
             recompressed = await self._aside(codec.recompress_batch, False, records, header_of(records))
             if isinstance(recompressed, AppendRefused):
                 return recompressed
             records = recompressed
-        return shell.append_checked(records, guard=guard)
+        return shell.append_checked(records, guard=guard, acks=acks)
 
-    def _refuse(self, shell: PartitionShell, header: BatchHeader, guard: int) -> Appended | AppendRefused | None:
+    def _refuse(
+        self, shell: PartitionShell, header: BatchHeader, guard: int, acks: Acks
+    ) -> Appended | AppendRefused | None:
         """What can be known before anything is put into the schedule."""
         if header.producer_id >= 0:
-            answer = shell.check_producer(header, guard=guard)
+            answer = shell.check_producer(header, guard=guard, acks=acks)
             if isinstance(answer, VerificationNeeded):
                 return refuse_producer(NotVerified())
             if answer is not None:
@@ -148,6 +151,7 @@ class DelayedBatches:
         delayed: Sequence[Delayed],
         codec: Recompression | None,
         guard: int,
+        acks: Acks,
     ) -> Appended | AppendRefused:
         refused = await _schedule(schedule, found, delayed)
         if refused is not None:
@@ -155,7 +159,7 @@ class DelayedBatches:
         numbers = [each.number for each in delayed]
         is_small = len(found.opened.payload) <= LOOP_BYTES_MAX
         holed = await self._aside(leave_out, is_small, found.opened, numbers)
-        return await self._append_whole(shell, codec, memoryview(holed), guard)
+        return await self._append_whole(shell, codec, memoryview(holed), guard, acks)
 
     async def _aside(self, work: Callable[P, T], is_small: bool, *args: P.args, **kwargs: P.kwargs) -> T:
         if is_small:

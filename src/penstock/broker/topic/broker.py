@@ -29,7 +29,7 @@ from penstock.broker.site import Site
 from penstock.broker.topic.companion import CompanionKind, companion_id, open_companion
 from penstock.broker.topic.metrics import BrokerCollector
 from penstock.broker.topic.not_here import NotHere, no_topic
-from penstock.broker.topic.roles import has_replica, role_of
+from penstock.broker.topic.roles import has_replica, is_shared, role_of
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.topic.strays import Place, Strays, find_strays, logs_of
 from penstock.broker.topic.upkeep import CommittedOffset, Upkeep
@@ -99,6 +99,8 @@ class Broker:
         self._companions: dict[tuple[bytes, int, CompanionKind], PartitionShell] = {}
         # A log is opened once, however many want it at the same moment, and whether they wait for it or not.
         self._opening: dict[tuple[bytes, int, CompanionKind], asyncio.Future[PartitionShell]] = {}
+        # Who hears of a companion that was opened, before anybody writes to it.
+        self._on_companion: list[Callable[[PartitionShell, CompanionKind, PartitionShell], None]] = []
         # Topics found while starting: opened together, in threads, before anybody is served.
         self._found: list[Topic] | None = []
         # What was heard of partitions meanwhile, some of which were being opened by what was known before.
@@ -120,6 +122,10 @@ class Broker:
     def follow_archives(self, committed_offset: CommittedOffset) -> None:
         """How retention learns what is archived: from the positions of groups, which come later than the broker."""
         self._upkeep.committed_offset = committed_offset
+
+    async def recover_offline(self) -> None:
+        """Now, and not when it is due: every log that a failed write or sync took offline."""
+        await self._upkeep.recover_offline()
 
     def follow_journals(self, damages: Callable[[], Iterable[JournalDamage]]) -> None:
         """How the node's health learns of journals that are damaged."""
@@ -231,10 +237,20 @@ class Broker:
         if companion.role != partition.role:
             # Another node was elected while it was opened.
             companion.take_role(partition.role)
+        for listener in self._on_companion:
+            listener(partition, kind, companion)
         if partition.is_closed:
             # Its topic was removed meanwhile, and took with it what was there then.
             self._close_companions(key[0], kind)
             self._upkeep.remove_topics([companion_id(key[0], kind)])
+
+    def on_companion(self, listener: Callable[[PartitionShell, CompanionKind, PartitionShell], None]) -> None:
+        """The partition, the kind, and the companion that was opened beside it."""
+        self._on_companion.append(listener)
+
+    def open_companion_of(self, partition: PartitionShell, kind: CompanionKind) -> PartitionShell | None:
+        """None: it has not been opened."""
+        return self._companions.get((partition.log.home.topic_id, partition.index, kind))
 
     def has_companion(self, partition: PartitionShell, kind: CompanionKind) -> bool:
         """Whether there is anything in it, or ever was since the start."""
@@ -352,7 +368,9 @@ class Broker:
         return [shells[index] for index in sorted(shells)]
 
     def _open_log(self, topic: Topic, index: int, config: TopicConfig) -> PartitionLog:
-        return self._store.open_log(topic.name, topic.topic_id, index, log_config(config))
+        stated = self._catalog.state(topic.topic_id, index)
+        is_replicated = stated is not None and is_shared(stated.state)
+        return self._store.open_log(topic.name, topic.topic_id, index, log_config(config), is_replicated=is_replicated)
 
     def _shell(self, topic: Topic, index: int, opened: PartitionLog, config: TopicConfig) -> PartitionShell:
         role = self._role(topic.topic_id, index)

@@ -68,5 +68,11 @@ def open_companion(
     config = make_topic_config(companion_settings(kind, traced_ms=traced_ms), {})
     home = partition.log.home
     name = f"{partition.topic}.{kind}"
-    log = store.open_log(name, companion_id(home.topic_id, kind), partition.index, log_config(config))
+    log = store.open_log(
+        name,
+        companion_id(home.topic_id, kind),
+        partition.index,
+        log_config(config),
+        is_replicated=partition.log.is_replicated,
+    )
     return PartitionShell(name, partition.index, log, store=store, clock=clock, config=config, role=partition.role)

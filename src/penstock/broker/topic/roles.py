@@ -19,11 +19,16 @@ def has_replica(state: PartitionState, node_id: int) -> bool:
     return node_id in state.replicas or node_id in state.adding
 
 
+def is_shared(state: PartitionState) -> bool:
+    """Several nodes have it, or are about to: what is committed is theirs to say."""
+    return len(state.replicas) > 1 or bool(state.adding)
+
+
 def role_of(state: PartitionState, node_id: int, life: int) -> Role:
     if not state.has_leader:
         return Idle(f"none of its replicas {list(state.replicas)} may lead", state.epoch)
     if state.is_led_by(node_id, life):
-        return Leading(state.epoch)
+        return Leading(state.epoch, is_shared(state))
     if state.leader != node_id:
         return Following(state.epoch, state.leader)
     return Idle(f"node {node_id} led it in an earlier life and waits to be elected anew", state.epoch)

@@ -16,6 +16,7 @@ from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.config import BrokerConfig
+from penstock.broker.partition.comeback import come_back
 from penstock.broker.partition.shell import PartitionShell
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.errors import StorageError
@@ -155,7 +156,7 @@ class Upkeep:
         except (OSError, StorageError) as error:
             log.warning("log still offline", topic=shell.topic, partition=shell.index, error=str(error))
             return
-        shell.come_back(recovered)
+        come_back(shell, recovered)
 
     def remove_topics(self, topic_ids: Iterable[bytes], done: Callable[[], Awaitable[None]] = nothing_more) -> None:
         """`done` when their files are gone."""

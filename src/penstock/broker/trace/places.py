@@ -48,7 +48,7 @@ class PlaceReader:
             producer=_producer(header, record.offset),
             transaction=transaction.state,
             transaction_end_ms=transaction.end_ms,
-            is_durable=place.offset < partition.log.durable_end,
+            is_durable=partition.is_kept(place.offset),
             node=self._broker.node_id,
             leader_epoch=header.leader_epoch,
             # One node leads every partition until the cluster hands out replicas.

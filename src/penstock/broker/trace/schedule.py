@@ -85,7 +85,7 @@ class ScheduleHistory:
             size_bytes=len(message.key or b"") + len(message.value or b""),
             producer=producer_of(record),
             transaction=self._transaction(record),
-            is_durable=place.offset < self._shell.companion.log.durable_end,
+            is_durable=self._shell.companion.is_kept(place.offset),
             node=self._node,
             replica_count=1,
             replicas_in_sync=1,

@@ -11,6 +11,7 @@ import enum
 from typing import Final
 
 from penstock.broker.group.node import GroupCoordinator
+from penstock.broker.partition.marker import refuse_marker, write_marker
 from penstock.broker.partition.outcome import AppendRefused, Refusal
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.topic.broker import Broker
@@ -56,7 +57,7 @@ class MarkerWriter:
         if topic == CONSUMER_OFFSETS:
             is_told = await self._groups.end_transaction(partition, end)
             return MarkerOutcome.WRITTEN if is_told else MarkerOutcome.UNAVAILABLE
-        refused = shell.refuse_marker(end)
+        refused = refuse_marker(shell, end)
         if isinstance(refused, AppendRefused):
             return _REFUSED.get(refused.refusal, MarkerOutcome.UNAVAILABLE)
         # Also where the marker is there already: after a crash the schedule may hold records of a transaction of which
@@ -65,7 +66,7 @@ class MarkerWriter:
             if not is_ended:
                 return MarkerOutcome.UNAVAILABLE
             # Where nothing is delayed nobody has waited up to here: markers of one moment share a turn of the disk.
-            outcome = shell.write_marker(end)
+            outcome = write_marker(shell, end)
         if isinstance(outcome, AppendRefused):
             return _REFUSED.get(outcome.refusal, MarkerOutcome.UNAVAILABLE)
         if outcome.commitment is not None and not await outcome.commitment.kept():

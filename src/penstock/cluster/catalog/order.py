@@ -27,6 +27,7 @@ class Part(Enum):
     SCHEDULES = "schedules"
     TRANSACTIONS = "transactions"
     BROKER = "broker"
+    REPLICATION = "replication"
     SETTINGS = "settings"
     QUEUES = "queues"
     SHARE_GROUPS = "share groups"
@@ -38,11 +39,14 @@ ORDER: Final = (
     # Decides later, of all that a revision changed: it only learns here that there is something to decide.
     (Kind.NODES, Part.CONTROLLER),
     (Kind.NODES, Part.WATCHED_NODES),
+    # Who may fetch, and join a set, is known before anybody leads or follows.
+    (Kind.NODES, Part.REPLICATION),
     # What a machine holds of a removed topic is let go before its logs are closed: nothing may be written there then.
     (Kind.TOPICS, Part.GROUPS),
     (Kind.TOPICS, Part.SCHEDULES),
     (Kind.TOPICS, Part.TRANSACTIONS),
     (Kind.TOPICS, Part.BROKER),
+    (Kind.TOPICS, Part.REPLICATION),
     (Kind.TOPICS, Part.SETTINGS),
     # Queues are opened on new partitions, which the broker serves by then.
     (Kind.TOPICS, Part.QUEUES),
@@ -50,6 +54,7 @@ ORDER: Final = (
     (Kind.TOPICS, Part.CONTROLLER),
     # Who leads is told when the topic is served: a role is given to a shell that is there.
     (Kind.PARTITIONS, Part.BROKER),
+    (Kind.PARTITIONS, Part.REPLICATION),
     (Kind.PARTITIONS, Part.CONTROLLER),
     # A queue that goes with its topic finds the topic gone.
     (Kind.QUEUES, Part.QUEUES),

@@ -49,6 +49,7 @@ from penstock.domain.config.definition import ConfigProblem
 _ATTEMPTS_MAX: Final = 10
 # One transaction for many new topics: far below the engines' limit of operations.
 _TOPICS_PER_TXN: Final = 60
+_MINIMUM: Final = "min.insync.replicas"
 _NOT_ADOPTED: Final = "a node alone made the topic, and has not been started since there are several"
 
 R = TypeVar("R")
@@ -322,7 +323,8 @@ class TopicCatalog:
         kept = {setting: text for setting, text in overrides.items() if text is not None}
 
         def replace(topic: StoredTopic) -> StoredTopic | InvalidConfig:
-            return msgspec.structs.replace(topic, overrides=kept)
+            problem = topic_config.refuse_minimum(kept, topic.replication)
+            return msgspec.structs.replace(topic, overrides=kept) if problem is None else InvalidConfig((problem,))
 
         return await self._alter(name, replace, validate_only=validate_only)
 
@@ -339,6 +341,8 @@ class TopicCatalog:
             touched = {each.name for each in changes}
             problems = topic_config.validate({k: v for k, v in changed.items() if k in touched})
             problems = problems or topic_config.contradictions(changed)
+            minimum = topic_config.refuse_minimum(changed, topic.replication) if _MINIMUM in touched else None
+            problems += [] if minimum is None else [minimum]
             if problems:
                 return InvalidConfig(tuple(problems))
             return msgspec.structs.replace(topic, overrides=changed)
@@ -390,6 +394,9 @@ class TopicCatalog:
         placed = self._place_new(new)
         if not isinstance(placed, tuple):
             return placed
+        problem = topic_config.refuse_minimum(new.overrides, placed[0])
+        if problem is not None:
+            return InvalidConfig((problem,))
         overrides = {setting: text for setting, text in new.overrides.items() if text is not None}
         topic_id, now_ms = self._unused_id(), self._clock.now_ms()
         return Topic(new.name, topic_id, new.partition_count, overrides, now_ms, *placed)

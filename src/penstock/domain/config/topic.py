@@ -27,6 +27,8 @@ from penstock.domain.config.definition import (
 # A record batch header (61 bytes) and one record must fit; Kafka's own lower bound is 14, which no v2 batch
 # meets.
 _SEGMENT_BYTES_MIN: Final = 1024
+# With durability=replicated.
+_MEMORIES_MIN: Final = 2
 _WEEK_MS: Final = 7 * 24 * 3600 * 1000
 _DAY_MS: Final = 24 * 3600 * 1000
 
@@ -89,7 +91,8 @@ _DEFINITION_LIST: Final = (
     _define(
         "durability", ConfigType.STRING, "fsync",
         "When a produce request is answered: `fsync` after its bytes are synced to disk, `interval` at once, "
-        "with a sync every durability.interval.ms.",
+        "with a sync every durability.interval.ms; `replicated` when min.insync.replicas nodes, two at least, have it "
+        "in memory.",
         allowed=("fsync", "interval", "replicated"), node_name="durability",
     ),
     _define(
@@ -166,7 +169,8 @@ _DEFINITION_LIST: Final = (
     ),
     _define(
         "min.insync.replicas", ConfigType.INT, "1",
-        "How many replicas must hold a record before a producer with acks=all is answered.",
+        "How many replicas must hold a record before a producer with acks=all is answered. Not set: half of the "
+        "replicas of the topic, rounded up, so two of three.",
         lowest=1, node_name="min.insync.replicas",
     ),
     _define(
@@ -244,17 +248,17 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = {each.name: each for each i
 
 # Legal values whose promise is not kept here: taking them would be a lie, so they are refused. Nowhere else.
 _NOT_BUILT: Final[Mapping[tuple[str, str], str]] = {
-    ("durability", "replicated"): (
-        "durability=replicated is refused: it needs a cluster, which is not built yet, use fsync or interval"
-    ),
     ("preallocate", "True"): "preallocate=true is refused: files of segments grow as they are written, use false",
 }
 # Settings with one value that is true.
 _ONLY: Final[Mapping[str, str]] = {
     "compression.lz4.level": "lz4 has one level here, the fast one that Kafka has by default",
     "index.interval.bytes": "the node's own setting, [storage] index_interval_bytes, holds for all topics",
-    "min.insync.replicas": f"{_ONE_REPLICA}, and nobody could write to the topic with acks=all",
 }
+
+
+# What they are without being set depends on the topic; the default above is what Kafka's clients are shown.
+_UNSET: Final = frozenset({"min.insync.replicas"})
 
 
 class TopicConfig(msgspec.Struct, frozen=True):
@@ -277,6 +281,8 @@ class TopicConfig(msgspec.Struct, frozen=True):
     message_timestamp_before_max_ms: int
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
+    # None: it follows from how many replicas there are.
+    min_insync_replicas: int | None
     penstock_delivery_headers: bool
     penstock_record_check: bool
     queue_delete_acked: bool
@@ -312,12 +318,12 @@ def make_topic_config(overrides: Mapping[str, str], node_defaults: Mapping[str, 
     """Never refuses: text that no longer passes (a newer node wrote it) gives way to what stands below it."""
     defaults = node_defaults or {}
 
-    def effective(name: str) -> ConfigValue:
+    def effective(name: str) -> ConfigValue | None:
         definition = DEFINITIONS[name]
         for text in (overrides.get(name), defaults.get(name)):
             if text is not None and not isinstance(value := definition.parse(text), ConfigProblem):
                 return value
-        return cast(ConfigValue, definition.parse(definition.default))
+        return None if name in _UNSET else cast(ConfigValue, definition.parse(definition.default))
 
     return convert({field: effective(field.replace("_", ".")) for field in TopicConfig.__struct_fields__}, TopicConfig)
 
@@ -334,11 +340,39 @@ def validate(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
 
 def contradictions(overrides: Mapping[str, str | None]) -> list[ConfigProblem]:
     """Settings that are legal each by itself, and not together."""
+    return [problem for problem in (_lags(overrides), _memory_alone(overrides)) if problem is not None]
+
+
+def _lags(overrides: Mapping[str, str | None]) -> ConfigProblem | None:
     lowest, highest = (_number(overrides, name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
     if lowest <= highest:
-        return []
+        return None
     reason = f"min.compaction.lag.ms is {lowest}, more than max.compaction.lag.ms, which is {highest}"
-    return [ConfigProblem("min.compaction.lag.ms", reason)]
+    return ConfigProblem("min.compaction.lag.ms", reason)
+
+
+def _memory_alone(overrides: Mapping[str, str | None]) -> ConfigProblem | None:
+    """What is in the memory of one node alone is nothing that anybody should be promised."""
+    minimum = _number(overrides, "min.insync.replicas")
+    if overrides.get("durability") != "replicated" or minimum >= _MEMORIES_MIN:
+        return None
+    reason = (
+        f"durability=replicated needs min.insync.replicas of at least {_MEMORIES_MIN}, and it is {minimum}: "
+        "raise that, or use durability=fsync"
+    )
+    return ConfigProblem("durability", reason)
+
+
+def refuse_minimum(overrides: Mapping[str, str | None], replication: int) -> ConfigProblem | None:
+    """Of a topic with so many replicas."""
+    minimum = _number(overrides, "min.insync.replicas")
+    if minimum <= replication:
+        return None
+    reason = (
+        f"min.insync.replicas={minimum} is refused: the topic has a replication factor of {replication}, and nobody "
+        f"could write to it with acks=all, use {replication} or less"
+    )
+    return ConfigProblem("min.insync.replicas", reason)
 
 
 def _number(overrides: Mapping[str, str | None], name: str) -> int:

@@ -141,6 +141,10 @@ class LeaderProgress:
         """All that was there when the epoch began is committed: machines may be loaded and may decide."""
         return all(mark >= start for mark, start in zip(self.watermarks, self.epoch_starts, strict=True))
 
+    def is_even(self, log_ends: Sequence[int]) -> bool:
+        """Everybody who is waited for holds everything: nobody falls behind until more is written."""
+        return all(book.holds(log_ends) for book in self._waited)
+
     # What happens
 
     def on_own_end(self, log: int, end: int) -> bool:

@@ -18,7 +18,7 @@ from penstock.base.long_work import LongWork
 from penstock.base.tasks import TaskSupervisor
 from penstock.base.typed_values import convert, read_json
 from penstock.broker.machine.portions import JournalDamagedError
-from penstock.broker.partition.outcome import Refusal
+from penstock.broker.partition.outcome import PASSING, Refusal
 from penstock.broker.queue.delivery import Receiver
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
@@ -58,8 +58,6 @@ _SMALL_BYTES_MAX: Final = 64 * 1024
 COMMAND_BYTES_MAX: Final = 1024 * 1024
 # Values in one of them, and in one message: decoded in five milliseconds.
 VALUES_MAX: Final = 50_000
-# Nothing is wrong with the message: another time it may be taken.
-_PASSING: Final = frozenset({Refusal.DISK_FULL, Refusal.OFFLINE, Refusal.NOT_LEADER})
 
 BodyT = TypeVar("BodyT")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -174,7 +172,7 @@ def not_here(found: NotHere) -> ProblemError:
 def not_taken(refusal: Refusal, reason: str) -> ProblemError:
     if refusal is Refusal.DAMAGED:
         return damaged(reason)
-    if refusal in _PASSING:
+    if refusal in PASSING:
         return unavailable(reason)
     return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "Refused", reason)
 

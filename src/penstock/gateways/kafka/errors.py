@@ -40,6 +40,8 @@ REFUSAL_CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
     # Clients ask for the metadata and send it again, to whoever leads then.
     Refusal.NOT_LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Refusal.NOT_ENOUGH_REPLICAS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    Refusal.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
     # Of a schedule or a coordinator's journal. Not retriable for any client: it stays so until somebody repairs it.
     Refusal.DAMAGED: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
@@ -62,6 +64,8 @@ def refusal_code(refusal: Refusal, version: int) -> ErrorCode:
 LOSS_CODES: Final[dict[Loss, ErrorCode]] = {
     Loss.DISK: ErrorCode.KAFKA_STORAGE_ERROR,
     Loss.LEADERSHIP: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Loss.TIMEOUT: ErrorCode.REQUEST_TIMED_OUT,
+    Loss.REPLICAS: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 
 
@@ -95,6 +99,7 @@ READ_CODES: Final[dict[ReadProblem, ErrorCode]] = {
     ReadProblem.DAMAGED: ErrorCode.CORRUPT_MESSAGE,
     ReadProblem.OFFLINE: ErrorCode.KAFKA_STORAGE_ERROR,
     ReadProblem.POLICY: ErrorCode.POLICY_VIOLATION,
+    ReadProblem.END_UNKNOWN: ErrorCode.OFFSET_NOT_AVAILABLE,
 }
 
 

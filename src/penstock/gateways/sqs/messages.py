@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from penstock.base.clock import Clock
-from penstock.broker.partition.outcome import Refusal
+from penstock.broker.partition.outcome import PASSING, Refusal
 from penstock.broker.publisher import Delayed, NotPublished, Outgoing, Published, Publisher, PublishOutcome
 from penstock.broker.queue.delivery import (
     Message,
@@ -330,7 +330,7 @@ def _judge_change(outcome: Outcome | QueueUnavailable) -> SqsRefusal | None:
 def _not_published(outcome: NotPublished) -> SqsRefusal:
     if outcome.refusal is Refusal.DAMAGED:
         return SqsRefusal(SqsError.DAMAGED, outcome.reason)
-    if outcome.refusal in (Refusal.DISK_FULL, Refusal.OFFLINE, Refusal.NOT_LEADER):
+    if outcome.refusal in PASSING:
         return SqsRefusal(SqsError.SERVICE_UNAVAILABLE, outcome.reason)
     return invalid(outcome.reason)
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal, VerificationNeeded
 from penstock.broker.partition.read import PartitionRead, ReadProblem
 from penstock.broker.partition.shell import PartitionShell
@@ -25,14 +26,15 @@ async def desk() -> AsyncIterator[TransactionDesk]:
 
 def mark(shell: PartitionShell, producer: DeskProducer, *, is_commit: bool) -> Appended | AppendRefused:
     """As a coordinator of version 2 does, whose epoch is the one after the transaction's."""
-    return shell.write_marker(
+    return write_marker(
+        shell,
         TransactionEnd(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch + 1,
             coordinator_epoch=1,
             is_commit=is_commit,
             version=VERSION_TWO,
-        )
+        ),
     )
 
 
@@ -57,13 +59,14 @@ async def test_guard_of_a_transaction_that_has_ended_opens_nothing(desk: Transac
     needed = shell.append(producer.batch(b"late"))
     assert isinstance(needed, VerificationNeeded)
     guard = shell.begin_verification(needed.header, version=1)
-    shell.write_marker(
+    write_marker(
+        shell,
         TransactionEnd(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             coordinator_epoch=1,
             is_commit=True,
-        )
+        ),
     )
     refused = shell.append(producer.batch(b"late"), guard=guard)
     assert isinstance(refused, AppendRefused)

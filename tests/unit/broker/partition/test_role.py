@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.broker.partition.commitment import Loss
+from penstock.broker.partition.deletion import delete_before
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.role import ALONE, NO_LEADER, Following, Idle, Leading, Role, leader_of
@@ -38,7 +40,7 @@ async def desk(disk: GatedDisk) -> AsyncIterator[PartitionDesk]:
     assert await made.append_synced().kept()
     yield made
     disk.open_gate()
-    await made.shell.commit().kept()
+    await made.turn()
     made.store.close(clean=False)
 
 
@@ -48,8 +50,8 @@ def test_leader_is_known_by_the_role(role: Role, leader: int) -> None:
 
 
 def mark(shell: PartitionShell) -> Appended | AppendRefused:
-    return shell.write_marker(
-        TransactionEnd(producer_id=7, producer_epoch=1, coordinator_epoch=0, is_commit=True, version=VERSION_TWO)
+    return write_marker(
+        shell, TransactionEnd(producer_id=7, producer_epoch=1, coordinator_epoch=0, is_commit=True, version=VERSION_TWO)
     )
 
 
@@ -67,7 +69,7 @@ async def test_who_does_not_lead_takes_nothing(desk: PartitionDesk, role: Role, 
         shell.refusal(),
     ]
     assert refusals == [AppendRefused(Refusal.NOT_LEADER, reason)] * len(refusals)
-    assert await shell.delete_before(1) is ReadProblem.NOT_LEADER
+    assert await delete_before(shell, 1) is ReadProblem.NOT_LEADER
     assert (shell.log.log_start, shell.log.log_end) == (0, 1)
 
 
@@ -135,7 +137,7 @@ async def test_promises_are_broken_when_the_lead_is_lost_and_not_when_the_disk_a
     desk.shell.take_role(Following(1, 2))
     assert (running.loss, following.loss) == (Loss.LEADERSHIP, Loss.LEADERSHIP)
     disk.open_gate()
-    assert await desk.shell.commit().kept()
+    await desk.turn()
     assert (running.loss, following.loss) == (Loss.LEADERSHIP, Loss.LEADERSHIP)
 
 

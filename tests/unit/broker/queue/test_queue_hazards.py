@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 import pytest
 
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.queue.delivery import Message, ReceiptSettlement, ReceivedMessages, Receiver
 from penstock.broker.queue.shell import QueueShell
@@ -160,7 +161,7 @@ async def test_retention_past_the_cursor_moves_it(desk: QueueBroker) -> None:
     name = await desk.queue("orders")
     await desk.send("orders", [b"%d" % number for number in range(10)])
     leased = await desk.receive(name, 2)
-    assert await shell_of(desk).partition.delete_before(6) == 6
+    assert await delete_before(shell_of(desk).partition, 6) == 6
     shell_of(desk).trim()
     assert values(await desk.receive(name)) == [b"6", b"7", b"8", b"9"]
     # What is with a consumer may still be settled.
@@ -175,7 +176,7 @@ async def test_a_message_that_the_log_lost_while_it_was_delivered_is_finished(de
     await desk.delivery.settle(
         name, [ReceiptSettlement(message.receipt, Act.RELEASE, 0) for message in await desk.receive(name)]
     )
-    assert await shell_of(desk).partition.delete_before(1) == 1
+    assert await delete_before(shell_of(desk).partition, 1) == 1
     assert values(await desk.receive(name)) == [b"b"]
     assert shell_of(desk).queue("workers").in_flight_count == 1  # type: ignore[union-attr]
 

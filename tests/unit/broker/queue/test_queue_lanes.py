@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.delivery import Message, ReceiptSettlement
 from penstock.broker.queue.lanes import LaneIndex
@@ -319,7 +320,7 @@ async def test_side_files_go_with_their_segments(desk: QueueBroker) -> None:
     assert await index_of(desk).wait(10_000)
     await desk.store.checkpoint()
     partition = partition_of(desk)
-    assert isinstance(await partition.delete_before(9_000), int)
+    assert isinstance(await delete_before(partition, 9_000), int)
     bases = [f"{segment.base_offset:020}.lanes" for segment in partition.log.segments]
     assert set(side_files(desk)) <= set(bases)
     rest = await drain(desk, name)

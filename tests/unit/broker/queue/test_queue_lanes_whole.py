@@ -8,6 +8,8 @@ from collections import Counter
 
 import pytest
 
+from penstock.broker.partition.deletion import delete_before
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.delivery import Message, ReceiptSettlement
@@ -100,7 +102,7 @@ class LaneWorld:
             if not is_commit:
                 self.aborted.update(values)
             end = TransactionEnd(producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, is_commit=is_commit)
-            await self.durable(self.shell.write_marker(end))
+            await self.durable(write_marker(self.shell, end))
 
     async def durable(self, outcome: object) -> int:
         assert isinstance(outcome, Appended), outcome
@@ -139,7 +141,7 @@ class LaneWorld:
         """DeleteRecords: what nobody has received by then, nobody will; what is held may still be settled."""
         shell = self.shell
         offset = self.chance.randrange(shell.log_start, shell.last_stable_offset + 1)
-        assert isinstance(await shell.delete_before(offset), int)
+        assert isinstance(await delete_before(shell, offset), int)
 
     async def restart(self) -> None:
         await self.desk.restart()

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.delivery import Message, ReceiptSettlement
@@ -70,7 +71,7 @@ async def end_transaction(desk: QueueBroker, producer_id: int, *, is_commit: boo
     end = TransactionEnd(
         producer_id=producer_id, producer_epoch=1, coordinator_epoch=1, is_commit=is_commit, version=VERSION_TWO
     )
-    outcome = partition_of(desk).write_marker(end)
+    outcome = write_marker(partition_of(desk), end)
     assert isinstance(outcome, Appended), outcome
     if outcome.commitment is not None:
         await outcome.commitment.kept()

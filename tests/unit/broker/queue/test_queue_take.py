@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.queue.messages import QueueUnavailable, ReceivedMessages
 from penstock.broker.queue.shell import QueueShell
 from penstock.codec.batch.records import Record
@@ -125,5 +126,5 @@ async def test_what_retention_has_taken_is_not_glanced_at(desk: QueueBroker) -> 
     _, (first, _) = await open_queue(desk)
     cursors = ((DEFAULT_LANE, 0),)
     await first.reader.look(cursors, 1, ordering=Ordering.NONE, is_committed_only=True)
-    await first.partition.delete_before(1)
+    await delete_before(first.partition, 1)
     assert first.reader.glance(cursors, 1, is_committed_only=True) is None

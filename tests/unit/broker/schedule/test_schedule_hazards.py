@@ -283,7 +283,7 @@ async def test_companion_is_kept_as_long_as_the_node_is_told_to_trace() -> None:
 
 async def test_companion_takes_the_horizon_from_the_configuration(desk: ScheduleBroker) -> None:
     desk.broker.config = BrokerConfig(trace_horizon_ms=5_000_000)
-    assert (await desk.shell()).companion._config.min_compaction_lag_ms == 5_000_000
+    assert (await desk.shell()).companion.config.min_compaction_lag_ms == 5_000_000
 
 
 def test_cache_counts_a_row_that_comes_again_once() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.clock import ManualClock
+from penstock.broker.partition.comeback import come_back
 from penstock.cluster.store.keys import KeySpace
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.fetch import FetchResponse
@@ -130,7 +131,7 @@ async def test_topic_deleted_while_it_is_read_again_stays_gone() -> None:
         shell = node.shell("orders")
         recovered = node.broker._store.recover_log(shell.log)
         await node.catalog.delete_topic("orders")
-        shell.come_back(recovered)
+        come_back(shell, recovered)
         assert shell.is_offline
         assert shell.log.failure == "the log is closed"
 

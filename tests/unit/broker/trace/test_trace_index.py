@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.trace import scan as trace_scan
@@ -164,7 +165,7 @@ async def test_side_files_go_with_their_segments(desk: IndexDesk) -> None:
     await desk.broker.restart()
     index = desk.index()
     below = desk.shell.log.segments[2].base_offset
-    await desk.shell.delete_before(below)
+    await delete_before(desk.shell, below)
     assert min(desk.side_files()) >= f"{below:020}"
     number = 64 * 2
     assert [offset for offset in told[number] if offset >= below] == await offsets_of(index, number)

@@ -8,6 +8,8 @@ import pytest
 
 from penstock.base.clock import ManualClock
 from penstock.broker.group.node import GroupCoordinator
+from penstock.broker.partition.deletion import delete_before
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, VerificationNeeded
 from penstock.broker.queue.delivery import Message, ReceiptSettlement
 from penstock.broker.schedule.node import NodeSchedules
@@ -139,7 +141,7 @@ async def test_a_journey_outlives_the_payload(desk: TraceBroker) -> None:
     await desk.settle(name, message, Act.ACCEPT)
     served = desk.broker.topic("orders")
     assert served is not None
-    await served.shells[0].delete_before(1)
+    await delete_before(served.shells[0], 1)
     journey = await desk.journey("orders", 0)
     assert journey.places[0].state is PlaceState.DELETED
     assert [event.kind for event in journey.events] == [Kind.LEASED, Kind.ACKED]
@@ -186,7 +188,7 @@ async def test_the_trace_says_since_when_the_journal_tells_anything(desk: TraceB
     await desk.restart()
     (shell,) = await desk.queues.shells(name)
     journal = shell.journal_log
-    assert isinstance(await journal.delete_before(journal.readable_end), int)
+    assert isinstance(await delete_before(journal, journal.readable_end), int)
     journey = await desk.journey("orders", 0)
     assert [event.kind for event in journey.events] == [Kind.APPENDED]
     assert any("begins at" in note for note in journey.notes)
@@ -239,8 +241,8 @@ async def test_an_open_transaction_holds_a_message_up_and_an_aborted_one_keeps_i
     await desk.send("orders", [b"b"])
     standings = [await desk.standing("orders", offset) for offset in (0, 1)]
     assert standings == [Standing.IN_TRANSACTION, Standing.BEHIND_TRANSACTION]
-    ended = partition.write_marker(
-        TransactionEnd(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False)
+    ended = write_marker(
+        partition, TransactionEnd(producer_id=7, producer_epoch=0, coordinator_epoch=0, is_commit=False)
     )
     assert isinstance(ended, Appended)
     assert ended.commitment is not None

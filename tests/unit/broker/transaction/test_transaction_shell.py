@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.broker.partition.comeback import come_back
+from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import AppendRefused, Refusal
 from penstock.domain.transaction.commands import (
     AddPartitions,
@@ -105,13 +107,14 @@ async def test_a_marker_of_an_operator_does_not_hold_the_transaction(desk: Trans
     """Written with a coordinator's epoch that is not ours, as tools for hanging transactions do."""
     producer = await DeskProducer(desk).begin()
     await producer.send(b"a", 0, 1)
-    desk.partition(0).write_marker(
+    write_marker(
+        desk.partition(0),
         TransactionEnd(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             coordinator_epoch=1000,
             is_commit=False,
-        )
+        ),
     )
     await producer.end(is_commit=False)
     await until_state(desk, TransactionState.COMPLETE_ABORT)
@@ -170,7 +173,7 @@ async def test_markers_are_written_as_soon_as_their_log_is_back(desk: Transactio
     assert isinstance(await producer.end(is_commit=True), TransactionEnded)
     await desk.until(lambda: desk.values(0) == [b"a"])
     assert await state_of(desk) is TransactionState.PREPARE_COMMIT
-    lost.come_back(desk.store.recover_log(lost.log))
+    come_back(lost, desk.store.recover_log(lost.log))
     await until_state(desk, TransactionState.COMPLETE_COMMIT)
     assert desk.values(1) == [b"a"]
 
@@ -183,7 +186,7 @@ async def test_a_decision_that_was_not_stored_was_not_made(desk: TransactionDesk
     assert await producer.end(is_commit=True) == Refused(TransactionProblem.COORDINATOR_NOT_AVAILABLE)
     assert desk.shell.is_lost
     assert await producer.end(is_commit=True) == Refused(TransactionProblem.COORDINATOR_NOT_AVAILABLE)
-    desk.journal.come_back(desk.store.recover_log(desk.journal.log))
+    come_back(desk.journal, desk.store.recover_log(desk.journal.log))
     desk.shell.close()
     await desk.shell.load()
     # Whether the record was kept is up to the disk; the producer asks again, and both are an answer.

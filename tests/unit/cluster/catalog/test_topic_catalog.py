@@ -252,7 +252,7 @@ async def test_wrong_settings_are_refused_whole(nodes: Nodes) -> None:
     ]
     refused = await catalog.change_config("orders", changes)
     assert isinstance(refused, InvalidConfig)
-    assert "durability=replicated is refused" in refused.reason
+    assert "durability=replicated needs min.insync.replicas" in refused.reason
     appended = [ConfigChange("retention.ms", ConfigOperation.APPEND, "9")]
     assert isinstance(await catalog.change_config("orders", appended), InvalidConfig)
     assert isinstance(await catalog.replace_config("orders", {"retention.ms": None}), InvalidConfig)

@@ -11,7 +11,7 @@ from penstock.domain.config.change import (
     node_entry,
 )
 from penstock.domain.config.definition import ConfigDefinition, ConfigProblem, ConfigType
-from penstock.domain.config.topic import DEFINITIONS, TopicConfig, in_force, make_topic_config, validate
+from penstock.domain.config.topic import DEFINITIONS, TopicConfig, in_force, make_topic_config, refuse_minimum, validate
 
 KAFKA_NAMES = [
     "cleanup.policy",
@@ -88,6 +88,7 @@ def test_defaults_are_kafkas_apart_from_the_segment_size() -> None:
         message_timestamp_before_max_ms=2**63 - 1,
         min_cleanable_dirty_ratio=0.5,
         min_compaction_lag_ms=0,
+        min_insync_replicas=None,
         penstock_delivery_headers=True,
         penstock_record_check=True,
         queue_delete_acked=False,
@@ -162,7 +163,11 @@ def test_every_problem_is_told_at_once() -> None:
         ("preallocate", "yes", "preallocate is 'yes', expected true or false"),
         ("compression.type", "brotli", "expected one of uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("cleanup.policy", "shred", "expected one or more of delete, compact"),
-        ("durability", "replicated", "durability=replicated is refused: it needs a cluster"),
+        (
+            "durability",
+            "replicated",
+            "durability=replicated needs min.insync.replicas of at least 2, and it is 1: raise",
+        ),
         ("durability", "none", "expected one of fsync, interval, replicated"),
     ],
 )
@@ -258,6 +263,21 @@ def test_lags_that_contradict_each_other_are_refused() -> None:
     assert validate({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"}) == []
 
 
+def test_memories_of_several_nodes_are_needed_for_what_no_disk_has() -> None:
+    assert validate({"durability": "replicated", "min.insync.replicas": "2"}) == []
+    (problem,) = validate({"durability": "replicated", "min.insync.replicas": "1"})
+    assert problem.name == "durability"
+
+
+def test_more_replicas_in_sync_than_there_are_is_refused() -> None:
+    assert refuse_minimum({"min.insync.replicas": "3"}, 3) is None
+    problem = refuse_minimum({"min.insync.replicas": "3"}, 2)
+    assert problem is not None
+    assert "use 2 or less" in problem.reason
+    # Not said: half of what there is, which is never too many.
+    assert refuse_minimum({}, 1) is None
+
+
 # What is taken has its effect
 
 
@@ -266,7 +286,6 @@ def test_lags_that_contradict_each_other_are_refused() -> None:
     [
         ("compression.lz4.level", "3", "9"),
         ("preallocate", "true", "false"),
-        ("min.insync.replicas", "2", "1"),
         ("index.interval.bytes", "1024", "4096"),
     ],
 )

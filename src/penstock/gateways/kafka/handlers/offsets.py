@@ -45,6 +45,9 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 # a timestamp, and this number where they say an epoch: who takes it for a moment does not. -1: there is none.
 # Not -1000, -1001 or from -2000 down, by which librdkafka means something else.
 DAMAGED: Final = -1999
+# Clients know it from here on; older ones ask again after another error.
+END_UNKNOWN_FROM: Final = 5
+END_UNKNOWN: Final = READ_CODES[ReadProblem.END_UNKNOWN]
 # The version that brought each: an older client that says so means something else, or nothing.
 SPECIAL_FROM: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -72,7 +75,7 @@ class OffsetsHandler:
                     partitions.append(_failed(wanted, shell))
                 else:
                     end = shell.last_stable_offset if is_committed_only else shell.readable_end
-                    partitions.append(await self._locate(shell, wanted, end))
+                    partitions.append(await self._locate(shell, wanted, end, context.api_version))
                 await pace.rest_if_due()
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
@@ -84,13 +87,17 @@ class OffsetsHandler:
         return READ_CODES[found.read_problem(epoch)] if isinstance(found, NotHere) else found
 
     async def _locate(
-        self, shell: PartitionShell, wanted: ListOffsetsPartition, end: int
+        self, shell: PartitionShell, wanted: ListOffsetsPartition, end: int, api_version: int
     ) -> ListOffsetsPartitionResponse:
         """`end`: as far as whoever asks may read."""
         problem = shell.check_epoch(wanted.current_leader_epoch)
         if problem is not None:
             return _failed(wanted, READ_CODES[problem])
         epoch = shell.role.epoch
+        # Where the log ends is not known, and so is not which record is the youngest.
+        is_end_asked = wanted.timestamp in (LATEST, MAX_TIMESTAMP) or wanted.timestamp >= 0
+        if is_end_asked and shell.check_end() is not None:
+            return _failed(wanted, END_UNKNOWN if api_version >= END_UNKNOWN_FROM else ErrorCode.LEADER_NOT_AVAILABLE)
         match wanted.timestamp:
             case _ if wanted.timestamp == LATEST:
                 return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, end, epoch)

@@ -16,6 +16,7 @@ from typing import Final, cast
 import msgspec
 
 from penstock.base.long_work import Steps
+from penstock.broker.partition.acks import Acks
 from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.outcome import Appended, AppendRefused, DelayPossible, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
@@ -72,9 +73,10 @@ ProduceResult = ProduceResponse | PendingReply
 class _Appends:
     """What became of each partition of a request, and what its reply waits for."""
 
-    __slots__ = ("answers", "held", "waiting")
+    __slots__ = ("acks", "answers", "held", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, acks: Acks) -> None:
+        self.acks = acks
         # One entry for each partition of the request, none where the answer is known already.
         self.waiting: list[Commitment | None] = []
         # Batches that wait for somebody else: the entry, and where their answer will stand.
@@ -110,7 +112,7 @@ class ProduceHandler:
         refusal = self._refuse(request, context, count)
         if refusal is not None:
             return HANG_UP if request.acks == ACKS_NONE else _refuse_all(request, refusal)
-        appends = _Appends()
+        appends = _Appends(acks_of(request))
         if count > AT_ONCE_MAX:
             if context.connection is not None:
                 context.connection.keep_frame()
@@ -185,10 +187,10 @@ class ProduceHandler:
             partitions.append(PartitionProduceResponse(index=partition.index, error_code=code, base_offset=-1))
             return
         records = cast("memoryview | None", partition.records)
-        outcome = shell.produce(records)
+        outcome = shell.produce(records, acks=appends.acks)
         if isinstance(outcome, VerificationNeeded | DelayPossible):
             assert records is not None
-            appends.hold(hold_back(shell, records, outcome, context.api_version), partitions)
+            appends.hold(hold_back(shell, records, outcome, context.api_version, appends.acks), partitions)
         else:
             appends.waiting.append(outcome.commitment if isinstance(outcome, Appended) else None)
             partitions.append(partition_response(shell, outcome, context.api_version))
@@ -226,6 +228,10 @@ class ProduceHandler:
         if acks not in ACKS_LEGAL:
             return None, ErrorCode.INVALID_REQUIRED_ACKS
         return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def acks_of(request: ProduceRequest) -> Acks:
+    return Acks(request.acks == ACKS_ALL, max(request.timeout_ms, 0))
 
 
 def _silence(response: ProduceResponse) -> NoReply:

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.broker.partition.acks import ALL, Acks
 from penstock.broker.partition.outcome import Appended, AppendRefused, DelayPossible, Refusal, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.schedule.delayed_batches import DelayedBatches
@@ -50,6 +51,7 @@ class HeldBatch(msgspec.Struct, frozen=True):
     records: memoryview
     # Of one that its coordinator has to vouch for.
     guard: int = NO_GUARD
+    acks: Acks = ALL
 
     @property
     def producer(self) -> tuple[int, int]:
@@ -76,14 +78,18 @@ def holds_transactional(request: ProduceRequest) -> bool:
 
 
 def hold_back(
-    shell: PartitionShell, records: memoryview, outcome: VerificationNeeded | DelayPossible, api_version: int
+    shell: PartitionShell,
+    records: memoryview,
+    outcome: VerificationNeeded | DelayPossible,
+    api_version: int,
+    acks: Acks,
 ) -> HeldBatch:
     """The guard is taken here, before anybody is asked: an answer that comes too late opens nothing."""
     copy = memoryview(bytearray(records))
     if isinstance(outcome, DelayPossible):
-        return HeldBatch(shell, outcome.header, copy)
+        return HeldBatch(shell, outcome.header, copy, acks=acks)
     guard = shell.begin_verification(outcome.header, version=_protocol_version(api_version))
-    return HeldBatch(shell, outcome.header, copy, guard)
+    return HeldBatch(shell, outcome.header, copy, guard, acks)
 
 
 async def append_held(
@@ -102,7 +108,8 @@ async def append_held(
     if not delayed:
         return [outcome for outcome in outcomes if not isinstance(outcome, DelayPossible)]
     # Of one request they share a turn of the disk, too.
-    later = iter(await asyncio.gather(*(delays.append(each.shell, each.records, guard=each.guard) for each in delayed)))
+    appends = (delays.append(each.shell, each.records, guard=each.guard, acks=each.acks) for each in delayed)
+    later = iter(await asyncio.gather(*appends))
     return [next(later) if isinstance(outcome, DelayPossible) else outcome for outcome in outcomes]
 
 
@@ -134,7 +141,7 @@ def _append(batch: HeldBatch, refused: AppendRefused | None) -> Appended | Appen
     if refused is not None:
         batch.shell.withdraw_verification(batch.header, batch.guard)
         return refused
-    outcome = batch.shell.produce(batch.records, guard=batch.guard)
+    outcome = batch.shell.produce(batch.records, guard=batch.guard, acks=batch.acks)
     assert not isinstance(outcome, VerificationNeeded), "a batch with a guard is verified or it is not"
     return outcome
 

@@ -35,6 +35,7 @@ from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.handlers.produce import (
     ACKS_ALL,
     TOPIC_IDS_FROM,
+    acks_of,
     lost_response,
     partition_response,
     single_response,
@@ -59,6 +60,7 @@ _MARKS: Final = (0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
 
 class ProduceRoute:
     __slots__ = (
+        "_acks",
         "_broker",
         "_bytes_min",
         "_generation",
@@ -82,6 +84,7 @@ class ProduceRoute:
         self._broker = broker
         self._generation = broker.generation
         self._request = request
+        self._acks = acks_of(request)
         self._version = version
         self._shell = shell
         self._is_flexible = version >= FLEXIBLE_FROM
@@ -134,7 +137,7 @@ class ProduceRoute:
         if not self._takes_transactional and buffer[place + ATTRIBUTES_AT] & ATTRIBUTE_TRANSACTIONAL:
             return False
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, start + START_BYTES)
-        outcome = self._shell.produce(view[place:records_end])
+        outcome = self._shell.produce(view[place:records_end], acks=self._acks)
         if isinstance(outcome, Appended):
             self._answer(connection, correlation_id, outcome)
         elif isinstance(outcome, VerificationNeeded | DelayPossible):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.base.long_work import Steps
+from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
@@ -333,7 +334,7 @@ class TopicsHandler:
         shell = self._broker.find(name, index)
         if isinstance(shell, NotHere):
             return answered(ABSENCE_CODES[shell.why])
-        outcome = await shell.delete_before(offset)
+        outcome = await delete_before(shell, offset)
         if isinstance(outcome, ReadProblem):
             return answered(READ_CODES[outcome])
         return answered(ErrorCode.NONE, outcome)

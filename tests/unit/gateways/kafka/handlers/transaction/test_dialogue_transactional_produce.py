@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from penstock.broker.partition.comeback import come_back
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.produce import ProduceRequest, ProduceResponse
 from penstock.domain.security.access import Operation, Principal, Resource, ResourceType
@@ -117,7 +118,7 @@ async def test_next_transaction_waits_for_the_markers_of_the_one_before(
     await until_committed(talk, "orders", b"a")
     assert await told(talk, said(producer, b"b", 0), version) is code
     log = node.shell("orders", 1).log
-    node.shell("orders", 1).come_back(node.broker._store.recover_log(log))
+    come_back(node.shell("orders", 1), node.broker._store.recover_log(log))
     await until_state(talk, "CompleteCommit")
     assert await producer.send("orders", b"b") is NONE
 

@@ -1,0 +1,66 @@
+"""What replication tells Prometheus, read when the page is asked for: of this node, not of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from penstock.broker.replication.node import NodeReplication
+
+
+class ReplicationCollector(Collector):
+    def __init__(self, node: NodeReplication) -> None:
+        self._node = node
+
+    def describe(self) -> list[Metric]:
+        return []  # nothing is collected at registration: the node has not started yet
+
+    def collect(self) -> Iterator[Metric]:
+        groups = list(self._node.groups.values())
+        yield GaugeMetricFamily(
+            "penstock_replication_led_partitions",
+            "Partitions with several replicas that this node leads.",
+            value=len(groups),
+        )
+        yield GaugeMetricFamily(
+            "penstock_replication_followed_partitions",
+            "Partitions that this node follows.",
+            value=self._node.followed_count,
+        )
+        yield GaugeMetricFamily(
+            "penstock_replication_leaderless_partitions",
+            "Partitions with a replica on this node that nobody leads.",
+            value=self._node.leaderless_count(),
+        )
+        yield GaugeMetricFamily(
+            "penstock_replication_under_replicated_partitions",
+            "Partitions led here of which fewer replicas are in sync than there are.",
+            value=sum(group.is_short for group in groups),
+        )
+        yield GaugeMetricFamily(
+            "penstock_replication_under_minimum_partitions",
+            "Partitions led here of which fewer replicas are in sync than min.insync.replicas: they take no writes.",
+            value=sum(not group.progress.is_writable for group in groups),
+        )
+        yield GaugeMetricFamily(
+            "penstock_replication_uncommitted_offsets",
+            "Offsets in the logs that this node leads past what is committed.",
+            value=sum(log.log_end - log.watermark for group in groups for log in group.logs),
+        )
+        yield CounterMetricFamily(
+            "penstock_replication_in_sync_changes",
+            "Changes of in-sync sets that this node has made since the start.",
+            value=self._node.changes.change_count,
+        )
+        fetched = CounterMetricFamily(
+            "penstock_replication_fetched_bytes",
+            "Bytes that this node has fetched from leaders since the start, by lane.",
+            labels=["lane"],
+        )
+        for lane, count in sorted(self._node.fetched_bytes().items()):
+            fetched.add_metric([lane], count)
+        yield fetched

@@ -1,0 +1,143 @@
+"""What other nodes ask this one about its logs: the internal door's `ReplicaServer`, in values.
+
+fetch       by a follower, of the feed
+barrier     by whoever must not go on before something is committed
+describe    by whoever compares replicas
+forward     work of a door; nobody here does any yet
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+from penstock.base.checksum import crc32c
+from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.replication.feed import LeaderFeed, WhoLeads
+from penstock.codec.batch.header import walk_headers
+from penstock.domain.replication.exchange import (
+    CHECKSUMS_MAX,
+    Barrier,
+    DescribeReplica,
+    EpochStart,
+    Forward,
+    Forwarded,
+    LogBarrier,
+    LogName,
+    LogPassed,
+    RangeChecksum,
+    ReplicaDescription,
+    ReplicaFetch,
+    ReplicaFetched,
+    ReplicaProblem,
+)
+from penstock.storage.errors import Damage
+from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.log.read_plan import ReadPlan
+
+# Of one read for a checksum.
+PORTION_BYTES: Final = 1024 * 1024
+
+FindLog = Callable[[LogName], PartitionShell | None]
+
+
+class NodeReplicas:
+    """`find`: every log that this node has a replica of, if it is open."""
+
+    def __init__(self, feed: LeaderFeed, find: FindLog, who_leads: WhoLeads, readers: Executor) -> None:
+        self._feed = feed
+        self._find = find
+        self._who_leads = who_leads
+        self._readers = readers
+
+    async def fetch(self, fetch: ReplicaFetch, _asking: object) -> ReplicaFetched:
+        return await self._feed.fetch(fetch)
+
+    async def forward(self, _forward: Forward, _asking: object) -> Forwarded:
+        return Forwarded(problem=ReplicaProblem.UNKNOWN_KIND)
+
+    # Barrier
+
+    async def barrier(self, barrier: Barrier) -> Sequence[LogPassed]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + barrier.timeout_ms / 1000
+        # Asked for before the first is waited for: what each log holds now is what counts.
+        return await asyncio.gather(*(self._pass(each, deadline) for each in barrier.logs))
+
+    async def _pass(self, asked: LogBarrier, deadline: float) -> LogPassed:
+        shell = self._find(asked.log)
+        problem = ReplicaProblem.UNKNOWN_LOG if shell is None else _not_led(shell, asked.leader_epoch)
+        if shell is None or problem is not None:
+            return LogPassed(log=asked.log, problem=problem, leader=self._who_leads(asked.log))
+        commitment = shell.commit_unless_kept()
+        if commitment is not None:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    is_kept = await commitment.kept()
+            except TimeoutError:
+                return LogPassed(log=asked.log, problem=ReplicaProblem.TIMED_OUT)
+            if not is_kept:
+                problem = _not_led(shell, asked.leader_epoch) or ReplicaProblem.STORAGE_FAILED
+                return LogPassed(log=asked.log, problem=problem, leader=self._who_leads(asked.log))
+        return LogPassed(log=asked.log, high_watermark=shell.readable_end)
+
+    # Describe
+
+    async def describe(self, asked: DescribeReplica) -> ReplicaDescription:
+        shell = self._find(asked.log)
+        if shell is None:
+            return ReplicaDescription(problem=ReplicaProblem.UNKNOWN_LOG)
+        if asked.range_count > CHECKSUMS_MAX:
+            return ReplicaDescription(problem=ReplicaProblem.INVALID, detail=f"more than {CHECKSUMS_MAX} ranges")
+        log = shell.log
+        checksums = await self._checksums(log, asked) if asked.wants_checksums else []
+        if isinstance(checksums, str):
+            return ReplicaDescription(problem=ReplicaProblem.STORAGE_FAILED, detail=checksums)
+        return ReplicaDescription(
+            log_start=log.log_start,
+            log_end=log.log_end,
+            durable_end=log.durable_end,
+            high_watermark=log.readable_end,
+            epochs=[EpochStart(epoch, start) for epoch, start in log.epochs.entries()],
+            checksums=checksums,
+        )
+
+    async def _checksums(self, log: PartitionLog, asked: DescribeReplica) -> list[RangeChecksum] | str:
+        """Why not, where it cannot be read."""
+        found: list[RangeChecksum] = []
+        end = min(asked.to_offset, log.readable_end)
+        for start in range(max(asked.from_offset, log.log_start), end, asked.step_offsets):
+            range_end = min(start + asked.step_offsets, end)
+            checksum = await self._checksum(log, start, range_end)
+            if isinstance(checksum, str):
+                return checksum
+            found.append(RangeChecksum(start, range_end, checksum))
+        return found
+
+    async def _checksum(self, log: PartitionLog, start: int, end: int) -> int | str:
+        loop, checksum, offset = asyncio.get_running_loop(), 0, start
+        while offset < end:
+            plan = log.plan_read(offset, bytes_max=PORTION_BYTES, up_to=log.readable_end)
+            if plan is None:
+                break
+            if not isinstance(plan, ReadPlan):
+                return f"offset {offset} cannot be read"
+            loaded = await loop.run_in_executor(self._readers, plan.load)
+            if isinstance(loaded, Damage):
+                return loaded.describe()
+            for place, header in walk_headers(loaded):
+                # Of the range are the batches that begin in it.
+                if start <= header.base_offset < end:
+                    checksum = crc32c(loaded[place : place + header.size_bytes], checksum)
+                offset = header.next_offset
+        return checksum
+
+
+def _not_led(shell: PartitionShell, leader_epoch: int) -> ReplicaProblem | None:
+    if leader_epoch > shell.role.epoch:
+        return ReplicaProblem.UNKNOWN_EPOCH
+    if 0 <= leader_epoch < shell.role.epoch:
+        return ReplicaProblem.FENCED_EPOCH
+    return None if shell.is_leading else ReplicaProblem.NOT_LEADER

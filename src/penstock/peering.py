@@ -1,0 +1,91 @@
+"""What a node has to do with the others: where they are, the secret that they share, its door for them, replication.
+
+    the secret is in the store ──► replication follows the catalogs ──► the internal door opens ──► the node serves
+
+A node whose `[cluster] listen` is off has none of this: it is and stays alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from penstock.assembly import Logs
+from penstock.broker.parts import Parts
+from penstock.broker.replication.node import Metadata, NodeReplication
+from penstock.broker.replication.settings import ReplicationSettings
+from penstock.cluster.identity import ensure_cluster_secret
+from penstock.cluster.nodes import NodeRegistry
+from penstock.cluster.store.keys import KeySpace
+from penstock.config import Config
+from penstock.domain.replication.identity import NodeIdentity
+from penstock.gateways.cluster.config import ClusterDoorConfig
+from penstock.gateways.cluster.door import ClusterDoor
+from penstock.net.address import Address, parse_address
+from penstock.net.peers import Peers
+from penstock.net.replica.calls import ReplicaCalls
+from penstock.storage.store import LogStore
+
+# By which nodes of this version act; raised by the cluster as a whole when all of them can do more.
+FEATURE_LEVEL: Final = 1
+SECRET_BYTES: Final = 32
+
+
+class Peering:
+    def __init__(
+        self, config: Config, logs: Logs, store: LogStore, registry: NodeRegistry, *, cluster_id: str, secret: bytes
+    ) -> None:
+        self._config = config.cluster
+        self._logs = logs
+        self._cluster_id = cluster_id
+        self._registry = registry
+        self._secret = secret
+        site = logs.site
+        self.peers = Peers(
+            self.identity, lambda: secret, self.address_of, clock=site.clock, jitter=site.chance.fraction
+        )
+        self.replication = NodeReplication(
+            site,
+            logs.broker,
+            store,
+            Metadata(topics=logs.topics, nodes=logs.nodes, store=logs.metadata, keys=KeySpace()),
+            calls=ReplicaCalls(self.peers),
+            life=lambda: registry.epoch,
+            settings=ReplicationSettings(
+                replica_lag_ms=config.cluster.replica_lag_ms,
+                catch_up_bytes_per_second=config.cluster.catch_up_bytes_per_second,
+            ),
+        )
+
+    def identity(self) -> NodeIdentity:
+        return NodeIdentity(self._cluster_id, self._logs.site.node_id, self._registry.epoch, FEATURE_LEVEL)
+
+    def address_of(self, node_id: int) -> Address | None:
+        """Of its internal door; None: it is not there, or has none."""
+        living = self._logs.nodes.node(node_id)
+        return parse_address(living.record.internal) if living is not None and living.record.internal else None
+
+    def door(self, parts: Parts) -> ClusterDoor:
+        config = ClusterDoorConfig(self._config.listen, self._config.advertised)
+        secret: Callable[[], bytes] = lambda: self._secret  # noqa: E731
+        return ClusterDoor(parts, config, self.replication.replicas, identity=self.identity, secret=secret)
+
+    def start(self) -> None:
+        self._registry.on_life(self.replication.begin_life)
+        self.replication.start()
+
+    async def stop(self) -> None:
+        await self.replication.stop()
+        self.peers.close()
+
+
+async def open_peering(
+    config: Config, logs: Logs, store: LogStore, registry: NodeRegistry, undo: AsyncExitStack, *, cluster_id: str
+) -> Peering:
+    """When this life is admitted, and the broker serves."""
+    secret = await ensure_cluster_secret(logs.metadata, KeySpace(), lambda: logs.site.chance.bytes(SECRET_BYTES))
+    peering = Peering(config, logs, store, registry, cluster_id=cluster_id, secret=secret)
+    undo.push_async_callback(peering.stop)
+    peering.start()
+    return peering
