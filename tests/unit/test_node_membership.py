@@ -73,14 +73,14 @@ async def test_topic_of_two_replicas_is_led_by_one_and_moves_when_its_leader_sto
     assert sorted(leaders) == [1, 2], "each leads one"
     for index, leader in enumerate(leaders):
         follower = 3 - leader
-        assert nodes[leader].shell("orders", index).role == Leading(0)
+        assert nodes[leader].shell("orders", index).role == Leading(0, is_replicated=True)
         assert nodes[follower].shell("orders", index).role == Following(0, leader)
         found = nodes[follower].broker.find("orders", index)
         assert isinstance(found, NotHere)
         assert found.leader == leader
     await second.stop()
     moved = leaders.index(2)
-    assert first.shell("orders", moved).role == Leading(1)
+    assert first.shell("orders", moved).role == Leading(1, is_replicated=True)
     await first.stop()
 
 

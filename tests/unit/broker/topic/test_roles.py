@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker.partition.role import Following, Idle, Leading, Role
+from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.companion import CompanionKind
 from penstock.broker.topic.not_here import Absence, NotHere
 from penstock.broker.topic.roles import has_replica, role_of
@@ -114,9 +115,12 @@ async def test_partition_that_moves_here_is_opened_and_one_that_moves_away_is_no
         assert node.broker.find("orders", 0) == NotHere(
             Absence.NOT_LED_HERE, "orders-0 is led by node 2, in epoch 2", OTHER, 2
         )
-        # And back, though its log was never closed.
+        assert shell.is_closed, "what is no longer its own is set aside"
+        # And back: it begins anew, as any new replica does.
         await put_state(node, 0, state(ME, life_of(node), ME, OTHER, epoch=3))
-        assert node.broker.find("orders", 0) is shell
+        again = node.broker.find("orders", 0)
+        assert isinstance(again, PartitionShell)
+        assert again is not shell
 
 
 async def test_another_life_of_the_node_leads_nothing_of_the_earlier_one() -> None:
