@@ -26,7 +26,6 @@ from penstock.cluster.store.settings import EtcdLocation
 from penstock.config import Config
 from penstock.gateways.door import Door
 from penstock.gateways.kafka.door import KafkaDoor
-from penstock.gateways.node_address import split_address
 from penstock.membership import Membership, settle_node_id
 from penstock.node_settings import check_settings, warn_of_open_doors
 from penstock.storage.store import LogStore
@@ -134,4 +133,5 @@ class Node:
         if not isinstance(door, KafkaDoor):
             return socket.gethostname(), 0
         told = door.node_address
-        return told.host or split_address(self._config.kafka.listen, door.name)[0], told.port
+        # Listening on every address is no address: other nodes tell their clients this machine's name.
+        return told.host or socket.gethostname(), told.port

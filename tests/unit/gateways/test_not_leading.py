@@ -12,7 +12,6 @@ from penstock.broker.partition.role import Following, Idle, Leading, Role
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.fetch import FetchResponse
 from penstock.codec.kafka.messages.list_offsets import ListOffsetsResponse
-from penstock.codec.kafka.messages.metadata import MetadataResponse
 from penstock.codec.kafka.messages.produce import ProduceResponse
 from penstock.gateways.http.server import HttpServerConfig
 from support.door.conversation import ANY_PORT, Conversation, TalkingNode, running_node
@@ -20,7 +19,6 @@ from support.door.kafka_phrases import (
     batch,
     fetch,
     list_offsets,
-    metadata,
     only_offset,
     only_partition,
     outcome,
@@ -101,14 +99,6 @@ async def test_kafka_consumer_is_sent_to_the_leader(node: TalkingNode, writer: C
     assert only_partition(await waiting.hear(FetchResponse)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     asked = only_offset(await writer.ask(list_offsets("orders", -1), ListOffsetsResponse))
     assert asked.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-async def test_kafka_metadata_name_the_leader(node: TalkingNode, talk: Conversation) -> None:
-    node.shell("orders", 0).take_role(ELSEWHERE)
-    node.shell("orders", 1).take_role(Idle("its replicas are gone"))
-    (topic,) = (await talk.ask(metadata("orders"), MetadataResponse, 12)).topics
-    told = [(each.error_code, each.leader_id, each.leader_epoch) for each in topic.partitions]
-    assert told == [(ErrorCode.NONE, 2, 4), (ErrorCode.LEADER_NOT_AVAILABLE, -1, -1)]
 
 
 # HTTP and SQS

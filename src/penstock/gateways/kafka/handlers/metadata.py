@@ -7,11 +7,10 @@ yet, and asks again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final
 
 from penstock.base.long_work import Steps, all_at_once
-from penstock.broker.partition.role import leader_of
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.catalog.topics import InvalidName
@@ -40,10 +39,9 @@ from penstock.domain import topic_rules
 from penstock.domain.security import access
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.gateways.admission import Admission
+from penstock.gateways.kafka.cluster_view import ClusterView, Placement
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import leader_code
 from penstock.gateways.kafka.store import StoreFailed, ask_store
-from penstock.gateways.node_address import NodeAddress
 
 NOT_ASKED: Final = -0x80000000
 ENDPOINT_BROKERS: Final = 1
@@ -62,12 +60,10 @@ CREATING_MAX: Final = 500
 
 
 class MetadataHandler:
-    def __init__(self, broker: Broker, admission: Admission, address: Callable[[], NodeAddress]) -> None:
+    def __init__(self, broker: Broker, admission: Admission, cluster: ClusterView) -> None:
         self._broker = broker
         self._admission = admission
-        # Asked for at every reply: with port 0 it is known only once the door listens.
-        self._address = address
-        self._node_id = address().node_id
+        self._cluster = cluster
         # Topics being created because somebody named them.
         self._creating = 0
 
@@ -154,11 +150,13 @@ class MetadataHandler:
         cluster_operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             cluster_operations = self._admission.operations(context.caller, CLUSTER)
-        address = self._address().told_to(context.local_address)
         return MetadataResponse(
-            brokers=(MetadataResponseBroker(node_id=address.node_id, host=address.host, port=address.port),),
-            cluster_id=address.cluster_id,
-            controller_id=address.node_id,
+            brokers=[
+                MetadataResponseBroker(each.node_id, each.host, each.port, each.rack)
+                for each in self._cluster.endpoints(context.local_address)
+            ],
+            cluster_id=self._cluster.cluster_id,
+            controller_id=self._cluster.controller_id,
             topics=topics,
             cluster_authorized_operations=cluster_operations,
         )
@@ -195,23 +193,11 @@ class MetadataHandler:
     def _describe(
         self, topic: ServedTopic, context: RequestContext, *, with_operations: bool
     ) -> Steps[MetadataResponseTopic]:
-        node_id = self._node_id
-        node = (node_id,)
         partitions: list[MetadataResponsePartition] = []
-        for first in range(0, len(topic.shells), PARTITIONS_AT_ONCE):
+        for first in range(0, topic.partition_count, PARTITIONS_AT_ONCE):
             if first:
                 yield
-            partitions += [
-                MetadataResponsePartition(
-                    partition_index=shell.index,
-                    error_code=leader_code(shell.role),
-                    leader_id=leader_of(shell.role, node_id),
-                    leader_epoch=shell.role.epoch,
-                    replica_nodes=node,
-                    isr_nodes=node,
-                )
-                for shell in topic.shells[first : first + PARTITIONS_AT_ONCE]
-            ]
+            partitions += map(_partition, self._cluster.placements(topic, first, PARTITIONS_AT_ONCE))
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -229,14 +215,16 @@ class MetadataHandler:
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message=f"endpoint type {request.endpoint_type}: only brokers (1) are listed here",
             )
-        address = self._address().told_to(context.local_address)
         operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = self._admission.operations(context.caller, CLUSTER)
         return DescribeClusterResponse(
-            cluster_id=address.cluster_id,
-            controller_id=address.node_id,
-            brokers=(DescribeClusterBroker(broker_id=address.node_id, host=address.host, port=address.port),),
+            cluster_id=self._cluster.cluster_id,
+            controller_id=self._cluster.controller_id,
+            brokers=[
+                DescribeClusterBroker(each.node_id, each.host, each.port, each.rack)
+                for each in self._cluster.endpoints(context.local_address)
+            ],
             cluster_authorized_operations=operations,
         )
 
@@ -292,19 +280,19 @@ class MetadataHandler:
                 error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_authorized_operations=operations
             )
             return unknown, 0
-        node = (self._node_id,)
         partitions = [
             DescribeTopicPartitionsResponsePartition(
-                partition_index=shell.index,
-                error_code=leader_code(shell.role),
-                leader_id=leader_of(shell.role, self._node_id),
-                leader_epoch=shell.role.epoch,
-                replica_nodes=node,
-                isr_nodes=node,
-                eligible_leader_replicas=(),
+                partition_index=each.index,
+                error_code=each.error_code,
+                leader_id=each.leader,
+                leader_epoch=each.epoch,
+                replica_nodes=each.replicas,
+                isr_nodes=each.in_sync,
+                eligible_leader_replicas=each.eligible,
                 last_known_elr=(),
+                offline_replicas=each.offline,
             )
-            for shell in topic.shells[first : first + room]
+            for each in self._cluster.placements(topic, first, room)
         ]
         entry = DescribeTopicPartitionsResponseTopic(
             name=name,
@@ -314,6 +302,18 @@ class MetadataHandler:
             topic_authorized_operations=self._admission.operations(context.caller, topic.resource),
         )
         return entry, topic.partition_count
+
+
+def _partition(placed: Placement) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        partition_index=placed.index,
+        error_code=placed.error_code,
+        leader_id=placed.leader,
+        leader_epoch=placed.epoch,
+        replica_nodes=placed.replicas,
+        isr_nodes=placed.in_sync,
+        offline_replicas=placed.offline,
+    )
 
 
 def _is_cursor_wrong(request: DescribeTopicPartitionsRequest) -> bool:
