@@ -112,6 +112,32 @@ async def test_http_says_unavailable_and_who_leads(node: TalkingNode, http: http
     assert "orders-0 is led by node 2" in reply.json()["detail"]
 
 
+async def test_http_keyless_message_goes_where_this_node_leads(node: TalkingNode, http: httpx.AsyncClient) -> None:
+    node.shell("orders").take_role(ELSEWHERE)
+    for number in range(4):
+        reply = await http.post("/v1/topics/orders/messages", json={"messages": [{"value": str(number)}]})
+        assert reply.status_code == 201, reply.text
+    assert (node.shell("orders", 0).readable_end, node.shell("orders", 1).readable_end) == (0, 4)
+
+
+async def test_http_queue_that_is_not_all_here_is_not_served_by_half(
+    node: TalkingNode, http: httpx.AsyncClient
+) -> None:
+    made = await http.put("/v1/queues/orders/jobs", json={})
+    assert made.status_code in (200, 201), made.text
+    node.shell("orders").take_role(ELSEWHERE)
+    queue = "/v1/queues/orders/jobs"
+    for reply in (
+        await http.post(f"{queue}/receive", json={}),
+        await http.get(f"{queue}/stats"),
+        await http.get(f"{queue}/peek"),
+        await http.post(f"{queue}/pause"),
+        await http.post(f"{queue}/purge"),
+    ):
+        assert reply.status_code == 503, reply.text
+        assert "orders-0 is led by node 2" in reply.json()["detail"]
+
+
 async def sqs(http: httpx.AsyncClient, action: str, **body: Any) -> httpx.Response:
     head = {"x-amz-target": f"AmazonSQS.{action}", "content-type": "application/x-amz-json-1.0"}
     return await http.post("/", json=body, headers=head)

@@ -148,9 +148,11 @@ class LocalNode:
         """The one line that a node says on its standard output, and an empty one at its end."""
         if self._ready is None or self._ready.done():
             return
-        facts = msgspec.json.decode(line, type=dict[str, str | bool]) if line else None
-        addresses = facts and {name: fact for name, fact in facts.items() if isinstance(fact, str)}
-        self._ready.set_result(addresses)
+        if not line:
+            self._ready.set_result(None)
+            return
+        facts = msgspec.json.decode(line, type=dict[str, str | bool])
+        self._ready.set_result({name: fact for name, fact in facts.items() if isinstance(fact, str)})
 
     def _pass_on(self, line: str) -> None:
         if line:
