@@ -85,7 +85,9 @@ async def test_kafka_producer_that_waits_for_the_disk_is_told_when_the_lead_is_l
     await several.send(produce_many([("orders", 0, batch(b"new")), ("orders", 1, batch(b"new"))]), 12)
     await (await node.connect()).expect_open()
     node.shell("orders").take_role(ELSEWHERE)
-    assert outcome(await writer.hear(ProduceResponse)) == REFUSED
+    lost = await writer.hear(ProduceResponse)
+    assert outcome(lost) == REFUSED
+    assert lost.responses[0].partition_responses[0].current_leader.leader_id == ELSEWHERE.leader
     disk.open_gate()
     assert outcomes(await several.hear(ProduceResponse)) == [REFUSED, (ErrorCode.NONE, 0)]
 

@@ -16,10 +16,11 @@ from penstock.codec.kafka.messages.find_coordinator import FindCoordinatorReques
 from penstock.codec.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.codec.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.codec.kafka.messages.list_offsets import ListOffsetsResponse
-from penstock.codec.kafka.messages.metadata import MetadataResponse
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.codec.kafka.messages.produce import ProduceResponse
 from penstock.domain.replication.view import Duty
 from penstock.domain.topic_rules import CONSUMER_OFFSETS, TRANSACTION_STATE
+from penstock.gateways.kafka.handlers.metadata import SHARED_FROM
 from support.cluster.other_nodes import OtherNodes
 from support.door.conversation import Conversation, TalkingNode
 from support.door.kafka_phrases import (
@@ -75,6 +76,29 @@ async def test_metadata_name_the_leader_of_each_partition(talk: Conversation, ot
         [1, 2],
         [7],
     )
+
+
+@pytest.mark.parametrize("version", [0, 4, 9, 12])
+async def test_long_metadata_are_told_anew_after_every_change(
+    node: TalkingNode, talk: Conversation, others: OtherNodes, version: int
+) -> None:
+    await node.create_topic("long", SHARED_FROM)
+    await others.lead("long", 7, 2)
+    asked = [metadata("long"), metadata("long"), MetadataRequest(topics=() if version == 0 else None)]
+
+    async def leaders() -> set[tuple[int, int]]:
+        told = set()
+        for request in asked:
+            reply = await talk.ask(request, MetadataResponse, version)
+            (topic,) = [each for each in reply.topics if each.name == "long"]
+            told.add((len(reply.brokers), topic.partitions[7].leader_id))
+        return told
+
+    assert await leaders() == {(2, 2)}
+    await others.come(3)
+    assert await leaders() == {(3, 2)}
+    await others.lead("long", 7, 3, epoch=5)
+    assert await leaders() == {(3, 3)}
 
 
 async def test_leader_that_nobody_would_find_is_none(talk: Conversation, others: OtherNodes) -> None:

@@ -14,7 +14,7 @@ from penstock.base.long_work import Steps, all_at_once
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.catalog.topics import InvalidName
-from penstock.codec.kafka import NO_UUID, ErrorCode
+from penstock.codec.kafka import NO_UUID, Encoded, ErrorCode, Response, encode_body_in_steps
 from penstock.codec.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -39,8 +39,9 @@ from penstock.domain import topic_rules
 from penstock.domain.security import access
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.gateways.admission import Admission
-from penstock.gateways.kafka.cluster_view import ClusterView, Placement
+from penstock.gateways.kafka.cluster_view import ClusterView, Endpoint, Placement
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers.metadata_cache import ReplyCache
 from penstock.gateways.kafka.store import StoreFailed, ask_store
 
 NOT_ASKED: Final = -0x80000000
@@ -52,6 +53,8 @@ PARTITIONS_PER_REPLY_MAX: Final = 2_000
 AT_ONCE_MAX: Final = 500
 # Partitions of one topic that are described at once: half a millisecond.
 PARTITIONS_AT_ONCE: Final = 500
+# Partitions of a reply that is kept for others: half a millisecond's encoding. Shorter ones cost less than looking.
+SHARED_FROM: Final = 200
 # Topics that one request creates because it named them. Clients that wait for a leader ask again after 100 ms, so a
 # thousand new topics are there after seconds; and one of a misled client leaves a hundred behind, not all of them.
 CREATED_MAX: Final = 100
@@ -64,12 +67,13 @@ class MetadataHandler:
         self._broker = broker
         self._admission = admission
         self._cluster = cluster
+        self._replies = ReplyCache()
         # Topics being created because somebody named them.
         self._creating = 0
 
     def metadata(
         self, request: MetadataRequest, context: RequestContext
-    ) -> Steps[MetadataResponse] | Coroutine[object, object, MetadataResponse]:
+    ) -> Steps[Response] | Coroutine[object, object, Response]:
         if not request.allow_auto_topic_creation or not self._broker.config.auto_create_topics:
             return self._answer(request, context, {})
         if len(request.topics or ()) > AT_ONCE_MAX:
@@ -97,13 +101,13 @@ class MetadataHandler:
             context.caller, Operation.CREATE, access.topic(name)
         )
 
-    async def _create_some_and_answer(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    async def _create_some_and_answer(self, request: MetadataRequest, context: RequestContext) -> Response:
         missing = await context.work.run(self._to_create(request, context))
         return await self._create_and_answer(request, missing, context)
 
     async def _create_and_answer(
         self, request: MetadataRequest, missing: list[str], context: RequestContext
-    ) -> MetadataResponse:
+    ) -> Response:
         refused: dict[str, ErrorCode] = {}
         allowed: list[str] = []
         pace = context.pace()
@@ -132,34 +136,74 @@ class MetadataHandler:
 
     def _answer(
         self, request: MetadataRequest, context: RequestContext, refused: dict[str, ErrorCode]
-    ) -> Steps[MetadataResponse]:
+    ) -> Steps[Response]:
         # In version 0 an empty list asks for all topics; later null does.
         wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
+        named = None if wants_all else tuple(dict.fromkeys(request.topics or ()))
+        shared = yield from self._shared(request, named, context)
+        if shared is not None:
+            return shared
         with_operations = request.include_topic_authorized_operations
         topics: list[MetadataResponseTopic] = []
-        if wants_all:
+        if named is None:
             for topic in self._broker.topics():
                 if self._admission.may(context.caller, Operation.DESCRIBE, topic.resource):
                     topics.append((yield from self._describe(topic, context, with_operations=with_operations)))
                 yield
         else:
             # Named twice, told once.
-            for wanted in dict.fromkeys(request.topics or ()):
+            for wanted in named:
                 topics.append((yield from self._find(wanted, context, refused, with_operations=with_operations)))
                 yield
         cluster_operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             cluster_operations = self._admission.operations(context.caller, CLUSTER)
+        return self._response(topics, self._cluster.endpoints(context.local_address), cluster_operations)
+
+    def _response(
+        self, topics: list[MetadataResponseTopic], endpoints: Sequence[Endpoint], cluster_operations: int = NOT_ASKED
+    ) -> MetadataResponse:
         return MetadataResponse(
-            brokers=[
-                MetadataResponseBroker(each.node_id, each.host, each.port, each.rack)
-                for each in self._cluster.endpoints(context.local_address)
-            ],
+            brokers=[MetadataResponseBroker(each.node_id, each.host, each.port, each.rack) for each in endpoints],
             cluster_id=self._cluster.cluster_id,
             controller_id=self._cluster.controller_id,
             topics=topics,
             cluster_authorized_operations=cluster_operations,
         )
+
+    def _shared(
+        self, request: MetadataRequest, named: Sequence[MetadataRequestTopic] | None, context: RequestContext
+    ) -> Steps[Response | None]:
+        """The reply that others get too, if it is a long one; None: it is short, or for this caller alone."""
+        if request.include_topic_authorized_operations or request.include_cluster_authorized_operations:
+            return None
+        topics = self._plainly_asked(named)
+        if sum(topic.partition_count for topic in topics) < SHARED_FROM:
+            return None
+        seen = [topic for topic in topics if self._admission.may(context.caller, Operation.DESCRIBE, topic.resource)]
+        if named is not None and len(seen) < len(topics):
+            return None
+        stamp, endpoints = self._cluster.stamp, self._cluster.endpoints(context.local_address)
+        key = (context.api_version, tuple(endpoints), tuple(topic.topic_id for topic in seen))
+        body = self._replies.get(stamp, key)
+        if body is not None:
+            return Encoded(MetadataRequest.api_key, body)
+        described = []
+        for topic in seen:
+            described.append((yield from self._describe(topic, context, with_operations=False)))
+            yield
+        encoded = yield from encode_body_in_steps(self._response(described, endpoints), context.api_version)
+        if stamp == self._cluster.stamp:
+            self._replies.put(stamp, key, encoded.body)
+        return encoded
+
+    def _plainly_asked(self, named: Sequence[MetadataRequestTopic] | None) -> Sequence[ServedTopic]:
+        """Those that are asked for, if each is there and named by its name."""
+        if named is None:
+            return self._broker.topics()
+        found = [self._broker.topic(wanted.name or "") for wanted in named if wanted.topic_id == NO_UUID]
+        topics = [topic for topic in found if topic is not None]
+        return topics if len(topics) == len(named) else ()
 
     def _find(
         self,
