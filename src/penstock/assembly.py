@@ -188,6 +188,7 @@ class Assembly:
             site=site,
             broker=logs.broker,
             topics=logs.topics,
+            nodes=logs.nodes,
             producer_ids=logs.producer_ids,
             publisher=Publisher(logs.schedules, site.clock),
             groups=logs.groups,

@@ -26,7 +26,6 @@ from penstock.config import Config
 from penstock.gateways.cluster.door import ClusterDoor
 from penstock.gateways.door import Door, is_off
 from penstock.gateways.kafka.door import KafkaDoor
-from penstock.gateways.node_address import split_address
 from penstock.membership import Membership, settle_node_id
 from penstock.node_settings import check_settings, warn_of_open_doors
 from penstock.peering import open_peering
@@ -145,4 +144,5 @@ class Node:
         if not isinstance(door, KafkaDoor):
             return socket.gethostname(), 0
         told = door.node_address
-        return told.host or split_address(self._config.kafka.listen, door.name)[0], told.port
+        # Listening on every address is no address: other nodes tell their clients this machine's name.
+        return told.host or socket.gethostname(), told.port

@@ -18,6 +18,7 @@ from penstock.broker.trace.node import NodeTrace
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.cluster.catalog.access import AccessCatalog
+from penstock.cluster.catalog.nodes import NodeCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.domain.security.access import Authorizer
@@ -28,6 +29,7 @@ class Parts:
     site: Site
     broker: Broker
     topics: TopicCatalog
+    nodes: NodeCatalog
     producer_ids: ProducerIds
     publisher: Publisher
     groups: GroupCoordinator

@@ -140,7 +140,7 @@ class Publisher:
             return wanted
         if record.key is not None:
             return partition_for_key(record.key, topic.partition_count)
-        return turn % topic.partition_count
+        return _next_led(topic, turn)
 
     async def settle(self, placed: Sequence[Placed]) -> list[PublishOutcome]:
         outcomes: list[PublishOutcome] = []
@@ -153,6 +153,15 @@ class Publisher:
             else:
                 outcomes.append(each.outcome)
         return outcomes
+
+
+def _next_led(topic: ServedTopic, turn: int) -> int:
+    """Of those that this node leads, if it leads any: nobody asked for a certain one."""
+    wanted = turn % topic.partition_count
+    if not isinstance(topic.find(wanted), NotHere):
+        return wanted
+    led = topic.led()
+    return led[turn % len(led)].index if led else wanted
 
 
 def _placed(partition: int, outcome: object, number: int) -> Placed:

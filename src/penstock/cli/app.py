@@ -17,6 +17,7 @@ import typer
 from penstock import __version__
 from penstock.cli.commands import archive as archive_commands
 from penstock.cli.commands import bench as bench_commands
+from penstock.cli.commands import cluster as cluster_commands
 from penstock.cli.commands import consume as consume_command
 from penstock.cli.commands import dlq as dlq_commands
 from penstock.cli.commands import group as group_commands
@@ -113,6 +114,7 @@ app.command("why")(trace_commands.why)
 app.add_typer(transaction_commands.app, name="transaction")
 app.command("report")(report_command.report)
 app.add_typer(mirror_commands.app, name="mirror")
+app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(log_commands.app, name="log")
 app.add_typer(pipeline_commands.app, name="pipeline")
 app.add_typer(user_commands.app, name="user")

@@ -65,6 +65,7 @@ ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {
     "transaction abort": ("-t", "t", "--start-offset", "0", *KAFKA),
     "mirror run": ("--from", "127.0.0.1:1", "--to", "127.0.0.1:1", "--topic", "t"),
     "mirror status": ("--from", "127.0.0.1:1", "--to", "127.0.0.1:1"),
+    "cluster status": KAFKA,
     "log verify": ("--data-dir", "absent"),
     "log dump": ("t", "--data-dir", "absent"),
     "log repair": ("-y", "--data-dir", "absent"),
@@ -92,6 +93,7 @@ NOT_RUN: Final = {
     "replay": "starts Spark before it needs a node",
     "archive run": "starts Spark before it needs a node",
     "archive list": "nothing in a directory is no failure",
+    "cluster up": "passes on what its nodes say",
     "bench queue": "measures the machine alone before it needs a node",
 }
 

@@ -12,7 +12,6 @@ from penstock.broker.partition.role import Following, Idle, Leading, Role
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.fetch import FetchResponse
 from penstock.codec.kafka.messages.list_offsets import ListOffsetsResponse
-from penstock.codec.kafka.messages.metadata import MetadataResponse
 from penstock.codec.kafka.messages.produce import ProduceResponse
 from penstock.gateways.http.server import HttpServerConfig
 from support.door.conversation import ANY_PORT, Conversation, TalkingNode, running_node
@@ -20,7 +19,6 @@ from support.door.kafka_phrases import (
     batch,
     fetch,
     list_offsets,
-    metadata,
     only_offset,
     only_partition,
     outcome,
@@ -87,7 +85,9 @@ async def test_kafka_producer_that_waits_for_the_disk_is_told_when_the_lead_is_l
     await several.send(produce_many([("orders", 0, batch(b"new")), ("orders", 1, batch(b"new"))]), 12)
     await (await node.connect()).expect_open()
     node.shell("orders").take_role(ELSEWHERE)
-    assert outcome(await writer.hear(ProduceResponse)) == REFUSED
+    lost = await writer.hear(ProduceResponse)
+    assert outcome(lost) == REFUSED
+    assert lost.responses[0].partition_responses[0].current_leader.leader_id == ELSEWHERE.leader
     disk.open_gate()
     assert outcomes(await several.hear(ProduceResponse)) == [REFUSED, (ErrorCode.NONE, 0)]
 
@@ -103,14 +103,6 @@ async def test_kafka_consumer_is_sent_to_the_leader(node: TalkingNode, writer: C
     assert asked.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_kafka_metadata_name_the_leader(node: TalkingNode, talk: Conversation) -> None:
-    node.shell("orders", 0).take_role(ELSEWHERE)
-    node.shell("orders", 1).take_role(Idle("its replicas are gone"))
-    (topic,) = (await talk.ask(metadata("orders"), MetadataResponse, 12)).topics
-    told = [(each.error_code, each.leader_id, each.leader_epoch) for each in topic.partitions]
-    assert told == [(ErrorCode.NONE, 2, 4), (ErrorCode.LEADER_NOT_AVAILABLE, -1, -1)]
-
-
 # HTTP and SQS
 
 
@@ -120,6 +112,32 @@ async def test_http_says_unavailable_and_who_leads(node: TalkingNode, http: http
     reply = await http.post("/v1/topics/orders/messages", json={"messages": [message]})
     assert reply.status_code == 503, reply.text
     assert "orders-0 is led by node 2" in reply.json()["detail"]
+
+
+async def test_http_keyless_message_goes_where_this_node_leads(node: TalkingNode, http: httpx.AsyncClient) -> None:
+    node.shell("orders").take_role(ELSEWHERE)
+    for number in range(4):
+        reply = await http.post("/v1/topics/orders/messages", json={"messages": [{"value": str(number)}]})
+        assert reply.status_code == 201, reply.text
+    assert (node.shell("orders", 0).readable_end, node.shell("orders", 1).readable_end) == (0, 4)
+
+
+async def test_http_queue_that_is_not_all_here_is_not_served_by_half(
+    node: TalkingNode, http: httpx.AsyncClient
+) -> None:
+    made = await http.put("/v1/queues/orders/jobs", json={})
+    assert made.status_code in (200, 201), made.text
+    node.shell("orders").take_role(ELSEWHERE)
+    queue = "/v1/queues/orders/jobs"
+    for reply in (
+        await http.post(f"{queue}/receive", json={}),
+        await http.get(f"{queue}/stats"),
+        await http.get(f"{queue}/peek"),
+        await http.post(f"{queue}/pause"),
+        await http.post(f"{queue}/purge"),
+    ):
+        assert reply.status_code == 503, reply.text
+        assert "orders-0 is led by node 2" in reply.json()["detail"]
 
 
 async def sqs(http: httpx.AsyncClient, action: str, **body: Any) -> httpx.Response:

@@ -23,7 +23,7 @@ from penstock.broker.group.shell import GroupContext, GroupShell
 from penstock.broker.group.topics import BrokerTopics
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError
-from penstock.broker.machine.residents import Place, Residents, place_of
+from penstock.broker.machine.residents import Residents
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.site import Site
@@ -75,6 +75,9 @@ OVERRIDES: Final = {
     "segment.ms": str(6 * 3_600_000),
 }
 
+UNAVAILABLE: Final = Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+ELSEWHERE: Final = Refused(GroupError.NOT_COORDINATOR)
+
 
 class GroupCoordinator:
     def __init__(self, site: Site, broker: Broker, catalog: TopicCatalog) -> None:
@@ -89,8 +92,8 @@ class GroupCoordinator:
             self._config, self._topics, self._clock, SteadyClock(site.clock), config_of=self._config_of
         )
         self._residents = Residents("groups", self._make, tasks=site.tasks, on_loaded=self._on_loaded)
-        # Where the shells are, by partition; none before all of them were loaded.
-        self._places: list[Place] = []
+        # The internal topic, once those of its partitions are loaded that are led here.
+        self._topic_id: bytes | None = None
         self._loading: asyncio.Task[None] | None = None
         self._last_ticket = 0
         self._share_config_of: Callable[[str], ShareGroupConfig] = lambda _group_id: ShareGroupConfig()
@@ -116,11 +119,11 @@ class GroupCoordinator:
 
     async def ready(self) -> bool:
         """The internal topic exists and has been replayed; False if it could not be created."""
-        if not self._places:
+        if self._topic_id is None:
             if self._loading is None or self._loading.done():
                 self._loading = self._tasks.start("groups loading", self._create_and_load())
             await asyncio.shield(self._loading)
-        return bool(self._places)
+        return self._topic_id is not None
 
     async def _create_and_load(self) -> None:
         if self._broker.topic(CONSUMER_OFFSETS) is None:
@@ -155,7 +158,7 @@ class GroupCoordinator:
         for partition in partitions:
             self._residents.lead(partition, partition.leadership.epoch)
         await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
-        self._places = [place_of(partition) for partition in partitions]
+        self._topic_id = topic.topic_id
         shells = self._shells
         log.info(
             "groups loaded",
@@ -201,9 +204,10 @@ class GroupCoordinator:
         return self._last_ticket
 
     async def submit(self, group_id: str, command: GroupCommand) -> GroupReply:
-        if not await self.ready() or self._broker.is_stopping:
-            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
-        return await self._shell_of(group_id).submit(group_id, command)
+        shell = await self._find(group_id)
+        if isinstance(shell, Refused):
+            return shell
+        return UNAVAILABLE if self._broker.is_stopping else await shell.submit(group_id, command)
 
     # Transactions
 
@@ -219,9 +223,11 @@ class GroupCoordinator:
         A transaction that ends between its answer and the commit makes the answer worthless, so it is asked again:
         what it says then is the truth, be it that the transaction is over or that the producer's next one has begun.
         """
-        if not await self.ready() or self._broker.is_stopping:
-            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
-        shell = self._shell_of(group_id)
+        shell = await self._find(group_id)
+        if isinstance(shell, Refused):
+            return shell
+        if self._broker.is_stopping:
+            return UNAVAILABLE
         if shell.damage.reason is not None:
             # Before the group becomes part of a transaction which could then never end.
             return shell.unavailable
@@ -244,12 +250,15 @@ class GroupCoordinator:
             return True
         if not await self.ready() or self._broker.is_stopping:
             return False
-        if not 0 <= partition < len(self._places):
+        if not 0 <= partition < self.partition_count:
             return True
+        shell = self._shell_at(partition)
+        if shell is None:
+            return False
         log.debug(
             "transaction ends", partition=partition, producer=end.producer_id, coordinator_epoch=end.coordinator_epoch
         )
-        return await self._shell_at(partition).end_transaction(
+        return await shell.end_transaction(
             EndTransaction(end.producer_id, end.producer_epoch, end.is_commit, end.version), self._work.pace()
         )
 
@@ -258,10 +267,13 @@ class GroupCoordinator:
         return TopicPartition(CONSUMER_OFFSETS, self.partition_of(group_id))
 
     async def refusal(self, group_id: str) -> Refused | None:
-        """Why nothing of the group can be read or stored before an operator has repaired its journal."""
+        """Why nothing of the group can be read or stored here: another node looks after it, or its journal is to be
+        repaired first."""
         if not self.has_any() or not await self.ready():
             return None
         shell = self._shell_of(group_id)
+        if shell is None:
+            return ELSEWHERE
         return None if shell.damage.reason is None else shell.unavailable
 
     # Looking
@@ -269,15 +281,15 @@ class GroupCoordinator:
     async def describe(self, group_id: str) -> GroupDescription | Refused:
         if not self.has_any():
             return NO_GROUP
-        if not await self.ready():
-            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
-        return await self._shell_of(group_id).describe(group_id)
+        shell = await self._find(group_id)
+        return shell if isinstance(shell, Refused) else await shell.describe(group_id)
 
     async def list_groups(self) -> list[tuple[str, GroupDescription]] | Refused:
+        """Those that this node looks after; who wants all of them asks every node."""
         if not self.has_any():
             return []
         if not await self.ready():
-            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+            return UNAVAILABLE
         found: list[tuple[str, GroupDescription]] = []
         for shell in self._shells:
             listed = await shell.describe_all()
@@ -297,8 +309,9 @@ class GroupCoordinator:
         return [found for shell in self._shells for found in await shell.positions_in(topic, topic_id, partition)]
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
-        """At once, for retention: None also while groups are not available."""
-        return self._shell_of(group_id).committed_offset(group_id, topic, partition) if self._places else None
+        """At once, for retention: None also while groups are not available, or another node looks after this one."""
+        shell = self._shell_of(group_id)
+        return None if shell is None else shell.committed_offset(group_id, topic, partition)
 
     def some_positions(self, count_max: int) -> tuple[list[tuple[str, str, int, int]], int]:
         """Group, topic, partition and offset of about so many committed positions, and how many groups are left out."""
@@ -314,34 +327,39 @@ class GroupCoordinator:
 
     def partition_of(self, group_id: str) -> int:
         # Not Python's hash, which differs from process to process.
-        return zlib.crc32(group_id.encode()) % (len(self._places) or self._partition_count())
+        return zlib.crc32(group_id.encode()) % self.partition_count
 
-    def _partition_count(self) -> int:
-        """Before they are loaded."""
+    @property
+    def partition_count(self) -> int:
+        """Of the internal topic, on all nodes."""
         topic = self._broker.topic(CONSUMER_OFFSETS)
         return PARTITION_COUNT if topic is None else topic.partition_count
 
-    def _shell_of(self, group_id: str) -> GroupShell:
+    async def _find(self, group_id: str) -> GroupShell | Refused:
+        return (self._shell_of(group_id) or ELSEWHERE) if await self.ready() else UNAVAILABLE
+
+    def _shell_of(self, group_id: str) -> GroupShell | None:
         return self._shell_at(self.partition_of(group_id))
 
-    def _shell_at(self, partition: int) -> GroupShell:
-        shell = self._residents.get(self._places[partition])
-        assert shell is not None, "every partition of the internal topic is led here"
-        return shell
+    def _shell_at(self, partition: int) -> GroupShell | None:
+        """None: another node leads that partition, or nothing is loaded yet."""
+        return None if self._topic_id is None else self._residents.get((self._topic_id, partition))
 
     # Share groups
 
-    async def shares_of(self, group_id: str) -> ShareShell | None:
-        """Where the share group of that id is or would be; None: groups are not available."""
-        if not await self.ready() or self._broker.is_stopping:
-            return None
-        return self._shell_of(group_id).shares
+    async def shares_of(self, group_id: str) -> ShareShell | Refused:
+        """Where the share group of that id is or would be."""
+        shell = await self._find(group_id)
+        if isinstance(shell, Refused):
+            return shell
+        return UNAVAILABLE if self._broker.is_stopping else shell.shares
 
     def share_shells(self) -> list[ShareShell]:
         return [shell.shares for shell in self._shells]
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        return self._shell_of(group_id).shares.get(group_id) if self._places else None
+        shell = self._shell_of(group_id)
+        return None if shell is None else shell.shares.get(group_id)
 
     def configure_shares(self, config_of: Callable[[str], ShareGroupConfig]) -> None:
         """The settings of each share group, also of those that are loaded later."""
@@ -370,5 +388,7 @@ class GroupCoordinator:
         if isinstance(change, TopicRemoved):
             for shell in self._shells:
                 shell.submit_to_all(ForgetTopics((change.topic.name,)))
-        elif isinstance(change, GroupConfigChanged) and self._places:
-            self._shell_of(change.group).configure(change.group)
+        elif isinstance(change, GroupConfigChanged):
+            changed = self._shell_of(change.group)
+            if changed is not None:
+                changed.configure(change.group)

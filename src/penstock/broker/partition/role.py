@@ -57,10 +57,3 @@ def is_replicated(role: Role) -> bool:
 
 # One node has all there is to lead.
 ALONE: Final = Leading(FIRST_EPOCH)
-
-
-def leader_of(role: Role, node_id: int) -> int:
-    """The node that leads, as `node_id` knows whose role it is."""
-    if isinstance(role, Leading):
-        return node_id
-    return role.leader if isinstance(role, Following) else NO_LEADER

@@ -79,6 +79,9 @@ class QueueDelivery:
         if definition is None:
             self._turns.pop(name, None)
             return NoSuchQueue(name)
+        elsewhere = self._elsewhere(name)
+        if elsewhere is not None:
+            return elsewhere
         if not wait_ms and caller is None:
             shells = await self._queues.shells(name, wait_ms=LOADING_MS_MAX)
             return await self._take(definition, shells, consumer, count_max, lease_ms)
@@ -183,6 +186,9 @@ class QueueDelivery:
         definition = self._queues.get(name)
         if definition is None:
             return NoSuchQueue(name)
+        elsewhere = self._elsewhere(name)
+        if elsewhere is not None:
+            return elsewhere
         seen: list[PeekedMessage] = []
         for shell in await self._queues.shells(name):
             queue = shell.queue(name.group)
@@ -223,6 +229,9 @@ class QueueDelivery:
         definition, topic = self._queues.get(name), self._broker.topic(name.topic)
         if definition is None or topic is None:
             return NoSuchQueue(name)
+        elsewhere = self._elsewhere(name)
+        if elsewhere is not None:
+            return elsewhere
         partitions: list[tuple[int, QueueStats]] = []
         backlog_count = 0
         for shell in await self._queues.shells(name):
@@ -248,6 +257,12 @@ class QueueDelivery:
             delayed_count=0 if self._delays is None else self._delays.pending_count(topic, definition.hidden_below),
         )
 
+    def _elsewhere(self, name: QueueName) -> QueueUnavailable | None:
+        """Half of a queue would look like the whole: it is served where all of it is, and nowhere else."""
+        topic = self._broker.topic(name.topic)
+        reason = None if topic is None else topic.why_not_whole()
+        return None if reason is None else QueueUnavailable(reason)
+
     # For the owner
 
     async def purge(self, name: QueueName) -> NoSuchQueue | QueueUnavailable | None:
@@ -255,6 +270,9 @@ class QueueDelivery:
         definition, topic = self._queues.get(name), self._broker.topic(name.topic)
         if definition is None or topic is None:
             return NoSuchQueue(name)
+        elsewhere = self._elsewhere(name)
+        if elsewhere is not None:
+            return elsewhere
         if self._delays is not None:
             marks = await self._delays.purge_marker(topic)
             if isinstance(marks, NotScheduled):
@@ -270,6 +288,9 @@ class QueueDelivery:
     async def pause(self, name: QueueName, *, is_paused: bool) -> NoSuchQueue | QueueUnavailable | None:
         if self._queues.get(name) is None:
             return NoSuchQueue(name)
+        elsewhere = self._elsewhere(name)
+        if elsewhere is not None:
+            return elsewhere
         for shell in await self._queues.shells(name):
             reply = await shell.submit(name.group, Pause() if is_paused else Resume())
             if isinstance(reply, QueueUnavailable):

@@ -23,6 +23,7 @@ from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.protocol import StoreError
+from penstock.domain.group.commands import Refused
 from penstock.domain.group.values import GroupError
 from penstock.domain.queue.commands import MoveStart
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, check_group
@@ -74,8 +75,8 @@ class ShareGroups:
 
     async def heartbeat(self, group_id: str, command: ShareHeartbeat) -> ShareAlive | ShareRefused:
         shell = await self._groups.shares_of(group_id)
-        if shell is None:
-            return UNAVAILABLE
+        if isinstance(shell, Refused):
+            return ShareRefused(shell.error)
         problem = check_group(group_id)
         if problem is not None:
             return ShareRefused(GroupError.INVALID_REQUEST, problem)
@@ -89,9 +90,11 @@ class ShareGroups:
         return reply
 
     async def get(self, group_id: str) -> ShareGroup | ShareRefused:
-        shell = await self._groups.shares_of(group_id) if self._groups.has_any() else None
-        if shell is None:
+        if not self._groups.has_any():
             return NOT_FOUND
+        shell = await self._groups.shares_of(group_id)
+        if isinstance(shell, Refused):
+            return ShareRefused(shell.error)
         return shell.refusal() or shell.get(group_id) or NOT_FOUND
 
     def is_member(self, group_id: str, member_id: str) -> bool:
@@ -109,16 +112,16 @@ class ShareGroups:
     async def create(self, group_id: str) -> ShareRefused | None:
         """A group without members, unless it is there. None: done."""
         shell = await self._groups.shares_of(group_id)
-        if shell is None:
-            return UNAVAILABLE
+        if isinstance(shell, Refused):
+            return ShareRefused(shell.error)
         reply = await shell.submit(group_id, ShareCreate())
         return reply if isinstance(reply, ShareRefused) else None
 
     async def delete(self, group_id: str) -> ShareRefused | None:
         """The group and what it knew of messages; the messages stay. None: done."""
         shell = await self._groups.shares_of(group_id)
-        if shell is None:
-            return UNAVAILABLE
+        if isinstance(shell, Refused):
+            return ShareRefused(shell.error)
         found = shell.get(group_id)
         if found is None:
             return NOT_FOUND

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from penstock.broker.partition.role import Role
 from penstock.broker.partition.shell import PartitionShell
@@ -12,6 +13,9 @@ from penstock.domain.config.topic import TopicConfig
 from penstock.domain.security import access
 from penstock.domain.security.access import Resource
 from penstock.domain.topic_rules import COORDINATOR_TOPICS
+
+# Of the partitions that others lead, in one sentence.
+TOLD_MAX: Final = 3
 
 
 class ServedTopic:
@@ -64,6 +68,15 @@ class ServedTopic:
     def shell(self, index: int) -> PartitionShell | None:
         """Of a partition that this node has a replica of, whoever leads it."""
         return self._by_index.get(index)
+
+    def why_not_whole(self) -> str | None:
+        """Why this node cannot speak for the whole topic: which of its partitions others lead. None: it leads all."""
+        if len(self.shells) == self.partition_count and all(shell.is_leading for shell in self.shells):
+            return None
+        found = (self.find(index) for index in range(self.partition_count))
+        away = [each.detail for each in found if isinstance(each, NotHere)]
+        more = f", and {len(away) - TOLD_MAX:,} more" if len(away) > TOLD_MAX else ""
+        return f"this node does not lead all of topic {self.name!r}: {'; '.join(away[:TOLD_MAX])}{more}"
 
     def led(self) -> list[PartitionShell]:
         """All that this node leads."""

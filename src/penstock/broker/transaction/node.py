@@ -17,7 +17,7 @@ import msgspec
 from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.residents import Place, Residents, place_of
+from penstock.broker.machine.residents import Residents
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
@@ -66,6 +66,7 @@ OVERRIDES: Final = {
     "max.message.bytes": str(16 * 1024 * 1024),
 }
 
+ELSEWHERE: Final = Refused(TransactionProblem.NOT_COORDINATOR)
 _ENDING: Final = Refused(TransactionProblem.CONCURRENT_TRANSACTIONS)
 
 CoordinatorCommand = InitProducer | AddPartitions | VerifyPartitions | EndTransaction
@@ -90,8 +91,8 @@ class TransactionCoordinators:
         self._steady = SteadyClock(site.clock)
         self._tasks = site.tasks
         self._residents = Residents("transactions", self._make, tasks=site.tasks)
-        # Where the shells are, by partition; none before all of them were loaded.
-        self._places: list[Place] = []
+        # The internal topic, once those of its partitions are loaded that are led here.
+        self._topic_id: bytes | None = None
         self._loading: asyncio.Task[None] | None = None
         catalog.on_change(self._on_change, Part.TRANSACTIONS)
         broker.follow_journals(self.damages)
@@ -110,11 +111,11 @@ class TransactionCoordinators:
 
     async def ready(self) -> bool:
         """The internal topic exists and has been replayed; False if it could not be created."""
-        if not self._places:
+        if self._topic_id is None:
             if self._loading is None or self._loading.done():
                 self._loading = self._tasks.start("transactions loading", self._create_and_load())
             await asyncio.shield(self._loading)
-        return bool(self._places)
+        return self._topic_id is not None
 
     async def _create_and_load(self) -> None:
         if not self._has_any():
@@ -129,7 +130,7 @@ class TransactionCoordinators:
         for partition in partitions:
             self._residents.lead(partition, partition.leadership.epoch)
         await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
-        self._places = [place_of(partition) for partition in partitions]
+        self._topic_id = topic.topic_id
 
     async def _make(self, partition: PartitionShell, leadership: Leadership) -> TransactionShell:
         return TransactionShell(
@@ -160,6 +161,8 @@ class TransactionCoordinators:
         if not await self.ready() or self._broker.is_stopping:
             return UNAVAILABLE
         shell = self._shell_of(command.transactional_id)
+        if shell is None:
+            return ELSEWHERE
         if isinstance(command, EndTransaction) and command.is_commit and not await self._sync(shell, command):
             return UNAVAILABLE
         reply = await shell.submit(command)
@@ -200,8 +203,9 @@ class TransactionCoordinators:
         fails.
         """
         reply = await self.submit(command)
-        if reply == _ENDING:
-            await self._shell_of(command.transactional_id).wait_until_ended(command.transactional_id, wait_ms)
+        shell = self._shell_of(command.transactional_id) if reply == _ENDING else None
+        if shell is not None:
+            await shell.wait_until_ended(command.transactional_id, wait_ms)
             reply = await self.submit(command)
         return reply
 
@@ -226,7 +230,10 @@ class TransactionCoordinators:
         """None: nobody uses that id. Looking does not create the internal topic."""
         if not self._has_any():
             return None
-        return await self._shell_of(transactional_id).describe(transactional_id) if await self.ready() else UNAVAILABLE
+        if not await self.ready():
+            return UNAVAILABLE
+        shell = self._shell_of(transactional_id)
+        return ELSEWHERE if shell is None else await shell.describe(transactional_id)
 
     async def list_transactions(
         self,
@@ -236,7 +243,8 @@ class TransactionCoordinators:
         longer_than_ms: int = -1,
         id_matches: Callable[[str], bool] | None = None,
     ) -> list[TransactionListing] | Refused:
-        """Those that pass every filter, by id; Refused if a part of them is not known just now."""
+        """Those that this node looks after and that pass every filter, by id; Refused if a part of them is not known
+        just now."""
         if not self._has_any():
             return []
         if not await self.ready():
@@ -253,7 +261,13 @@ class TransactionCoordinators:
 
     def partition_of(self, transactional_id: str) -> int:
         # Not Python's hash, which differs from process to process.
-        return zlib.crc32(transactional_id.encode()) % len(self._places)
+        return zlib.crc32(transactional_id.encode()) % self.partition_count
+
+    @property
+    def partition_count(self) -> int:
+        """Of the internal topic, on all nodes."""
+        topic = self._broker.topic(TRANSACTION_STATE)
+        return PARTITION_COUNT if topic is None else topic.partition_count
 
     # Metrics
 
@@ -275,14 +289,15 @@ class TransactionCoordinators:
     def _on_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved) and change.topic.name == TRANSACTION_STATE:
             # By an operator: all that was known of producers is gone. The next one to ask begins anew.
-            self._places = []
+            self._topic_id = None
             for shell in self._residents.forget(change.topic.topic_id):
                 shell.close()
 
     def _has_any(self) -> bool:
         return self._broker.topic(TRANSACTION_STATE) is not None
 
-    def _shell_of(self, transactional_id: str) -> TransactionShell:
-        shell = self._residents.get(self._places[self.partition_of(transactional_id)])
-        assert shell is not None, "every partition of the internal topic is led here"
-        return shell
+    def _shell_of(self, transactional_id: str) -> TransactionShell | None:
+        """None: another node leads its partition, or nothing is loaded yet."""
+        if self._topic_id is None:
+            return None
+        return self._residents.get((self._topic_id, self.partition_of(transactional_id)))

@@ -32,6 +32,9 @@ def create(
     *,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the node's default.")] = -1,
+    replication: Annotated[
+        int, typer.Option("--replication", "-r", help="Replicas of each partition; -1: the cluster's default.")
+    ] = -1,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if it is there.")] = False,
     as_json: AsJson = False,
@@ -41,7 +44,13 @@ def create(
 
     configs = parse_pairs(config, option="--config")
     topic_work.create(
-        bootstrap, topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists, as_json=as_json
+        bootstrap,
+        topic,
+        partitions=partitions,
+        replication=replication,
+        configs=configs,
+        if_not_exists=if_not_exists,
+        as_json=as_json,
     )
 
 
@@ -53,7 +62,7 @@ def describe(
     as_json: AsJson = False,
     all_configs: Annotated[bool, typer.Option("--all-configs", help="Also configs at their default.")] = False,
 ) -> None:
-    """A topic's partitions with their watermarks, sizes and health, and its configs."""
+    """A topic's partitions with leader, replicas, watermarks, sizes and health, and its configs."""
     from penstock.cli.work import topic_describe
 
     topic_describe.describe(bootstrap, topic, all_configs=all_configs, as_json=as_json)

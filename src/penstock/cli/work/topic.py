@@ -45,15 +45,24 @@ async def _list_topics(bootstrap: str, *, with_internal: bool) -> list[dict[str,
 
 
 def create(
-    bootstrap: str, topic: str, *, partitions: int, configs: Mapping[str, str], if_not_exists: bool, as_json: bool
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    replication: int,
+    configs: Mapping[str, str],
+    if_not_exists: bool,
+    as_json: bool,
 ) -> None:
     if partitions == 0 or partitions < -1:
         raise CommandError(f"a topic cannot have {partitions} partitions", exit_code=EXIT_USAGE)
+    if replication == 0 or replication < -1:
+        raise CommandError(f"a partition cannot have {replication} replicas", exit_code=EXIT_USAGE)
 
     async def work() -> bool:
         async with ClusterClient(parse_addresses(bootstrap)) as client:
             try:
-                await admin.create_topic(client, topic, partitions=partitions, configs=configs)
+                await admin.create_topic(client, topic, partitions=partitions, replication=replication, configs=configs)
             except BrokerError as error:
                 if error.code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
                     return False

@@ -12,7 +12,7 @@ from penstock.client.kafka.cluster_client import ClusterClient, TopicInfo
 from penstock.client.kafka.partition_health import PartitionHealth, partition_health
 from penstock.net.address import parse_addresses
 
-COLUMNS: Final = ("partition", "leader", "replicas", "in sync", "low", "high", "stable", "size", "health")
+COLUMNS: Final = ("partition", "leader", "epoch", "replicas", "in sync", "low", "high", "stable", "size", "health")
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -53,7 +53,9 @@ def _document(found: Description) -> dict[str, object]:
 def cells(row: PartitionHealth) -> tuple[object, ...]:
     size = None if row.size_bytes is None else human_bytes(row.size_bytes)
     replicas, in_sync = (" ".join(map(str, nodes)) for nodes in (row.replicas, row.in_sync))
-    return (row.partition, row.leader, replicas, in_sync, row.start, row.end, row.last_stable, size, health_text(row))
+    led = None if row.leader < 0 else row.leader
+    places = (row.partition, led, row.leader_epoch, replicas, in_sync)
+    return (*places, row.start, row.end, row.last_stable, size, health_text(row))
 
 
 def health_text(row: PartitionHealth) -> str:

@@ -41,6 +41,7 @@ _NOT_YET = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR
 class Broker(msgspec.Struct, frozen=True):
     node_id: int
     address: Address
+    rack: str | None = None
 
 
 class PartitionInfo(msgspec.Struct, frozen=True):
@@ -130,10 +131,14 @@ class ClusterClient:
         return await self._connection(broker.address)
 
     async def controller(self) -> Connection:
-        """The broker that creates and deletes topics; any broker, where the cluster names none."""
+        """The broker that creates and deletes topics; any broker, where the cluster names none, or one that is away:
+        it sends on what is not its own to do."""
         if self.controller_id < 0:
             return await self.any_connection()
-        return await self.connection_to(self.controller_id)
+        try:
+            return await self.connection_to(self.controller_id)
+        except BrokerUnreachableError:
+            return await self.any_connection()
 
     async def leader(self, topic: str, partition: int) -> Connection:
         return await self.connection_to(await self.leader_id(topic, partition))
@@ -193,20 +198,19 @@ class ClusterClient:
             topics=None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics),
             allow_auto_topic_creation=auto_create,
         )
-        try:
-            reply = await self.call(request, MetadataResponse)
-        except ConnectionLostError:
-            # A connection that was idle for long may have been closed by the broker: one more try on a new
-            # one.
-            reply = await self.call(request, MetadataResponse)
-        self._learn(reply, is_complete=topics is None)
-        return reply
+        # A connection that was idle for long may have been closed by its broker, and a broker that has just died is
+        # found out by each connection to it: one try more than there are.
+        for _ in range(len(self._connections)):
+            with contextlib.suppress(ConnectionLostError):
+                return self._learn(await self.call(request, MetadataResponse), is_complete=topics is None)
+        return self._learn(await self.call(request, MetadataResponse), is_complete=topics is None)
 
-    def _learn(self, reply: MetadataResponse, *, is_complete: bool) -> None:
+    def _learn(self, reply: MetadataResponse, *, is_complete: bool) -> MetadataResponse:
         self.cluster_id = reply.cluster_id
         self.controller_id = reply.controller_id
         self._brokers = {
-            broker.node_id: Broker(broker.node_id, Address(broker.host, broker.port)) for broker in reply.brokers
+            broker.node_id: Broker(broker.node_id, Address(broker.host, broker.port), broker.rack)
+            for broker in reply.brokers
         }
         if is_complete:
             self._topics.clear()
@@ -217,6 +221,7 @@ class ClusterClient:
                 self._topics[topic.name] = _topic_info(topic.name, topic)
             else:
                 self._topics.pop(topic.name, None)
+        return reply
 
     async def _connection(self, address: Address) -> Connection:
         # One at a time for each address: two callers at once must not open two connections, or order is lost.

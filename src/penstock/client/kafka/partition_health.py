@@ -45,6 +45,7 @@ class OpenTransactions(msgspec.Struct, frozen=True):
 class PartitionHealth(msgspec.Struct, frozen=True):
     partition: int
     leader: int
+    leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
     offline: tuple[int, ...]
@@ -81,6 +82,7 @@ async def partition_health(client: ClusterClient, info: TopicInfo) -> list[Parti
             PartitionHealth(
                 partition=number,
                 leader=found.leader,
+                leader_epoch=found.leader_epoch,
                 replicas=found.replicas,
                 in_sync=found.in_sync,
                 offline=found.offline,

@@ -86,6 +86,8 @@ class NodeImage:
         self.living: dict[int, LivingNode] = {}
         self.members: dict[int, Member] = {}
         self.controller: ControllerKey | None = None
+        # Grows with every change.
+        self.generation = 0
 
     def is_admitted(self, node_id: int) -> bool:
         living, member = self.living.get(node_id), self.members.get(node_id)
@@ -106,7 +108,9 @@ class NodeImage:
     def apply(self, events: Iterable[Event]) -> list[NodesChanged]:
         # Read before anything is changed: all or nothing.
         steps = [step for event in events if (step := self._step(event)) is not None]
-        return [change for step in steps if (change := step()) is not None]
+        changes = [change for step in steps if (change := step()) is not None]
+        self.generation += len(changes)
+        return changes
 
     def events_to(self, current: Range) -> list[Event]:
         present = {entry.key for entry in current.entries}
@@ -179,6 +183,11 @@ class NodeCatalog:
     @property
     def controller(self) -> ControllerKey | None:
         return self._image.controller
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change: what was told of nodes before may no longer hold."""
+        return self._image.generation
 
     def living(self) -> list[LivingNode]:
         """By id."""

@@ -37,6 +37,13 @@ _JOINED_PIECES: Final = 10_000
 ResponseT = TypeVar("ResponseT", bound=Response)
 
 
+class Encoded(Response, frozen=True, gc=False):
+    """A response whose body was encoded before, in the version that is asked for: many clients get the same."""
+
+    key: int
+    body: bytes
+
+
 class Api(msgspec.Struct, frozen=True):
     key: int
     name: str
@@ -137,14 +144,30 @@ def encode_response_in_steps(
     message: Response, version: int, correlation_id: int
 ) -> Generator[None, None, list[BytesLike]]:
     """The same in steps, for a message that may be long."""
+    if isinstance(message, Encoded):
+        return _framed(message.key, version, correlation_id, [], [message.body])
     pieces: list[bytes] = []
     parts: list[BytesLike] = []
+    yield from _encode_in_steps(message, version, pieces, parts)
+    return _framed(message.api_key, version, correlation_id, pieces, parts)
+
+
+def encode_body_in_steps(message: Response, version: int) -> Generator[None, None, Encoded]:
+    """To be sent more than once."""
+    pieces: list[bytes] = []
+    parts: list[BytesLike] = []
+    yield from _encode_in_steps(message, version, pieces, parts)
+    return Encoded(message.api_key, b"".join([*parts, *pieces]))
+
+
+def _encode_in_steps(
+    message: Response, version: int, pieces: list[bytes], parts: list[BytesLike]
+) -> Generator[None, None, None]:
     for _ in step_encoder_for(type(message), version)(message, pieces, parts):
         if len(pieces) >= _JOINED_PIECES:
             parts.append(b"".join(pieces))
             pieces.clear()
         yield
-    return _framed(message.api_key, version, correlation_id, pieces, parts)
 
 
 def _framed(

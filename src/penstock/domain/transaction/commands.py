@@ -90,8 +90,9 @@ class TransactionProblem(Enum):
     INVALID_TXN_STATE = "there is no transaction that could end in this way"
     TRANSACTION_ABORTABLE = "the partition is not part of the transaction"
     TRANSACTIONAL_ID_NOT_FOUND = "nobody has used the transactional id, or not for a long time"
-    # Never decided by the machine: its shell says it.
+    # Never decided by the machine: its shell says it, or who looked for one.
     COORDINATOR_NOT_AVAILABLE = "what the coordinator knows cannot be read or stored just now: try again"
+    NOT_COORDINATOR = "another node looks after the transactional id"
     # No client tries this one again by itself: producers end with it.
     UNKNOWN_SERVER_ERROR = "what the coordinator knows is damaged: the node's log names the repair"
 

@@ -85,6 +85,7 @@ from penstock.codec.kafka.messages.write_txn_markers import WriteTxnMarkersReque
 from penstock.domain.config.change import ConfigEntry
 from penstock.domain.log.fetch_session import FetchSessions
 from penstock.gateways.admission import Admission
+from penstock.gateways.kafka.cluster_view import ClusterView
 from penstock.gateways.kafka.context import Handler
 from penstock.gateways.kafka.handlers.acls import AclsHandler
 from penstock.gateways.kafka.handlers.cluster_admin import ClusterAdminHandler
@@ -112,9 +113,9 @@ from penstock.gateways.kafka.handlers.transaction.admin import TransactionsAdmin
 from penstock.gateways.kafka.handlers.transaction.offsets import TransactionOffsetsHandler
 from penstock.gateways.kafka.handlers.transaction.requests import TransactionsHandler
 from penstock.gateways.kafka.handlers.users import UsersHandler
+from penstock.gateways.kafka.leader_hints import LeaderHints, hinted
 from penstock.gateways.kafka.sasl import SaslHandler
 from penstock.gateways.kafka.versions import ApiVersionsHandler
-from penstock.gateways.node_address import NodeAddress
 
 HandlerTable = dict[type[Request], Callable[[Any, Any], Any]]
 
@@ -123,23 +124,27 @@ def make_handlers(
     parts: Parts,
     admission: Admission,
     *,
-    address: Callable[[], NodeAddress],
+    cluster: ClusterView,
+    hints: LeaderHints,
     node_entries: Callable[[], Sequence[ConfigEntry]],
     node_settings: Mapping[str, str],
     sasl: SaslHandler,
 ) -> dict[int, Handler]:
     broker, transactions = parts.broker, parts.transactions
-    node_id = address().node_id
+    node_id = cluster.node_id
     sessions = FetchSessions(lambda: parts.site.chance.below(1 << 31))
     topics = TopicsHandler(broker, parts.topics, admission)
     configs = ConfigsHandler(
         broker, parts.topics, admission, node_id=node_id, node_entries=node_entries, node_settings=node_settings
     )
     offsets = OffsetsHandler(broker, admission, parts.site.readers)
-    metadata = MetadataHandler(broker, admission, address)
+    produce = ProduceHandler(broker, admission, transactions, parts.delays)
+    fetch = FetchHandler(broker, admission, parts.site.clock, sessions, parts.site.readers)
+    metadata = MetadataHandler(broker, admission, cluster)
+    coordinators = CoordinatorsHandler(broker, parts.groups, transactions, admission, cluster)
     table: HandlerTable = {
-        ProduceRequest: ProduceHandler(broker, admission, transactions, parts.delays).produce,
-        FetchRequest: FetchHandler(broker, admission, parts.site.clock, sessions, parts.site.readers).fetch,
+        ProduceRequest: hinted(hints, produce.produce),
+        FetchRequest: hinted(hints, fetch.fetch),
         ListOffsetsRequest: offsets.list_offsets,
         OffsetForLeaderEpochRequest: offsets.offset_for_leader_epoch,
         MetadataRequest: metadata.metadata,
@@ -154,10 +159,10 @@ def make_handlers(
         IncrementalAlterConfigsRequest: configs.incremental_alter_configs,
         DescribeLogDirsRequest: configs.describe_log_dirs,
         InitProducerIdRequest: ProducersHandler(parts.producer_ids, transactions, admission).init_producer_id,
-        FindCoordinatorRequest: CoordinatorsHandler(parts.groups, transactions, admission, address).find_coordinator,
-        **_cluster_handlers(parts, admission, address),
+        FindCoordinatorRequest: coordinators.find_coordinator,
+        **_cluster_handlers(parts, admission, cluster),
         **_group_handlers(parts, admission),
-        **_share_handlers(parts, admission),
+        **_share_handlers(parts, admission, hints),
         **_transaction_handlers(parts, admission),
         **_access_handlers(parts, admission, sasl),
     }
@@ -166,9 +171,9 @@ def make_handlers(
     return {request.api_key: cast(Handler, handler) for request, handler in table.items()}
 
 
-def _cluster_handlers(parts: Parts, admission: Admission, address: Callable[[], NodeAddress]) -> HandlerTable:
-    admin = ClusterAdminHandler(parts.broker, parts.topics, admission, parts.site.clock, address)
-    resources = ConfigResourcesHandler(parts.topics, admission, node_id=address().node_id)
+def _cluster_handlers(parts: Parts, admission: Admission, cluster: ClusterView) -> HandlerTable:
+    admin = ClusterAdminHandler(parts.broker, parts.topics, admission, parts.site.clock, cluster)
+    resources = ConfigResourcesHandler(parts.topics, admission, node_ids=cluster.node_ids)
     quotas = QuotasHandler(admission)
     return {
         ElectLeadersRequest: admin.elect_leaders,
@@ -186,7 +191,7 @@ def _cluster_handlers(parts: Parts, admission: Admission, address: Callable[[], 
     }
 
 
-def _share_handlers(parts: Parts, admission: Admission) -> HandlerTable:
+def _share_handlers(parts: Parts, admission: Admission, hints: LeaderHints) -> HandlerTable:
     members = ShareGroupsHandler(parts.broker, parts.shares, admission)
     messages = ShareFetchHandler(ShareDesk(parts.broker, parts.shares, admission), parts.site.clock)
     offsets = ShareOffsetsHandler(parts.broker, parts.shares, admission)
@@ -194,8 +199,8 @@ def _share_handlers(parts: Parts, admission: Admission) -> HandlerTable:
     return {
         ShareGroupHeartbeatRequest: members.share_group_heartbeat,
         ShareGroupDescribeRequest: members.share_group_describe,
-        ShareFetchRequest: messages.share_fetch,
-        ShareAcknowledgeRequest: messages.share_acknowledge,
+        ShareFetchRequest: hinted(hints, messages.share_fetch),
+        ShareAcknowledgeRequest: hinted(hints, messages.share_acknowledge),
         DescribeShareGroupOffsetsRequest: offsets.describe_share_group_offsets,
         AlterShareGroupOffsetsRequest: offsets.alter_share_group_offsets,
         DeleteShareGroupOffsetsRequest: offsets.delete_share_group_offsets,

@@ -19,8 +19,10 @@ from penstock.gateways.admission import Admission
 from penstock.gateways.caller import KAFKA
 from penstock.gateways.door import listen_on
 from penstock.gateways.kafka.apis import make_handlers
+from penstock.gateways.kafka.cluster_view import ClusterView
 from penstock.gateways.kafka.context import Handler
 from penstock.gateways.kafka.handlers.produce_route import learn_route
+from penstock.gateways.kafka.leader_hints import LeaderHints
 from penstock.gateways.kafka.metrics import KafkaDoorCollector
 from penstock.gateways.kafka.sasl import SaslHandler, SaslSettings
 from penstock.gateways.kafka.sasl_users import SaslUsers
@@ -55,6 +57,8 @@ class KafkaDoor:
         self.server: KafkaServer | None = None
         # Whole once the door listens, and nobody can ask before.
         self.node_address = NodeAddress(parts.site.node_id, "", 0, cluster_id)
+        self._cluster = ClusterView(parts.broker, parts.topics, parts.nodes, lambda: self.node_address)
+        self._hints = LeaderHints(parts.broker, self._cluster)
 
     @property
     def address(self) -> str:
@@ -65,7 +69,7 @@ class KafkaDoor:
         await parts.shares.start()
         sasl = await self._open_sasl()
         handlers = self.handlers(sasl)
-        learn = partial(learn_route, parts.broker)
+        learn = partial(learn_route, parts.broker, self._hints)
         server = self.server = KafkaServer(config, handlers, site, learn, sasl, self._admission)
         follow_setting(parts.topics, site.node_id, CONNECTIONS_MAX, server.limit_connections, config.connections_max)
         site.metrics.register(KafkaDoorCollector(server))
@@ -79,7 +83,8 @@ class KafkaDoor:
         return make_handlers(
             self._parts,
             self._admission,
-            address=lambda: self.node_address,
+            cluster=self._cluster,
+            hints=self._hints,
             node_entries=lambda: self._node_entries(self.node_address),
             node_settings={CONNECTIONS_MAX: str(self._config.connections_max)},
             sasl=sasl,

@@ -7,7 +7,6 @@ from typing import Final
 from penstock.broker.partition.commitment import Loss
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.read import ReadProblem
-from penstock.broker.partition.role import Idle, Role
 from penstock.broker.topic.not_here import Absence
 from penstock.broker.transaction.markers import MarkerOutcome
 from penstock.codec.kafka import ErrorCode
@@ -101,11 +100,6 @@ READ_CODES: Final[dict[ReadProblem, ErrorCode]] = {
     ReadProblem.POLICY: ErrorCode.POLICY_VIOLATION,
     ReadProblem.END_UNKNOWN: ErrorCode.OFFSET_NOT_AVAILABLE,
 }
-
-
-def leader_code(role: Role) -> ErrorCode:
-    """Of a partition in the metadata: clients ask again until somebody leads it."""
-    return ErrorCode.LEADER_NOT_AVAILABLE if isinstance(role, Idle) else ErrorCode.NONE
 
 
 # A group's errors have Kafka's names; one without a number fails here, when the door is loaded.

@@ -12,7 +12,7 @@ from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.marker import write_marker
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
 from penstock.broker.partition.read import ReadProblem
-from penstock.broker.partition.role import ALONE, NO_LEADER, Following, Idle, Leading, Role, leader_of
+from penstock.broker.partition.role import Following, Idle, Leading, Role
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter
 from penstock.codec.batch.header import walk_headers
@@ -42,11 +42,6 @@ async def desk(disk: GatedDisk) -> AsyncIterator[PartitionDesk]:
     disk.open_gate()
     await made.turn()
     made.store.close(clean=False)
-
-
-@pytest.mark.parametrize(("role", "leader"), [(ALONE, 7), (Following(5, 2), 2), (Idle("nobody is left"), NO_LEADER)])
-def test_leader_is_known_by_the_role(role: Role, leader: int) -> None:
-    assert leader_of(role, 7) == leader
 
 
 def mark(shell: PartitionShell) -> Appended | AppendRefused:

@@ -61,7 +61,7 @@ async def health(client: ClusterClient) -> PartitionHealth:
 async def test_a_partition_without_problems(client: ClusterClient) -> None:
     found = await health(client)
     assert (found.start, found.end, found.last_stable, found.problems) == (0, 3, 3, ())
-    assert cells(found)[4:] == (0, 3, 3, None, "ok")
+    assert cells(found)[5:] == (0, 3, 3, None, "ok")
 
 
 async def test_open_transactions_hold_the_stable_end_back(broker: FakeBroker, client: ClusterClient) -> None:

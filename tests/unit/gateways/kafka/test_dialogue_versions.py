@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from penstock.codec import kafka as wire
@@ -87,7 +89,7 @@ async def test_cluster_is_this_node(node: TalkingNode, talk: Conversation, versi
     assert reply.cluster_id
     assert reply.cluster_authorized_operations == -0x80000000
     host, _, port = node.addresses["kafka"].rpartition(":")
-    assert list(reply.brokers) == [DescribeClusterBroker(broker_id=1, host=host, port=int(port))]
+    assert list(reply.brokers) == [DescribeClusterBroker(1, host, int(port), rack=socket.gethostname())]
 
 
 async def test_permissions_on_the_cluster_are_told_if_asked_for(talk: Conversation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
 import struct
 import time
@@ -146,7 +147,7 @@ async def test_what_is_named_a_thousand_times_is_told_once(talk: Conversation) -
 
 
 def handler_of(node: TalkingNode, request: type[wire.Request]) -> Any:
-    return node.server._handlers[request.api_key].__self__  # type: ignore[attr-defined]
+    return inspect.unwrap(node.server._handlers[request.api_key]).__self__  # type: ignore[attr-defined]
 
 
 async def test_settings_of_too_many_groups_at_a_time_are_refused(node: TalkingNode, talk: Conversation) -> None:

@@ -1,14 +1,14 @@
-"""ElectLeaders, reassignments, AlterReplicaLogDirs, quorum and voters, features, UnregisterBroker: for one node.
+"""ElectLeaders, reassignments, AlterReplicaLogDirs, quorum and voters, features, UnregisterBroker: how things are.
 
-A node has one replica of each partition, in one directory, and keeps the metadata itself. So nothing moves and nobody
-is elected; tools that ask are told how things are, and what cannot be done is refused by the error that Kafka has for
-it.
+Who leads is decided by the controller alone, a partition stays on the nodes where it was placed, in one directory of
+each, and the metadata are kept by a store. So nothing moves and nobody is elected by these; tools that ask are told how
+things are, and what cannot be done is refused by the error that Kafka has for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -47,12 +47,13 @@ from penstock.codec.kafka.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from penstock.domain.replication.state import NO_LEADER
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.gateways.admission import Admission
+from penstock.gateways.kafka.cluster_view import ClusterView
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import ABSENCE_CODES
 from penstock.gateways.kafka.versions import FEATURES
-from penstock.gateways.node_address import NodeAddress
 
 PREFERRED, UNCLEAN = 0, 1
 # What Kafka's controller takes in one operation. Tools name what they want in batches of this size or less.
@@ -81,13 +82,13 @@ class ClusterAdminHandler:
         catalog: TopicCatalog,
         admission: Admission,
         clock: Clock,
-        address: Callable[[], NodeAddress],
+        cluster: ClusterView,
     ) -> None:
         self._broker = broker
         self._catalog = catalog
         self._admission = admission
         self._clock = clock
-        self._address = address
+        self._cluster = cluster
 
     def _refusal(self, operation: Operation, context: RequestContext, partition_count: int = 0) -> _Refused | None:
         if not self._admission.may(context.caller, operation, CLUSTER):
@@ -127,15 +128,22 @@ class ClusterAdminHandler:
         return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
     def _elect(self, topic: str, index: int, election_type: int) -> _Refused:
-        shell = self._partition(topic, index)
-        if isinstance(shell, _Refused):
-            return shell
-        if not shell.is_offline:
-            return _Refused(ErrorCode.ELECTION_NOT_NEEDED, f"node {self._address().node_id} leads the partition")
-        reason = "its only replica is out of service since a write to the disk failed"
+        found = self._broker.find(topic, index)
+        if isinstance(found, NotHere) and found.is_unknown:
+            return _Refused(ABSENCE_CODES[found.why], found.detail)
+        leader = self._leader(topic, index)
+        if leader != NO_LEADER and (isinstance(found, NotHere) or not found.is_offline):
+            return _Refused(ErrorCode.ELECTION_NOT_NEEDED, f"node {leader} leads the partition")
+        reason = "its leader is out of service since a write to the disk failed"
+        if isinstance(found, NotHere):
+            reason = found.detail
         if election_type == UNCLEAN:
             return _Refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, reason)
         return _Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, reason)
+
+    def _leader(self, name: str, index: int) -> int:
+        topic = self._broker.topic(name)
+        return NO_LEADER if topic is None else self._cluster.leader(topic, index)
 
     # Reassignments
 
@@ -171,26 +179,39 @@ class ClusterAdminHandler:
     def _reassign(
         self, topic: str, partition: reassigning.ReassignablePartition
     ) -> reassigning.ReassignablePartitionResponse:
-        found = self._partition(topic, partition.partition_index)
-        problem = found if isinstance(found, _Refused) else self._replicas_problem(partition.replicas)
+        problem = self._replicas_problem(topic, partition.partition_index, partition.replicas)
         if problem is None:
             return reassigning.ReassignablePartitionResponse(partition.partition_index)
         return reassigning.ReassignablePartitionResponse(partition.partition_index, problem.code, problem.reason)
 
-    def _replicas_problem(self, replicas: Sequence[int] | None) -> _Refused | None:
+    def _replicas_problem(self, topic: str, index: int, replicas: Sequence[int] | None) -> _Refused | None:
         """Why a partition cannot be there; None: it is there already."""
+        served = self._broker.topic(topic)
+        placed = [] if served is None else list(self._cluster.placements(served, index, 1))
+        if index < 0 or not placed:
+            return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic[:80]!r}")
         if replicas is None:
             return _Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not on its way to other nodes")
-        node_id = self._address().node_id
+        reason = self._assignment_problem(replicas, placed[0].replicas)
+        return None if reason is None else _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+    def _assignment_problem(self, replicas: Sequence[int], current: Sequence[int]) -> str | None:
         if not replicas:
-            return _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is on one node at least")
-        strangers = [each for each in replicas if each != node_id]
+            return "a partition is on one node at least"
+        strangers = [each for each in replicas if each not in (*self._cluster.node_ids(), *current)]
         if strangers:
-            reason = f"there is no node {strangers[0]}: this one, {node_id}, is the only one"
-            return _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
-        if len(replicas) > 1:
-            return _Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"node {node_id} is named {len(replicas)} times")
+            return self._no_node(strangers[0])
+        node_id, count = Counter(replicas).most_common(1)[0]
+        if count > 1:
+            return f"node {node_id} is named {count} times"
+        if tuple(replicas) != tuple(current):
+            return f"the partition is on {list(current)}, and partitions are not moved to other nodes yet"
         return None
+
+    def _no_node(self, node_id: int) -> str:
+        known = self._cluster.node_ids()
+        others = f"this one, {known[0]}, is the only one" if len(known) == 1 else f"those that live are {known}"
+        return f"there is no node {node_id}: {others}"
 
     # AlterReplicaLogDirs
 
@@ -234,20 +255,23 @@ class ClusterAdminHandler:
             partitions = []
             for each in topic.partitions:
                 partitions.append(self._described_quorum(topic.topic_name, each.partition_index))
-                is_told = is_told or partitions[-1].leader_id == self._address().node_id
+                is_told = is_told or partitions[-1].leader_id == self._cluster.controller_id
                 await pace.rest_if_due()
             topics.append(quorum.TopicData(topic.topic_name, partitions))
-        return DescribeQuorumResponse(topics=topics, nodes=(self._quorum_node(context),) if is_told else ())
+        return DescribeQuorumResponse(topics=topics, nodes=self._quorum_nodes(context) if is_told else ())
 
-    def _quorum_node(self, context: RequestContext) -> quorum.Node:
-        address = self._address().told_to(context.local_address)
-        return quorum.Node(address.node_id, (quorum.Listener(CONTROLLER_LISTENER, address.host, address.port),))
+    def _quorum_nodes(self, context: RequestContext) -> list[quorum.Node]:
+        found = self._cluster.endpoint(self._cluster.controller_id, context.local_address)
+        if found is None:
+            return []
+        return [quorum.Node(found.node_id, (quorum.Listener(CONTROLLER_LISTENER, found.host, found.port),))]
 
     def _described_quorum(self, topic: str, index: int) -> quorum.PartitionData:
         if topic != METADATA_TOPIC or index != 0:
             reason = f"only {METADATA_TOPIC} has a quorum, and one partition"
             return quorum.PartitionData(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-        node_id, revision, now_ms = self._address().node_id, self._catalog.revision, self._clock.now_ms()
+        # The controller speaks for the store that keeps them.
+        node_id, revision, now_ms = self._cluster.controller_id, self._catalog.revision, self._clock.now_ms()
         voter = quorum.ReplicaState(
             node_id, log_end_offset=revision, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
         )
@@ -275,17 +299,17 @@ class ClusterAdminHandler:
         return RemoveRaftVoterResponse(error_code=refused.code, error_message=refused.reason)
 
     def _voter_refusal(self, cluster_id: str | None, voter_id: int, context: RequestContext) -> _Refused:
-        """As where the voters are fixed: this node, which is the only one."""
-        address = self._address()
+        """As where the voters are fixed: it is the store that votes, if anybody."""
+        cluster_id_here = self._cluster.cluster_id
         refused = self._refusal(Operation.ALTER, context)
         if refused is not None:
             return refused
-        if cluster_id is not None and cluster_id != address.cluster_id:
-            reason = f"this is cluster {address.cluster_id}, not {cluster_id[:80]!r}"
+        if cluster_id is not None and cluster_id != cluster_id_here:
+            reason = f"this is cluster {cluster_id_here}, not {cluster_id[:80]!r}"
             return _Refused(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
         if voter_id < 0:
             return _Refused(ErrorCode.INVALID_REQUEST, f"{voter_id} is no node's number")
-        reason = f"the voters do not change: node {address.node_id} keeps the metadata alone"
+        reason = "the voters do not change: the metadata are kept by a store, and not by the nodes"
         return _Refused(ErrorCode.UNSUPPORTED_VERSION, reason)
 
     # UpdateFeatures
@@ -304,13 +328,11 @@ class ClusterAdminHandler:
 
     def unregister_broker(self, request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
         refused = self._refusal(Operation.ALTER, context)
-        node_id = self._address().node_id
-        if refused is None and request.broker_id == node_id:
-            reason = f"node {node_id} is running, and would register again at once; stop it instead"
+        if refused is None and request.broker_id in self._cluster.node_ids():
+            reason = f"node {request.broker_id} is running, and would register again at once; stop it instead"
             refused = _Refused(ErrorCode.INVALID_REQUEST, reason)
         if refused is None:
-            reason = f"there is no node {request.broker_id}: this one, {node_id}, is the only one"
-            refused = _Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, reason)
+            refused = _Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, self._no_node(request.broker_id))
         return UnregisterBrokerResponse(error_code=refused.code, error_message=refused.reason)
 
 

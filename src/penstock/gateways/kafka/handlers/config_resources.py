@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.cluster.catalog.topics import TopicCatalog
@@ -25,10 +25,10 @@ LISTED: Final = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)
 
 
 class ConfigResourcesHandler:
-    def __init__(self, catalog: TopicCatalog, admission: Admission, *, node_id: int) -> None:
+    def __init__(self, catalog: TopicCatalog, admission: Admission, *, node_ids: Callable[[], Sequence[int]]) -> None:
         self._catalog = catalog
         self._admission = admission
-        self._node_id = node_id
+        self._node_ids = node_ids
 
     def list_config_resources(
         self, request: ListConfigResourcesRequest, context: RequestContext
@@ -46,5 +46,5 @@ class ConfigResourcesHandler:
         if kind == TOPIC:
             return self._catalog.names()
         if kind == BROKER:
-            return (str(self._node_id),)
+            return [str(node_id) for node_id in self._node_ids()]
         return self._catalog.configured_groups() if kind == GROUP else ()

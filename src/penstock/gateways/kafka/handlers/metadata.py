@@ -7,15 +7,14 @@ yet, and asks again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final
 
 from penstock.base.long_work import Steps, all_at_once
-from penstock.broker.partition.role import leader_of
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.catalog.topics import InvalidName
-from penstock.codec.kafka import NO_UUID, ErrorCode
+from penstock.codec.kafka import NO_UUID, Encoded, ErrorCode, Response, encode_body_in_steps
 from penstock.codec.kafka.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -40,10 +39,10 @@ from penstock.domain import topic_rules
 from penstock.domain.security import access
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.gateways.admission import Admission
+from penstock.gateways.kafka.cluster_view import ClusterView, Endpoint, Placement
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import leader_code
+from penstock.gateways.kafka.handlers.metadata_cache import ReplyCache
 from penstock.gateways.kafka.store import StoreFailed, ask_store
-from penstock.gateways.node_address import NodeAddress
 
 NOT_ASKED: Final = -0x80000000
 ENDPOINT_BROKERS: Final = 1
@@ -54,6 +53,8 @@ PARTITIONS_PER_REPLY_MAX: Final = 2_000
 AT_ONCE_MAX: Final = 500
 # Partitions of one topic that are described at once: half a millisecond.
 PARTITIONS_AT_ONCE: Final = 500
+# Partitions of a reply that is kept for others: half a millisecond's encoding. Shorter ones cost less than looking.
+SHARED_FROM: Final = 200
 # Topics that one request creates because it named them. Clients that wait for a leader ask again after 100 ms, so a
 # thousand new topics are there after seconds; and one of a misled client leaves a hundred behind, not all of them.
 CREATED_MAX: Final = 100
@@ -62,18 +63,17 @@ CREATING_MAX: Final = 500
 
 
 class MetadataHandler:
-    def __init__(self, broker: Broker, admission: Admission, address: Callable[[], NodeAddress]) -> None:
+    def __init__(self, broker: Broker, admission: Admission, cluster: ClusterView) -> None:
         self._broker = broker
         self._admission = admission
-        # Asked for at every reply: with port 0 it is known only once the door listens.
-        self._address = address
-        self._node_id = address().node_id
+        self._cluster = cluster
+        self._replies = ReplyCache()
         # Topics being created because somebody named them.
         self._creating = 0
 
     def metadata(
         self, request: MetadataRequest, context: RequestContext
-    ) -> Steps[MetadataResponse] | Coroutine[object, object, MetadataResponse]:
+    ) -> Steps[Response] | Coroutine[object, object, Response]:
         if not request.allow_auto_topic_creation or not self._broker.config.auto_create_topics:
             return self._answer(request, context, {})
         if len(request.topics or ()) > AT_ONCE_MAX:
@@ -101,13 +101,13 @@ class MetadataHandler:
             context.caller, Operation.CREATE, access.topic(name)
         )
 
-    async def _create_some_and_answer(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    async def _create_some_and_answer(self, request: MetadataRequest, context: RequestContext) -> Response:
         missing = await context.work.run(self._to_create(request, context))
         return await self._create_and_answer(request, missing, context)
 
     async def _create_and_answer(
         self, request: MetadataRequest, missing: list[str], context: RequestContext
-    ) -> MetadataResponse:
+    ) -> Response:
         refused: dict[str, ErrorCode] = {}
         allowed: list[str] = []
         pace = context.pace()
@@ -136,32 +136,74 @@ class MetadataHandler:
 
     def _answer(
         self, request: MetadataRequest, context: RequestContext, refused: dict[str, ErrorCode]
-    ) -> Steps[MetadataResponse]:
+    ) -> Steps[Response]:
         # In version 0 an empty list asks for all topics; later null does.
         wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
+        named = None if wants_all else tuple(dict.fromkeys(request.topics or ()))
+        shared = yield from self._shared(request, named, context)
+        if shared is not None:
+            return shared
         with_operations = request.include_topic_authorized_operations
         topics: list[MetadataResponseTopic] = []
-        if wants_all:
+        if named is None:
             for topic in self._broker.topics():
                 if self._admission.may(context.caller, Operation.DESCRIBE, topic.resource):
                     topics.append((yield from self._describe(topic, context, with_operations=with_operations)))
                 yield
         else:
             # Named twice, told once.
-            for wanted in dict.fromkeys(request.topics or ()):
+            for wanted in named:
                 topics.append((yield from self._find(wanted, context, refused, with_operations=with_operations)))
                 yield
         cluster_operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             cluster_operations = self._admission.operations(context.caller, CLUSTER)
-        address = self._address().told_to(context.local_address)
+        return self._response(topics, self._cluster.endpoints(context.local_address), cluster_operations)
+
+    def _response(
+        self, topics: list[MetadataResponseTopic], endpoints: Sequence[Endpoint], cluster_operations: int = NOT_ASKED
+    ) -> MetadataResponse:
         return MetadataResponse(
-            brokers=(MetadataResponseBroker(node_id=address.node_id, host=address.host, port=address.port),),
-            cluster_id=address.cluster_id,
-            controller_id=address.node_id,
+            brokers=[MetadataResponseBroker(each.node_id, each.host, each.port, each.rack) for each in endpoints],
+            cluster_id=self._cluster.cluster_id,
+            controller_id=self._cluster.controller_id,
             topics=topics,
             cluster_authorized_operations=cluster_operations,
         )
+
+    def _shared(
+        self, request: MetadataRequest, named: Sequence[MetadataRequestTopic] | None, context: RequestContext
+    ) -> Steps[Response | None]:
+        """The reply that others get too, if it is a long one; None: it is short, or for this caller alone."""
+        if request.include_topic_authorized_operations or request.include_cluster_authorized_operations:
+            return None
+        topics = self._plainly_asked(named)
+        if sum(topic.partition_count for topic in topics) < SHARED_FROM:
+            return None
+        seen = [topic for topic in topics if self._admission.may(context.caller, Operation.DESCRIBE, topic.resource)]
+        if named is not None and len(seen) < len(topics):
+            return None
+        stamp, endpoints = self._cluster.stamp, self._cluster.endpoints(context.local_address)
+        key = (context.api_version, tuple(endpoints), tuple(topic.topic_id for topic in seen))
+        body = self._replies.get(stamp, key)
+        if body is not None:
+            return Encoded(MetadataRequest.api_key, body)
+        described = []
+        for topic in seen:
+            described.append((yield from self._describe(topic, context, with_operations=False)))
+            yield
+        encoded = yield from encode_body_in_steps(self._response(described, endpoints), context.api_version)
+        if stamp == self._cluster.stamp:
+            self._replies.put(stamp, key, encoded.body)
+        return encoded
+
+    def _plainly_asked(self, named: Sequence[MetadataRequestTopic] | None) -> Sequence[ServedTopic]:
+        """Those that are asked for, if each is there and named by its name."""
+        if named is None:
+            return self._broker.topics()
+        found = [self._broker.topic(wanted.name or "") for wanted in named if wanted.topic_id == NO_UUID]
+        topics = [topic for topic in found if topic is not None]
+        return topics if len(topics) == len(named) else ()
 
     def _find(
         self,
@@ -195,23 +237,11 @@ class MetadataHandler:
     def _describe(
         self, topic: ServedTopic, context: RequestContext, *, with_operations: bool
     ) -> Steps[MetadataResponseTopic]:
-        node_id = self._node_id
-        node = (node_id,)
         partitions: list[MetadataResponsePartition] = []
-        for first in range(0, len(topic.shells), PARTITIONS_AT_ONCE):
+        for first in range(0, topic.partition_count, PARTITIONS_AT_ONCE):
             if first:
                 yield
-            partitions += [
-                MetadataResponsePartition(
-                    partition_index=shell.index,
-                    error_code=leader_code(shell.role),
-                    leader_id=leader_of(shell.role, node_id),
-                    leader_epoch=shell.role.epoch,
-                    replica_nodes=node,
-                    isr_nodes=node,
-                )
-                for shell in topic.shells[first : first + PARTITIONS_AT_ONCE]
-            ]
+            partitions += map(_partition, self._cluster.placements(topic, first, PARTITIONS_AT_ONCE))
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -229,14 +259,16 @@ class MetadataHandler:
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message=f"endpoint type {request.endpoint_type}: only brokers (1) are listed here",
             )
-        address = self._address().told_to(context.local_address)
         operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = self._admission.operations(context.caller, CLUSTER)
         return DescribeClusterResponse(
-            cluster_id=address.cluster_id,
-            controller_id=address.node_id,
-            brokers=(DescribeClusterBroker(broker_id=address.node_id, host=address.host, port=address.port),),
+            cluster_id=self._cluster.cluster_id,
+            controller_id=self._cluster.controller_id,
+            brokers=[
+                DescribeClusterBroker(each.node_id, each.host, each.port, each.rack)
+                for each in self._cluster.endpoints(context.local_address)
+            ],
             cluster_authorized_operations=operations,
         )
 
@@ -292,19 +324,19 @@ class MetadataHandler:
                 error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_authorized_operations=operations
             )
             return unknown, 0
-        node = (self._node_id,)
         partitions = [
             DescribeTopicPartitionsResponsePartition(
-                partition_index=shell.index,
-                error_code=leader_code(shell.role),
-                leader_id=leader_of(shell.role, self._node_id),
-                leader_epoch=shell.role.epoch,
-                replica_nodes=node,
-                isr_nodes=node,
-                eligible_leader_replicas=(),
+                partition_index=each.index,
+                error_code=each.error_code,
+                leader_id=each.leader,
+                leader_epoch=each.epoch,
+                replica_nodes=each.replicas,
+                isr_nodes=each.in_sync,
+                eligible_leader_replicas=each.eligible,
                 last_known_elr=(),
+                offline_replicas=each.offline,
             )
-            for shell in topic.shells[first : first + room]
+            for each in self._cluster.placements(topic, first, room)
         ]
         entry = DescribeTopicPartitionsResponseTopic(
             name=name,
@@ -314,6 +346,18 @@ class MetadataHandler:
             topic_authorized_operations=self._admission.operations(context.caller, topic.resource),
         )
         return entry, topic.partition_count
+
+
+def _partition(placed: Placement) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        partition_index=placed.index,
+        error_code=placed.error_code,
+        leader_id=placed.leader,
+        leader_epoch=placed.epoch,
+        replica_nodes=placed.replicas,
+        isr_nodes=placed.in_sync,
+        offline_replicas=placed.offline,
+    )
 
 
 def _is_cursor_wrong(request: DescribeTopicPartitionsRequest) -> bool:

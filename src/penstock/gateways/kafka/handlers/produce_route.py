@@ -41,6 +41,7 @@ from penstock.gateways.kafka.handlers.produce import (
     single_response,
 )
 from penstock.gateways.kafka.handlers.produce_held import ATTRIBUTES_AT
+from penstock.gateways.kafka.leader_hints import LeaderHints
 
 # From here on the reply holds base offset, append time and log start side by side.
 VERSION_FIRST: Final = 5
@@ -64,6 +65,7 @@ class ProduceRoute:
         "_broker",
         "_bytes_min",
         "_generation",
+        "_hints",
         "_is_flexible",
         "_middle",
         "_reply",
@@ -79,9 +81,18 @@ class ProduceRoute:
     )
 
     def __init__(
-        self, broker: Broker, request: ProduceRequest, version: int, shell: PartitionShell, *, start: bytes, rest: bytes
+        self,
+        broker: Broker,
+        hints: LeaderHints,
+        request: ProduceRequest,
+        version: int,
+        shell: PartitionShell,
+        *,
+        start: bytes,
+        rest: bytes,
     ) -> None:
         self._broker = broker
+        self._hints = hints
         self._generation = broker.generation
         self._request = request
         self._acks = acks_of(request)
@@ -143,7 +154,8 @@ class ProduceRoute:
         elif isinstance(outcome, VerificationNeeded | DelayPossible):
             return False  # nothing was written
         else:
-            connection.reply(self._encode(partition_response(self._shell, outcome, self._version), correlation_id))
+            answer = partition_response(self._shell, outcome, self._version)
+            connection.reply(self._encode_refusal(answer, correlation_id, connection))
         return True
 
     def _answer(self, connection: KafkaConnection, correlation_id: int, outcome: Appended) -> None:
@@ -166,9 +178,16 @@ class ProduceRoute:
             if commitment.loss is None:
                 slot.fill([reply])
             else:
-                slot.fill(self._encode(lost_response(self._shell.index, commitment.loss), correlation_id))
+                answer = lost_response(self._shell.index, commitment.loss)
+                slot.fill(self._encode_refusal(answer, correlation_id, connection))
 
         commitment.when_known(on_known)
+
+    def _encode_refusal(
+        self, partition: PartitionProduceResponse, correlation_id: int, connection: KafkaConnection
+    ) -> list[BytesLike]:
+        response = self._hints.hint(single_response(self._request, partition), connection.local_address)
+        return encode_response_parts(response, self._version, correlation_id)
 
     def _encode(self, partition: PartitionProduceResponse, correlation_id: int) -> list[BytesLike]:
         response = single_response(self._request, partition)
@@ -176,7 +195,7 @@ class ProduceRoute:
 
 
 def learn_route(
-    broker: Broker, request: ProduceRequest, header: RequestHeader, frame: memoryview
+    broker: Broker, hints: LeaderHints, request: ProduceRequest, header: RequestHeader, frame: memoryview
 ) -> ProduceRoute | None:
     """A route for requests with the head of this one, which was handled; none if it is not of the simple form."""
     version = header.api_version
@@ -193,7 +212,8 @@ def learn_route(
     # Without the batch: the route must not keep a receive buffer alive.
     empty = PartitionProduceData(index=partition.index, records=b"")
     bare = msgspec.structs.replace(request, topic_data=(msgspec.structs.replace(data, partition_data=(empty,)),))
-    return ProduceRoute(broker, bare, version, shell, start=bytes(frame[:START_BYTES]), rest=_rest_of(bare, header))
+    start, rest = bytes(frame[:START_BYTES]), _rest_of(bare, header)
+    return ProduceRoute(broker, hints, bare, version, shell, start=start, rest=rest)
 
 
 def _rest_of(bare: ProduceRequest, header: RequestHeader) -> bytes:

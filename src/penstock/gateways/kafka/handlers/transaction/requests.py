@@ -14,6 +14,7 @@ from typing import Final
 from penstock.base.long_work import Steps
 from penstock.broker.group.node import GroupCoordinator
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.codec.kafka import ErrorCode
 from penstock.codec.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -42,7 +43,7 @@ from penstock.domain.transaction.commands import (
 from penstock.domain.transaction.state import VERSION_ONE, VERSION_TWO, TopicPartition
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import GROUP_CODES, transaction_code
+from penstock.gateways.kafka.errors import ABSENCE_CODES, GROUP_CODES, transaction_code
 
 # AddPartitionsToTxn
 MANY_TRANSACTIONS_FROM: Final = 4
@@ -130,9 +131,11 @@ class TransactionsHandler:
             if place.topic in forbidden:
                 problems[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
-            topic = self._broker.topic(place.topic)
-            if topic is None or not topic.has_partition(place.partition):
-                problems[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            found = self._broker.find(place.topic, place.partition)
+            # Led elsewhere: no marker would reach it from here, and a transaction that it is part of could never end.
+            # Who only asks leads it itself.
+            if isinstance(found, NotHere) and (found.is_unknown or not asked.verify_only):
+                problems[place] = ABSENCE_CODES[found.why]
         return problems
 
     @staticmethod
