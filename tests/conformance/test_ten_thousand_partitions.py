@@ -60,3 +60,6 @@ def test_ten_thousand_partitions_need_few_files(frugal_node: NodeProcess, topic:
     for partition in WRITTEN[::50]:
         assert log_ends(node, topic, partition) == (0, 2)
     assert "Too many open files" not in node.log_text()
+    # The loop has turned all the while, so that nobody took the node for dead.
+    assert "session lost" not in node.log_text()
+    assert "node registered anew" not in node.log_text()

@@ -24,6 +24,7 @@ from penstock.config import Config, NodeConfig
 from penstock.gateways.http.server import HttpServerConfig
 from penstock.gateways.kafka.server_config import KafkaServerConfig
 from support.door.conversation import ANY_PORT, PATIENCE_SECONDS, TalkingNode
+from support.loop_turns import LoopTurns
 
 KEYS = KeySpace()
 
@@ -235,3 +236,18 @@ async def test_log_that_moved_away_meanwhile_is_set_aside_at_the_start(tmp_path:
     await until(lambda: not (tmp_path / "a" / "logs" / topic_id.hex()).exists())
     await node.stop()
     await other.stop()
+
+
+# While logs are opened
+
+
+@pytest.mark.heavy
+async def test_loop_turns_while_thousands_of_logs_are_opened(tmp_path: Path) -> None:
+    """By that its session is renewed: a node whose loop stands still is taken for dead."""
+    node = await started(tmp_path, "a", 1)
+    await node.create_topic("orders", 10_000)
+    await node.stop()
+    async with LoopTurns() as turns:
+        node = await started(tmp_path, "a", 1)
+    await node.stop()
+    assert turns.longest_s < 0.1
