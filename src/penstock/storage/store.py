@@ -39,6 +39,7 @@ from penstock.storage.files.reserve import RESERVE_BYTES
 from penstock.storage.files.small import read_small_file, write_small_file
 from penstock.storage.log.checkpoint_file import LogCheckpoint, LogKey, read_checkpoint
 from penstock.storage.log.home import LogHome
+from penstock.storage.log.maintenance import always
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.recovery import LogRecovery
@@ -86,10 +87,6 @@ class TopicRemoval:
             context.retired.keep_tree(self._path, until_ms=context.clock.now_ms() + self._delay_ms)
         else:
             context.files.remove_tree(self._path)
-
-
-def _always() -> bool:
-    return True
 
 
 class LogStore:
@@ -202,7 +199,7 @@ class LogStore:
     # --- the end of a log ----------------------------------------------------------------------------------------
 
     async def cut_log(
-        self, log: PartitionLog, offset: int, *, is_unclean: bool = False, is_due: Callable[[], bool] = _always
+        self, log: PartitionLog, offset: int, *, is_unclean: bool = False, is_due: Callable[[], bool] = always
     ) -> CutRefused | None:
         """Everything from `offset` on goes, down to the end of a batch; leader epochs that begin there go also where no
         byte does. Waits for whoever works on the log. What readers have been given stays, unless the election was
@@ -222,21 +219,14 @@ class LogStore:
             cut = LogCut(self.context, self.checkpoints, log, offset)
             cut.begin()
             try:
-                await self._cut(log, cut)
+                await cut.carry_out(self.group_commit)
             except OSError as error:
                 raise LogFailedError(f"{log.home.directory}: truncation to {offset}: {error}") from error
             finally:
                 cut.end()
         return None
 
-    async def _cut(self, log: PartitionLog, cut: LogCut) -> None:
-        if log in await self.group_commit.join(log).wait():
-            raise refusal_of(log)
-        async with self.checkpoints.turn:
-            await finish_in_thread(cut.save)
-        await finish_in_thread(cut.run)
-
-    async def begin_log_at(self, log: PartitionLog, offset: int, *, is_due: Callable[[], bool] = _always) -> None:
+    async def begin_log_at(self, log: PartitionLog, offset: int, *, is_due: Callable[[], bool] = always) -> None:
         """The log is empty and begins there, also after a restart; what it held is gone. For a replica that lies wholly
         before its leader's start, or has to be fetched once more. Raises StorageError: then the log is offline."""
         await self._begin_anew(log, offset, Aside.DROPPED, is_due)
@@ -247,7 +237,7 @@ class LogStore:
         return await self._begin_anew(log, offset, Aside.DAMAGED)
 
     async def _begin_anew(
-        self, log: PartitionLog, offset: int, kind: Aside, is_due: Callable[[], bool] = _always
+        self, log: PartitionLog, offset: int, kind: Aside, is_due: Callable[[], bool] = always
     ) -> str | None:
         async with log.maintenance.alone():
             if not is_due():

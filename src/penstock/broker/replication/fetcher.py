@@ -168,7 +168,7 @@ class Fetcher:
                 await self._wake.wait()
             try:
                 is_answered = await self._fetch_once()
-            except Exception as error:
+            except Exception as error:  # edge of a lane, which must not end with one log
                 log_events.error("fetch failed", leader=self.leader, lane=self.lane, exc_info=error)
                 self._begin_anew()
                 is_answered = False

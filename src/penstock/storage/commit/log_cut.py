@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.base.threads import finish_in_thread
 from penstock.storage.commit.checkpoint_work import key_of, shortened
 from penstock.storage.commit.checkpoints import Checkpoints
+from penstock.storage.commit.group_commit import GroupCommit
 from penstock.storage.context import StoreContext
 from penstock.storage.log.checkpoint_file import LogCheckpoint
 from penstock.storage.log.damage import write_places
@@ -26,6 +28,7 @@ from penstock.storage.log.derived import drop_derived
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.recovery import LogRecovery
+from penstock.storage.log.refusals import refusal_of
 from penstock.storage.log.swap import corrected, forget_swaps
 from penstock.storage.log.truncation import cut_segments, save_forgotten_aborts
 
@@ -66,6 +69,14 @@ class LogCut:
     def begin(self) -> None:
         """On the loop."""
         self._log.begin_cut(self._offset)
+
+    async def carry_out(self, group_commit: GroupCommit) -> None:
+        """What is between `begin` and `end`. Raises OSError; StorageError if the disk does not take what is there."""
+        if self._log in await group_commit.join(self._log).wait():
+            raise refusal_of(self._log)
+        async with self._checkpoints.turn:
+            await finish_in_thread(self.save)
+        await finish_in_thread(self.run)
 
     def save(self) -> None:
         """Blocking, while no checkpoint runs: recovery must not believe bytes past the cut, whatever is written there

@@ -11,6 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
+def always() -> bool:
+    """Whether work is due, for whoever need not ask."""
+    return True
+
+
 class LogMaintenance:
     __slots__ = ("_alone", "_idle", "_workers", "is_wanted")
 
