@@ -1,8 +1,9 @@
 """Transactions of this node: which partition of `__transaction_state` an id belongs to, and its shell there.
 
-The internal topic is created when the first client asks for a coordinator. Each of its partitions is replayed once,
-before the first answer; one whose journal was lost is replayed again as soon as its log is back. Of one that is damaged
-no transactional id is served: every answer says so.
+The internal topic is created when the first client asks for a coordinator. A partition that this node leads is replayed
+once, before its first answer, as soon as the leadership begins; of the others nothing is known here. One whose journal
+was lost is replayed again as soon as its log is back. Of one that is damaged no transactional id is served: every
+answer says so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.residents import Place, Residents, place_of
+from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
@@ -25,7 +26,7 @@ from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
 from penstock.broker.transaction.markers import MarkerWriter
-from penstock.broker.transaction.shell import UNAVAILABLE, TransactionShell
+from penstock.broker.transaction.shell import NOT_COORDINATOR, UNAVAILABLE, TransactionShell
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
@@ -66,6 +67,7 @@ OVERRIDES: Final = {
     "max.message.bytes": str(16 * 1024 * 1024),
 }
 
+_LOADING: Final = Refused(TransactionProblem.COORDINATOR_LOAD_IN_PROGRESS)
 _ENDING: Final = Refused(TransactionProblem.CONCURRENT_TRANSACTIONS)
 
 CoordinatorCommand = InitProducer | AddPartitions | VerifyPartitions | EndTransaction
@@ -89,11 +91,12 @@ class TransactionCoordinators:
         self._clock = site.clock
         self._steady = SteadyClock(site.clock)
         self._tasks = site.tasks
-        self._residents = Residents("transactions", self._make, tasks=site.tasks)
-        # Where the shells are, by partition; none before all of them were loaded.
-        self._places: list[Place] = []
+        self._residents = Residents("transactions", self._make, tasks=site.tasks, barrier=lambda: broker.barrier)
+        # The internal topic is there, and what was led here then has been loaded.
+        self._is_ready = False
         self._loading: asyncio.Task[None] | None = None
         catalog.on_change(self._on_change, Part.TRANSACTIONS)
+        broker.follow_roles(self, Part.TRANSACTIONS)
         broker.follow_journals(self.damages)
 
     # Life
@@ -110,11 +113,11 @@ class TransactionCoordinators:
 
     async def ready(self) -> bool:
         """The internal topic exists and has been replayed; False if it could not be created."""
-        if not self._places:
+        if not self._is_ready:
             if self._loading is None or self._loading.done():
                 self._loading = self._tasks.start("transactions loading", self._create_and_load())
             await asyncio.shield(self._loading)
-        return bool(self._places)
+        return self._is_ready
 
     async def _create_and_load(self) -> None:
         if not self._has_any():
@@ -125,11 +128,8 @@ class TransactionCoordinators:
     async def _load(self) -> None:
         topic = self._broker.topic(TRANSACTION_STATE)
         assert topic is not None
-        partitions = topic.led()
-        for partition in partitions:
-            self._residents.lead(partition, partition.leadership.epoch)
-        await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
-        self._places = [place_of(partition) for partition in partitions]
+        await self._residents.load_all(topic.led(), at_once=LOADING_AT_ONCE)
+        self._is_ready = True
 
     async def _make(self, partition: PartitionShell, leadership: Leadership) -> TransactionShell:
         return TransactionShell(
@@ -153,13 +153,23 @@ class TransactionCoordinators:
     def damages(self) -> list[JournalDamage]:
         return self._residents.damages()
 
+    # Roles
+
+    def lead(self, partition: PartitionShell) -> None:
+        if partition.topic == TRANSACTION_STATE:
+            self._residents.begin(partition)
+
+    def resign(self, partition: PartitionShell) -> None:
+        if partition.topic == TRANSACTION_STATE:
+            self._residents.resign(place_of(partition))
+
     # Commands
 
     async def submit(self, command: CoordinatorCommand) -> TransactionReply:
         """Never answers ProducerIdNeeded: it takes the id itself."""
-        if not await self.ready() or self._broker.is_stopping:
-            return UNAVAILABLE
-        shell = self._shell_of(command.transactional_id)
+        shell = await self._shell_of(command.transactional_id)
+        if isinstance(shell, Refused):
+            return shell
         if isinstance(command, EndTransaction) and command.is_commit and not await self._sync(shell, command):
             return UNAVAILABLE
         reply = await shell.submit(command)
@@ -201,7 +211,10 @@ class TransactionCoordinators:
         """
         reply = await self.submit(command)
         if reply == _ENDING:
-            await self._shell_of(command.transactional_id).wait_until_ended(command.transactional_id, wait_ms)
+            shell = await self._shell_of(command.transactional_id)
+            if isinstance(shell, Refused):
+                return shell
+            await shell.wait_until_ended(command.transactional_id, wait_ms)
             reply = await self.submit(command)
         return reply
 
@@ -226,7 +239,8 @@ class TransactionCoordinators:
         """None: nobody uses that id. Looking does not create the internal topic."""
         if not self._has_any():
             return None
-        return await self._shell_of(transactional_id).describe(transactional_id) if await self.ready() else UNAVAILABLE
+        shell = await self._shell_of(transactional_id)
+        return shell if isinstance(shell, Refused) else await shell.describe(transactional_id)
 
     async def list_transactions(
         self,
@@ -236,11 +250,13 @@ class TransactionCoordinators:
         longer_than_ms: int = -1,
         id_matches: Callable[[str], bool] | None = None,
     ) -> list[TransactionListing] | Refused:
-        """Those that pass every filter, by id; Refused if a part of them is not known just now."""
+        """Those of this node that pass every filter, by id; Refused if a part of them is not known just now."""
         if not self._has_any():
             return []
         if not await self.ready():
             return UNAVAILABLE
+        if self._residents.is_any_loading:
+            return _LOADING
         found: list[TransactionListing] = []
         for shell in self._shells:
             part = await shell.list_transactions(
@@ -253,7 +269,8 @@ class TransactionCoordinators:
 
     def partition_of(self, transactional_id: str) -> int:
         # Not Python's hash, which differs from process to process.
-        return zlib.crc32(transactional_id.encode()) % len(self._places)
+        topic = self._broker.topic(TRANSACTION_STATE)
+        return zlib.crc32(transactional_id.encode()) % (PARTITION_COUNT if topic is None else topic.partition_count)
 
     # Metrics
 
@@ -275,14 +292,17 @@ class TransactionCoordinators:
     def _on_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved) and change.topic.name == TRANSACTION_STATE:
             # By an operator: all that was known of producers is gone. The next one to ask begins anew.
-            self._places = []
+            self._is_ready = False
             for shell in self._residents.forget(change.topic.topic_id):
                 shell.close()
 
     def _has_any(self) -> bool:
         return self._broker.topic(TRANSACTION_STATE) is not None
 
-    def _shell_of(self, transactional_id: str) -> TransactionShell:
-        shell = self._residents.get(self._places[self.partition_of(transactional_id)])
-        assert shell is not None, "every partition of the internal topic is led here"
-        return shell
+    async def _shell_of(self, transactional_id: str) -> TransactionShell | Refused:
+        if not await self.ready() or self._broker.is_stopping:
+            return UNAVAILABLE
+        partition = self._broker.find(TRANSACTION_STATE, self.partition_of(transactional_id))
+        if isinstance(partition, NotHere):
+            return UNAVAILABLE if partition.is_unknown else NOT_COORDINATOR
+        return await self._residents.resident(partition) or _LOADING
