@@ -25,6 +25,7 @@ from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
+from penstock.broker.transaction.elsewhere import ClusterMarkers, TransactionLine, admit_elsewhere, sync_elsewhere
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.shell import NOT_COORDINATOR, UNAVAILABLE, TransactionShell
 from penstock.cluster.catalog.order import Part
@@ -32,6 +33,7 @@ from penstock.cluster.catalog.topic_image import Change, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.protocol import StoreError
+from penstock.domain.replication.exchange import LogBarrier, LogName
 from penstock.domain.topic_rules import TRANSACTION_STATE
 from penstock.domain.transaction.commands import (
     AddPartitions,
@@ -47,6 +49,7 @@ from penstock.domain.transaction.commands import (
     VerifyPartitions,
 )
 from penstock.domain.transaction.state import VERSION_TWO, TopicPartition, TransactionMetadata, TransactionState
+from penstock.net.replica.transactions import Admission
 
 log = get_logger("transactions")
 
@@ -87,7 +90,7 @@ class TransactionCoordinators:
         self._broker = broker
         self._catalog = catalog
         self._producer_ids = producer_ids
-        self._markers = markers
+        self._markers = ClusterMarkers(broker, markers, site.tasks)
         self._clock = site.clock
         self._steady = SteadyClock(site.clock)
         self._tasks = site.tasks
@@ -153,6 +156,10 @@ class TransactionCoordinators:
     def damages(self) -> list[JournalDamage]:
         return self._residents.damages()
 
+    def talk_by(self, line: TransactionLine) -> None:
+        """How coordinators and partitions on other nodes are asked, as soon as this node can talk to them."""
+        self._markers.line = line
+
     # Roles
 
     def lead(self, partition: PartitionShell) -> None:
@@ -187,12 +194,16 @@ class TransactionCoordinators:
         """What a commit covers is on disk before the commit is, also where a topic promises less: after a power cut a
         transaction is there as a whole or not at all."""
         commitments: list[Commitment] = []
+        elsewhere: list[tuple[int, LogBarrier]] = []
         for place in shell.partitions_of(command.transactional_id):
             partition = self._broker.find(place.topic, place.partition)
             if isinstance(partition, NotHere):
-                if partition.is_unknown:
-                    continue
-                return False
+                topic = self._broker.topic(place.topic)
+                # What such a topic has acknowledged is committed.
+                if topic is not None and not partition.is_unknown and not topic.config.is_synced:
+                    name = LogName(topic.topic_id, place.partition)
+                    elsewhere.append((partition.leader, LogBarrier(name, partition.epoch)))
+                continue
             commitment = partition.commit_if_unsynced()
             if commitment is not None:
                 commitments.append(commitment)
@@ -200,7 +211,7 @@ class TransactionCoordinators:
         for commitment in commitments:
             if not await commitment.kept():
                 return False
-        return True
+        return await sync_elsewhere(self._markers.line, elsewhere)
 
     async def submit_patiently(self, command: CoordinatorCommand, *, wait_ms: int = ENDING_MS_MAX) -> TransactionReply:
         """The same, but the end of the transaction before is waited for.
@@ -229,6 +240,11 @@ class TransactionCoordinators:
     ) -> PartitionsAdded | PartitionsVerified | Refused:
         """Before the first batch of a transaction comes into these partitions: with version 2 they are added to it,
         with version 1 they must be part of it already."""
+        coordinator = self._broker.find(TRANSACTION_STATE, self.partition_of(transactional_id))
+        if isinstance(coordinator, NotHere) and not coordinator.is_unknown:
+            whose = (transactional_id, producer_id, producer_epoch)
+            asked = Admission(*whose, partitions, is_verified_only=version < VERSION_TWO)
+            return await admit_elsewhere(self._markers.line, coordinator, asked)
         kind = AddPartitions if version >= VERSION_TWO else VerifyPartitions
         command: AddPartitions | VerifyPartitions = kind(transactional_id, producer_id, producer_epoch, partitions)
         if isinstance(command, AddPartitions):

@@ -35,8 +35,9 @@ from penstock.broker.machine.journal import Journal
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter, WaitingRoom
+from penstock.broker.transaction.elsewhere import Markers
 from penstock.broker.transaction.encoding import decode, encode_epoch, encode_record
-from penstock.broker.transaction.markers import PASSING, MarkerOutcome, MarkerWriter
+from penstock.broker.transaction.markers import PASSING, MarkerOutcome
 from penstock.domain.transaction.commands import (
     Decision,
     MarkersWritten,
@@ -80,7 +81,7 @@ class TransactionShell:
         leadership: Leadership,
         *,
         settings: TransactionSettings,
-        markers: MarkerWriter,
+        markers: Markers,
         clock: Clock,
         steady: Clock,
         tasks: TaskSupervisor,
