@@ -132,7 +132,9 @@ class GroupCoordinator:
     async def _create_and_load(self) -> None:
         if self._broker.topic(CONSUMER_OFFSETS) is None:
             outcome = await self._catalog.create_topic(CONSUMER_OFFSETS, PARTITION_COUNT, self._overrides())
-            assert isinstance(outcome, Created | AlreadyExists), outcome
+            if not isinstance(outcome, Created | AlreadyExists):
+                log.warning("internal topic not created", topic=CONSUMER_OFFSETS, why=outcome.reason)
+                return
         await self._load()
 
     def _overrides(self) -> dict[str, str]:
@@ -398,7 +400,12 @@ class GroupCoordinator:
         return member_config(self._config, self._catalog.group_config(group_id))
 
     def _on_change(self, change: Change) -> None:
-        if isinstance(change, TopicRemoved):
+        if isinstance(change, TopicRemoved) and change.topic.name == CONSUMER_OFFSETS:
+            # By an operator: all that was known of groups is gone. The next one to ask begins anew.
+            self._is_ready = False
+            for shell in self._residents.forget(change.topic.topic_id):
+                shell.close()
+        elif isinstance(change, TopicRemoved):
             for shell in self._shells:
                 shell.submit_to_all(ForgetTopics((change.topic.name,)))
         elif isinstance(change, GroupConfigChanged):

@@ -125,7 +125,9 @@ class TransactionCoordinators:
     async def _create_and_load(self) -> None:
         if not self._has_any():
             outcome = await self._catalog.create_topic(TRANSACTION_STATE, PARTITION_COUNT, OVERRIDES)
-            assert isinstance(outcome, Created | AlreadyExists), outcome
+            if not isinstance(outcome, Created | AlreadyExists):
+                log.warning("internal topic not created", topic=TRANSACTION_STATE, why=outcome.reason)
+                return
         await self._load()
 
     async def _load(self) -> None:

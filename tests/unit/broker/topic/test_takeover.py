@@ -187,6 +187,14 @@ async def test_what_became_durable_a_moment_before_is_not_told_by_who_has_resign
     assert told == [True]
 
 
+async def test_groups_begin_anew_when_an_operator_removes_their_topic(node: TalkingNode) -> None:
+    await commit(node, 41)
+    await node.catalog.delete_topic(CONSUMER_OFFSETS)
+    assert await node.parts.groups.list_groups() == []
+    await commit(node, 7)
+    assert await committed(node) == 7
+
+
 # Transactions
 
 
