@@ -106,6 +106,13 @@ class Node:
             await self._open(door)
         undo.push_async_callback(membership.drain)
         await membership.serve(*self._told_address(), self.addresses, internal=self._told_internal())
+        if not agreed.known.has_only(node_id):
+            # Not at first use: whoever looks for a coordinator may ask any node.
+            site.tasks.start("internal topics", self._make_internal_topics())
+
+    async def _make_internal_topics(self) -> None:
+        await self.parts.groups.ready()
+        await self.parts.transactions.ready()
 
     async def _open(self, door: Door) -> None:
         self._undo.push_async_callback(door.drain)

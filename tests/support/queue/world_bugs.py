@@ -262,8 +262,8 @@ STATE_BUGS: Final = (
     _bug(
         "a renewal forgets the deadline",
         "queue.state",
-        "HoldKind.LEASED, number=old.number, consumer=old.consumer, until_ms=record.until_ms",
-        "HoldKind.LEASED, number=old.number, consumer=old.consumer, until_ms=old.until_ms",
+        "consumer=old.consumer,\n                        until_ms=record.until_ms,",
+        "consumer=old.consumer,\n                        until_ms=old.until_ms,",
         story="short leases",
         caught_by=ONE_HOLDER,
     ),

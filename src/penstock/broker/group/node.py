@@ -1,9 +1,10 @@
 """Consumer groups of this node: which partition of `__consumer_offsets` a group belongs to, and its shell there.
 
-The internal topic is created when the first client asks for a group. Each of its partitions is replayed once, before
-the first answer; one whose journal was lost is replayed again as soon as its log is back. Of one that is damaged no
-group is served: every answer says so. It is compacted, and nothing
-younger than the node's trace horizon goes: until then it tells when a group passed a message.
+The internal topic is created when the first client asks for a group. A partition that this node leads is replayed once,
+before its first answer, as soon as the leadership begins; of the others nothing is known here. One whose journal was
+lost is replayed again as soon as its log is back. Of one that is damaged no group is served: every answer says so. The
+topic is compacted, and nothing younger than the node's trace horizon goes: until then it tells when a group passed a
+message.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from penstock.broker.group.shell import GroupContext, GroupShell
 from penstock.broker.group.topics import BrokerTopics
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError
-from penstock.broker.machine.residents import Residents
+from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged, Topic, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
@@ -45,7 +47,7 @@ from penstock.domain.group.description import NO_GROUP, GroupDescription, GroupP
 from penstock.domain.group.settings import member_config
 from penstock.domain.group.values import GroupConfig, GroupError
 from penstock.domain.security.access import Authorizer
-from penstock.domain.share.machine import ShareGroup, ShareGroupConfig
+from penstock.domain.share.machine import ShareGroup, ShareGroupConfig, ShareRefused
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
 from penstock.domain.transaction.end import TransactionEnd
 from penstock.domain.transaction.state import TopicPartition
@@ -75,8 +77,7 @@ OVERRIDES: Final = {
     "segment.ms": str(6 * 3_600_000),
 }
 
-UNAVAILABLE: Final = Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
-ELSEWHERE: Final = Refused(GroupError.NOT_COORDINATOR)
+_LOADING: Final = Refused(GroupError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class GroupCoordinator:
@@ -91,13 +92,16 @@ class GroupCoordinator:
         self._context = GroupContext(
             self._config, self._topics, self._clock, SteadyClock(site.clock), config_of=self._config_of
         )
-        self._residents = Residents("groups", self._make, tasks=site.tasks, on_loaded=self._on_loaded)
-        # The internal topic, once those of its partitions are loaded that are led here.
-        self._topic_id: bytes | None = None
+        self._residents = Residents(
+            "groups", self._make, tasks=site.tasks, on_loaded=self._on_loaded, barrier=lambda: broker.barrier
+        )
+        # The internal topic is there, and what was led here then has been loaded.
+        self._is_ready = False
         self._loading: asyncio.Task[None] | None = None
         self._last_ticket = 0
         self._share_config_of: Callable[[str], ShareGroupConfig] = lambda _group_id: ShareGroupConfig()
         catalog.on_change(self._on_change, Part.GROUPS)
+        broker.follow_roles(self, Part.GROUPS)
         broker.follow_journals(self.damages)
 
     # Life
@@ -119,16 +123,18 @@ class GroupCoordinator:
 
     async def ready(self) -> bool:
         """The internal topic exists and has been replayed; False if it could not be created."""
-        if self._topic_id is None:
+        if not self._is_ready:
             if self._loading is None or self._loading.done():
                 self._loading = self._tasks.start("groups loading", self._create_and_load())
             await asyncio.shield(self._loading)
-        return self._topic_id is not None
+        return self._is_ready
 
     async def _create_and_load(self) -> None:
         if self._broker.topic(CONSUMER_OFFSETS) is None:
             outcome = await self._catalog.create_topic(CONSUMER_OFFSETS, PARTITION_COUNT, self._overrides())
-            assert isinstance(outcome, Created | AlreadyExists), outcome
+            if not isinstance(outcome, Created | AlreadyExists):
+                log.warning("internal topic not created", topic=CONSUMER_OFFSETS, why=outcome.reason)
+                return
         await self._load()
 
     def _overrides(self) -> dict[str, str]:
@@ -154,11 +160,8 @@ class GroupCoordinator:
         topic = self._broker.topic(CONSUMER_OFFSETS)
         assert topic is not None
         began_ms = self._clock.monotonic_ms()
-        partitions = topic.led()
-        for partition in partitions:
-            self._residents.lead(partition, partition.leadership.epoch)
-        await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
-        self._topic_id = topic.topic_id
+        await self._residents.load_all(topic.led(), at_once=LOADING_AT_ONCE)
+        self._is_ready = True
         shells = self._shells
         log.info(
             "groups loaded",
@@ -197,6 +200,16 @@ class GroupCoordinator:
         """Whoever subscribes by a regular expression is given only what it may see (KIP-848)."""
         self._topics.authorizer = authorizer
 
+    # Roles
+
+    def lead(self, partition: PartitionShell) -> None:
+        if partition.topic == CONSUMER_OFFSETS:
+            self._residents.begin(partition)
+
+    def resign(self, partition: PartitionShell) -> None:
+        if partition.topic == CONSUMER_OFFSETS:
+            self._residents.resign(place_of(partition))
+
     # Commands
 
     def next_ticket(self) -> int:
@@ -204,10 +217,8 @@ class GroupCoordinator:
         return self._last_ticket
 
     async def submit(self, group_id: str, command: GroupCommand) -> GroupReply:
-        shell = await self._find(group_id)
-        if isinstance(shell, Refused):
-            return shell
-        return UNAVAILABLE if self._broker.is_stopping else await shell.submit(group_id, command)
+        shell = await self._shell_of(group_id)
+        return shell if isinstance(shell, Refused) else await shell.submit(group_id, command)
 
     # Transactions
 
@@ -223,11 +234,9 @@ class GroupCoordinator:
         A transaction that ends between its answer and the commit makes the answer worthless, so it is asked again:
         what it says then is the truth, be it that the transaction is over or that the producer's next one has begun.
         """
-        shell = await self._find(group_id)
+        shell = await self._shell_of(group_id)
         if isinstance(shell, Refused):
             return shell
-        if self._broker.is_stopping:
-            return UNAVAILABLE
         if shell.damage.reason is not None:
             # Before the group becomes part of a transaction which could then never end.
             return shell.unavailable
@@ -252,8 +261,8 @@ class GroupCoordinator:
             return False
         if not 0 <= partition < self.partition_count:
             return True
-        shell = self._shell_at(partition)
-        if shell is None:
+        shell = await self._shell_at(partition)
+        if isinstance(shell, Refused):
             return False
         log.debug(
             "transaction ends", partition=partition, producer=end.producer_id, coordinator_epoch=end.coordinator_epoch
@@ -266,30 +275,28 @@ class GroupCoordinator:
         """Where the group's offsets are, or will be: what AddOffsetsToTxn adds to a transaction."""
         return TopicPartition(CONSUMER_OFFSETS, self.partition_of(group_id))
 
-    async def refusal(self, group_id: str) -> Refused | None:
-        """Why nothing of the group can be read or stored here: another node looks after it, or its journal is to be
-        repaired first."""
-        if not self.has_any() or not await self.ready():
-            return None
-        shell = self._shell_of(group_id)
-        if shell is None:
-            return ELSEWHERE
-        return None if shell.damage.reason is None else shell.unavailable
+    def refusal(self, group_id: str) -> Refused | None:
+        """Why nothing of the group can be read or stored before an operator has repaired its journal; None also where
+        another node has it."""
+        shell = self._known_shell(group_id)
+        return None if shell is None or shell.damage.reason is None else shell.unavailable
 
     # Looking
 
     async def describe(self, group_id: str) -> GroupDescription | Refused:
         if not self.has_any():
             return NO_GROUP
-        shell = await self._find(group_id)
+        shell = await self._shell_of(group_id)
         return shell if isinstance(shell, Refused) else await shell.describe(group_id)
 
     async def list_groups(self) -> list[tuple[str, GroupDescription]] | Refused:
-        """Those that this node looks after; who wants all of them asks every node."""
+        """Those of this node: clients ask every one."""
         if not self.has_any():
             return []
         if not await self.ready():
-            return UNAVAILABLE
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        if self._residents.is_any_loading:
+            return _LOADING
         found: list[tuple[str, GroupDescription]] = []
         for shell in self._shells:
             listed = await shell.describe_all()
@@ -309,8 +316,8 @@ class GroupCoordinator:
         return [found for shell in self._shells for found in await shell.positions_in(topic, topic_id, partition)]
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
-        """At once, for retention: None also while groups are not available, or another node looks after this one."""
-        shell = self._shell_of(group_id)
+        """At once, for retention: None also while the group is not available, or looked after elsewhere."""
+        shell = self._known_shell(group_id)
         return None if shell is None else shell.committed_offset(group_id, topic, partition)
 
     def some_positions(self, count_max: int) -> tuple[list[tuple[str, str, int, int]], int]:
@@ -331,34 +338,43 @@ class GroupCoordinator:
 
     @property
     def partition_count(self) -> int:
-        """Of the internal topic, on all nodes."""
+        """Of the internal topic, on all nodes; also before there is one."""
         topic = self._broker.topic(CONSUMER_OFFSETS)
         return PARTITION_COUNT if topic is None else topic.partition_count
 
-    async def _find(self, group_id: str) -> GroupShell | Refused:
-        return (self._shell_of(group_id) or ELSEWHERE) if await self.ready() else UNAVAILABLE
+    def coordinates(self, group_id: str) -> bool:
+        """This node leads the group's partition."""
+        return not isinstance(self._broker.find(CONSUMER_OFFSETS, self.partition_of(group_id)), NotHere)
 
-    def _shell_of(self, group_id: str) -> GroupShell | None:
-        return self._shell_at(self.partition_of(group_id))
+    async def _shell_of(self, group_id: str) -> GroupShell | Refused:
+        if not await self.ready() or self._broker.is_stopping:
+            return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
+        return await self._shell_at(self.partition_of(group_id))
 
-    def _shell_at(self, partition: int) -> GroupShell | None:
-        """None: another node leads that partition, or nothing is loaded yet."""
-        return None if self._topic_id is None else self._residents.get((self._topic_id, partition))
+    async def _shell_at(self, index: int) -> GroupShell | Refused:
+        partition = self._broker.find(CONSUMER_OFFSETS, index)
+        if isinstance(partition, NotHere):
+            is_known = not partition.is_unknown
+            return Refused(GroupError.NOT_COORDINATOR if is_known else GroupError.COORDINATOR_NOT_AVAILABLE)
+        return await self._residents.resident(partition) or _LOADING
+
+    def _known_shell(self, group_id: str) -> GroupShell | None:
+        """At once: None also while it is being made."""
+        partition = self._broker.find(CONSUMER_OFFSETS, self.partition_of(group_id))
+        return None if isinstance(partition, NotHere) else self._residents.get(place_of(partition))
 
     # Share groups
 
-    async def shares_of(self, group_id: str) -> ShareShell | Refused:
+    async def shares_of(self, group_id: str) -> ShareShell | ShareRefused:
         """Where the share group of that id is or would be."""
-        shell = await self._find(group_id)
-        if isinstance(shell, Refused):
-            return shell
-        return UNAVAILABLE if self._broker.is_stopping else shell.shares
+        shell = await self._shell_of(group_id)
+        return ShareRefused(shell.error, shell.detail) if isinstance(shell, Refused) else shell.shares
 
     def share_shells(self) -> list[ShareShell]:
         return [shell.shares for shell in self._shells]
 
     def share_group(self, group_id: str) -> ShareGroup | None:
-        shell = self._shell_of(group_id)
+        shell = self._known_shell(group_id)
         return None if shell is None else shell.shares.get(group_id)
 
     def configure_shares(self, config_of: Callable[[str], ShareGroupConfig]) -> None:
@@ -385,10 +401,15 @@ class GroupCoordinator:
         return member_config(self._config, self._catalog.group_config(group_id))
 
     def _on_change(self, change: Change) -> None:
-        if isinstance(change, TopicRemoved):
+        if isinstance(change, TopicRemoved) and change.topic.name == CONSUMER_OFFSETS:
+            # By an operator: all that was known of groups is gone. The next one to ask begins anew.
+            self._is_ready = False
+            for shell in self._residents.forget(change.topic.topic_id):
+                shell.close()
+        elif isinstance(change, TopicRemoved):
             for shell in self._shells:
                 shell.submit_to_all(ForgetTopics((change.topic.name,)))
         elif isinstance(change, GroupConfigChanged):
-            changed = self._shell_of(change.group)
-            if changed is not None:
-                changed.configure(change.group)
+            known = self._known_shell(change.group)
+            if known is not None:
+                known.configure(change.group)

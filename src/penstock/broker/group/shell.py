@@ -9,6 +9,9 @@ one is durable.
 While the disk is full nothing is decided that would have to be stored, so the table stays true and positions can be
 read. When there is room again everything is replayed: heartbeats were refused meanwhile, and nobody is to be missed for
 that.
+
+A shell is of one leadership. When that ends nothing is answered from its table any more, not even what was decided
+before and is durable only now: whoever leads next may have decided otherwise.
 """
 
 from __future__ import annotations
@@ -100,6 +103,7 @@ class GroupShell:
         # Share groups live in the same partitions and in the same journal, and have their own machine.
         self.shares = ShareShell(self, context.topics, steady)
         self.is_loaded = False
+        self._is_resigned = False
         # Why it cannot be loaded before somebody repairs its journal.
         self.damage = JournalDamage(partition)
         self.replayed_records = 0
@@ -122,6 +126,8 @@ class GroupShell:
             if unread is not None:
                 self.shares.clear()
                 raise await journal.unreadable(*unread)
+        if self._is_resigned:
+            return
         self._table, self._journal = table, journal
         self.replayed_records = count
         self.is_loaded = True
@@ -171,6 +177,14 @@ class GroupShell:
         """The journal is lost, or the disk was full for a while."""
         self.close()
 
+    def resign(self) -> None:
+        """Somebody else looks after these groups: whoever waits is told to look for the coordinator."""
+        self._is_resigned = True
+        self.close()
+
+    async def leave(self) -> None:
+        """Nothing is left to do: what has not been written is refused by the log."""
+
     def configure(self, group_id: str) -> None:
         self._table.configure(group_id)
 
@@ -193,6 +207,8 @@ class GroupShell:
     def unavailable(self) -> Refused:
         """What whoever asks is told while nothing can be read or stored. Never that there is no offset: a consumer
         would begin anew, or skip what it has not read."""
+        if self._is_resigned:
+            return Refused(GroupError.NOT_COORDINATOR)
         if self.damage.reason is None:
             return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
         return Refused(GroupError.UNKNOWN_SERVER_ERROR, detail=self.damage.reason)
@@ -219,7 +235,9 @@ class GroupShell:
         if waiting is not None:
             return await waiting
         assert decision.reply is not None
-        return decision.reply if await self._journal.until_durable(may_wait=may_wait) else self.unavailable
+        is_durable = await self._journal.until_durable(may_wait=may_wait)
+        # Also if it is durable: it may have become so for whoever leads now.
+        return decision.reply if is_durable and not self._is_resigned else self.unavailable
 
     async def end_transaction(self, command: EndTransaction, pace: Pace | None = None) -> bool:
         """True once what follows from it is durable, also if nothing does. False: it is to be said again.
@@ -236,7 +254,7 @@ class GroupShell:
             await pace.rest_if_due()
             if table is not self._table or not self.can_store:
                 return False
-        return await self._journal.until_durable()
+        return await self._journal.until_durable() and not self._is_resigned
 
     @contextmanager
     def guard(self, producer_id: int) -> Iterator[int]:
@@ -262,7 +280,8 @@ class GroupShell:
     async def _is_settled(self) -> bool:
         # What was decided while this waited need not be durable yet. That a reader sees it a moment early is the same
         # as if it had asked a moment later, unless it is lost, which the journal knows then.
-        return self.is_loaded and await self._journal.until_durable() and not self._journal.is_lost
+        is_durable = self.is_loaded and await self._journal.until_durable()
+        return is_durable and not self._journal.is_lost and not self._is_resigned
 
     def group_ids(self) -> list[str]:
         return list(self._table)
@@ -337,7 +356,7 @@ class GroupShell:
         self._journal.append(entries)
 
     async def is_stored(self) -> bool:
-        return await self._journal.until_durable()
+        return await self._journal.until_durable() and not self._is_resigned
 
     def has_other_group(self, group_id: str) -> bool:
         group = self._table.get(group_id)

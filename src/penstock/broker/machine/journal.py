@@ -120,7 +120,8 @@ class Journal:
 
     def when_durable(self, callback: OnDurable, *, may_wait: bool = False) -> None:
         """Calls with True once everything appended so far is durable, with False if it never will be."""
-        if self.is_lost:
+        # Also of what has been durable for long: somebody else may lead now, and have decided otherwise since.
+        if self.is_lost or not self._is_led():
             callback(False)
         elif self._buffer:
             self._waiting.append(callback)
@@ -199,6 +200,11 @@ class Journal:
             self._alarm = self._loop.call_soon(self._gather, turns - 1)
         else:
             self.flush()
+
+    def _is_led(self) -> bool:
+        """As it was when everything in it was decided. What is over once is over for good."""
+        self.is_lost = self.is_lost or self._shell.refuse_leadership(self._leadership) is not None
+        return not self.is_lost
 
     @property
     def _is_syncing(self) -> bool:

@@ -2,7 +2,8 @@
 
     absent ──load──► loading ──► serving ──journal lost──► lost ──reload_lost──► loading
                         └──────── cannot be read ───────────┘        damaged: stays lost until its log is another one
-    any ──resign──► resigned ──lead, in a higher epoch──► absent
+    any ──resign──► resigned ──lead, in a higher epoch──► absent ──► loading: the one before has left, the barrier is
+                                                                     reached, then it is read
 
 A registry has one and asks it where a shell is; what a shell is asked, and when partitions come and go, is the
 registry's own matter. Coordinators live with the partitions of their internal topic, queues and schedules with those of
@@ -12,6 +13,8 @@ Rules:
 - A shell is loaded once for all who wait for it, and who stops waiting does not stop the load.
 - A shell belongs to one leadership. A higher epoch makes another one; a lower one is an old word, and changes nothing.
 - What is loaded when its leadership has ended is handed to nobody.
+- A shell whose leadership ends is told so at once, without an `await` in between.
+- Nothing is read before the barrier of its leadership.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.machine.barrier import NO_BARRIER, Barrier
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalLostError
 from penstock.broker.partition.leadership import Leadership
@@ -69,6 +73,15 @@ class Resident(Protocol):
         """Nothing is decided until it is loaded again."""
         ...
 
+    def resign(self) -> None:
+        """Somebody else leads: from this moment on, and for good, nothing is decided, written or answered by it, and
+        whoever waits for an answer is told to look for it elsewhere. Also while it is being loaded."""
+        ...
+
+    async def leave(self) -> None:
+        """After `resign`. Returns when nothing of it is under way that the next one of the partition could meet."""
+        ...
+
 
 Shell = TypeVar("Shell", bound=Resident)
 
@@ -76,14 +89,18 @@ Shell = TypeVar("Shell", bound=Resident)
 class _Room(Generic[Shell]):
     """Of one partition."""
 
-    __slots__ = ("is_resigned", "leadership", "loading", "partition", "shell")
+    __slots__ = ("before", "is_resigned", "leadership", "loading", "partition", "shell")
 
-    def __init__(self, partition: PartitionShell, leadership: Leadership) -> None:
+    def __init__(
+        self, partition: PartitionShell, leadership: Leadership, before: Iterable[asyncio.Task[None]] = ()
+    ) -> None:
         self.partition = partition
         self.leadership = leadership
         self.shell: Shell | None = None
         self.loading: asyncio.Task[None] | None = None
         self.is_resigned = False
+        # What those who lived here have not finished yet.
+        self.before = tuple(before)
 
     @property
     def is_loading(self) -> bool:
@@ -107,33 +124,46 @@ class Residents(Generic[Shell]):
         *,
         tasks: TaskSupervisor,
         on_loaded: Callable[[Shell], None] | None = None,
+        barrier: Callable[[], Barrier] = lambda: NO_BARRIER,
     ) -> None:
         """`what` lives here, for events. `make`: None if its partition is gone meanwhile. `on_loaded` is told of every
-        load that ends well."""
+        load that ends well. `barrier` as it is when a load begins."""
         self._what = what
         self._make = make
         self._tasks = tasks
         self._on_loaded = on_loaded
+        self._barrier = barrier
         self._rooms: dict[Place, _Room[Shell]] = {}
         self._is_closed = False
 
     # Who leads
 
-    def lead(self, partition: PartitionShell, epoch: int) -> Shell | None:
-        """From now on its shell may live here. If it did so under an older leadership, that shell, which has to be
-        closed. Again, or an older epoch: nothing changes."""
+    def lead(self, partition: PartitionShell, epoch: int) -> None:
+        """From now on its shell may live here. If it did so under an older leadership, that one resigns. Again, or an
+        older epoch: nothing changes."""
         place = place_of(partition)
         room = self._rooms.get(place)
         if room is not None and epoch <= room.leadership.epoch:
-            return None
-        before = None if room is None else room.leave()
-        self._rooms[place] = _Room(partition, Leadership(partition.topic, partition.index, epoch))
-        return before
+            return
+        before: list[asyncio.Task[None]] = []
+        if room is not None:
+            self._resign(room)
+            before = [task for task in (room.loading, *room.before) if task is not None and not task.done()]
+        self._rooms[place] = _Room(partition, Leadership(partition.topic, partition.index, epoch), before)
 
-    def resign(self, place: Place) -> Shell | None:
-        """Somebody else leads it now. The shell that lived here has to be closed."""
+    def resign(self, place: Place) -> None:
+        """Somebody else leads it now."""
         room = self._rooms.get(place)
-        return None if room is None or room.is_resigned else room.leave()
+        if room is not None:
+            self._resign(room)
+
+    def _resign(self, room: _Room[Shell]) -> None:
+        if room.is_resigned:
+            return
+        shell = room.leave()
+        if shell is not None:
+            shell.resign()
+            room.before = (*room.before, self._tasks.start(f"{self._what} leaving", shell.leave()))
 
     def forget(self, topic_id: bytes) -> list[Shell]:
         """The topic is gone, and will not come back. Its shells have to be closed."""
@@ -177,7 +207,40 @@ class Residents(Generic[Shell]):
     def _places(self) -> list[Place]:
         return list(self._rooms)
 
+    @property
+    def is_any_loading(self) -> bool:
+        """Of those that are led here not all can be asked yet."""
+        return any(room.is_loading and not room.is_resigned for room in self._rooms.values())
+
     # Loading
+
+    def begin(self, partition: PartitionShell) -> None:
+        """This node has begun to lead it: its shell is loaded, whether anybody asks for it or not."""
+        self.lead(partition, partition.leadership.epoch)
+        room = self._rooms[place_of(partition)]
+        if not room.is_resigned and not self._is_closed and not room.is_loading and room.shell is None:
+            self._start_loading(room)
+
+    async def resident(self, partition: PartitionShell) -> Shell | None:
+        """The shell of a partition that is led here. None: it is being loaded, or cannot be made. Nobody is kept
+        waiting for the barrier: that may take as long as another node is away."""
+        place = place_of(partition)
+        self.lead(partition, partition.leadership.epoch)
+        room = self._rooms[place]
+        if room.is_loading:
+            return None
+        if room.is_resigned or room.shell is not None:
+            return self.get(place)
+        return None if self.is_held(partition) else await self.load(place)
+
+    def is_held(self, partition: PartitionShell) -> bool:
+        """The shell of a partition that is led here waits for the barrier, however long that takes, and is loaded
+        then."""
+        self.lead(partition, partition.leadership.epoch)
+        if self._barrier().is_reached(partition, self._rooms[place_of(partition)].leadership):
+            return False
+        self.begin(partition)
+        return True
 
     async def load(self, place: Place) -> Shell | None:
         """The shell, as soon as it is loaded or cannot be: `is_loaded` and `damage` tell. One that is damaged is not
@@ -188,15 +251,20 @@ class Residents(Generic[Shell]):
         is_known = room.shell is not None and (room.shell.is_loaded or room.shell.damage.reason is not None)
         if is_known or self._is_closed:
             return room.shell
-        if not room.is_loading:
-            room.loading = self._tasks.start(f"{self._what} loading", self._load(room))
-        assert room.loading is not None
-        await asyncio.wait([room.loading])
+        loading = room.loading if room.is_loading else self._start_loading(room)
+        assert loading is not None
+        await asyncio.wait([loading])
         return None if room.is_resigned else room.shell
 
     async def load_all(self, partitions: Iterable[PartitionShell], *, at_once: int) -> None:
-        """Those that are led here."""
-        await _for_each([place_of(partition) for partition in partitions], self.load, at_once=at_once)
+        """Those that are led here. Whoever is held is loaded in the background: other nodes, by which the barrier is
+        reached, may wait for this one to be started."""
+        ready = [place_of(partition) for partition in partitions if not self.is_held(partition)]
+        await _for_each(ready, self.load, at_once=at_once)
+
+    def _start_loading(self, room: _Room[Shell]) -> asyncio.Task[None]:
+        room.loading = self._tasks.start(f"{self._what} loading", self._load(room))
+        return room.loading
 
     async def reload_lost(self) -> list[Shell]:
         """From time to time: those that were loaded again."""
@@ -216,6 +284,10 @@ class Residents(Generic[Shell]):
 
     async def _load(self, room: _Room[Shell]) -> None:
         partition = room.partition
+        if room.before:
+            await asyncio.wait(room.before)
+        if not await self._barrier().reached(partition, room.leadership) or room.is_resigned:
+            return
         try:
             shell = room.shell
             if shell is None:

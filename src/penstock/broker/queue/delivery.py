@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.read import ReadProblem
@@ -52,6 +53,8 @@ __all__ = [
     "Source",
     "is_worth_waiting",
 ]
+
+_NOT_LED: Final = QueueUnavailable("other nodes look after the queue's partitions")
 
 
 class QueueDelivery:
@@ -146,7 +149,7 @@ class QueueDelivery:
         messages: list[Message] = []
         limit = Limit.NONE
         has_more = False
-        problem: QueueUnavailable | None = None
+        problem = None if shells else _NOT_LED
         touched: list[QueueShell] = []
         try:
             for index in range(len(shells)):
@@ -164,8 +167,8 @@ class QueueDelivery:
                 if len(messages) >= count_max:
                     break
             for shell in touched:
-                if not await shell.is_durable():
-                    return QueueUnavailable("the disk did not take the queue's journal")
+                if not await shell.is_durable() or not shell.is_loaded:
+                    return QueueUnavailable("the queue's journal did not take what was decided")
         except asyncio.CancelledError:
             _give_back(shells, name.group, messages)
             raise

@@ -105,11 +105,12 @@ class NodeQueues:
         )
         self.ages = QueueAges(site.clock)
         self._work = LongWork(site.clock.monotonic_seconds)
-        self._residents = Residents("queues", self._make, tasks=site.tasks)
+        self._residents = Residents("queues", self._make, tasks=site.tasks, barrier=lambda: broker.barrier)
         # Queues that are being opened on their partitions: once, and everybody who wants one waits for the same.
         self._opening: dict[QueueName, asyncio.Task[None]] = {}
         queues.on_change(self._on_queue_change, Part.QUEUES)
         topics.on_change(self._on_topic_change, Part.QUEUES)
+        broker.follow_roles(self, Part.QUEUES)
         broker.follow_journals(self.damages)
 
     # Life
@@ -119,13 +120,15 @@ class NodeQueues:
         wanted = {definition.name.topic for definition in self._queues.all()}
         served = [topic for name in sorted(wanted) if (topic := self.broker.topic(name)) is not None]
         partitions = [partition for topic in served for partition in topic.led()]
-        for partition in partitions:
-            self._residents.lead(partition, partition.leadership.epoch)
         await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
         lost: list[StoreUnavailableError] = []
         for definition in self._queues.all():
             try:
-                await self._open_once(definition)
+                if self._is_held(definition):
+                    # When the barrier is reached: other nodes, who have to reach it, may wait for this one's doors.
+                    self._tasks.start("queue opening", self._open_once(definition))
+                else:
+                    await self._open_once(definition)
             except StoreUnavailableError as error:
                 lost.append(error)
         await self._forget_gone()
@@ -139,6 +142,36 @@ class NodeQueues:
         for shell in self._residents.close():
             shell.close()
         await self._queues.stop()
+
+    def _is_held(self, definition: QueueDefinition) -> bool:
+        topic = self.broker.topic_by_id(definition.topic_id)
+        return topic is not None and any(self._residents.is_held(partition) for partition in topic.led())
+
+    # Roles
+
+    def lead(self, partition: PartitionShell) -> None:
+        """Its queues act by themselves: leases end, and dead letters wait to be moved."""
+        if any(each.topic_id == partition.log.home.topic_id for each in self._queues.all()):
+            self._residents.begin(partition)
+            self._tasks.start("queues of a led partition", self._take_over(partition))
+
+    def resign(self, partition: PartitionShell) -> None:
+        self._residents.resign(place_of(partition))
+
+    async def _take_over(self, partition: PartitionShell) -> None:
+        """Opens what was defined and never opened there."""
+        try:
+            shell = await self._load_once(partition)
+            for definition in self.all():
+                if definition.topic_id == partition.log.home.topic_id:
+                    await self._open_machine(definition, shell)
+        except StoreUnavailableError as error:
+            # Tried again when somebody asks for it, if it is still led here.
+            log.info("queues not taken over", topic=partition.topic, partition=partition.index, why=str(error))
+        for other in self._residents.shells():
+            if other.partition.topic == partition.topic:
+                # Who waits on the partitions that were led here learns of this one.
+                other.wake_all()
 
     # Definitions
 
@@ -198,10 +231,12 @@ class NodeQueues:
     async def _open_machines(self, definition: QueueDefinition) -> None:
         topic = self.broker.topic_by_id(definition.topic_id)
         for partition in topic.led() if topic is not None else ():
-            shell = await self._load_once(partition)
-            queue = shell.queue(definition.name.group)
-            if shell.is_loaded and (queue is None or not queue.is_open):
-                await shell.submit(definition.name.group, Open(await self._start_offset(definition, partition)))
+            await self._open_machine(definition, await self._load_once(partition))
+
+    async def _open_machine(self, definition: QueueDefinition, shell: QueueShell) -> None:
+        queue = shell.queue(definition.name.group)
+        if shell.is_loaded and (queue is None or not queue.is_open):
+            await shell.submit(definition.name.group, Open(await self._start_offset(definition, shell.partition)))
 
     async def _start_offset(self, definition: QueueDefinition, partition: PartitionShell) -> int:
         if partition.index >= definition.partition_count:
@@ -274,7 +309,7 @@ class NodeQueues:
 
     async def _load_once(self, partition: PartitionShell) -> QueueShell:
         """However long it takes, and however many wait for it."""
-        if not partition.is_closed:
+        if partition.is_leading and not partition.is_closed:
             self._residents.lead(partition, partition.leadership.epoch)
         shell = await self._residents.load(place_of(partition))
         if shell is None:

@@ -1,4 +1,5 @@
-"""Redrives of dead letters: begun, watched, cancelled, and gone on with after a restart.
+"""Redrives of dead letters: begun, watched, cancelled, and gone on with after a restart, by whoever leads the first
+partition of their source.
 
 A task stands in the metadata store before its first message moves. What it has told to move is moved exactly once by
 the mover, from the queue's own journal; so a task that is begun again after a crash finds the rest, and nothing twice.
@@ -8,17 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from penstock.base.log_events import get_logger
+from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.delivery import QueueDelivery
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.redrive_run import RedriveRun
 from penstock.broker.queue.redrive_scan import DeadLetterScan
 from penstock.broker.queue.shell import QueueUnavailable
 from penstock.broker.site import Site
+from penstock.broker.topic.not_here import NotHere, no_topic
+from penstock.broker.topic.served_topic import ServedTopic
+from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.redrives import RedriveStore
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, Start
 from penstock.domain.queue.redrive import (
@@ -77,6 +83,10 @@ class RedriveCount(msgspec.Struct, frozen=True):
     fitting_count: int
 
 
+class TaskTakenError(Exception):
+    """Another node runs the task: this one has not led its source since."""
+
+
 class Redrives:
     def __init__(
         self, site: Site, queues: NodeQueues, delivery: QueueDelivery, store: RedriveStore, *, authorizer: Authorizer
@@ -91,24 +101,57 @@ class Redrives:
         self._tasks = site.tasks
         self._known: dict[str, RedriveTask] = {}
         self._runs: dict[str, RedriveRun] = {}
-        self._following: dict[asyncio.Task[None], None] = {}
+        # Of each run, by the id of its task.
+        self._following: dict[str, asyncio.Task[None]] = {}
         # Between the question whether one runs and its start nobody else may begin one.
         self._turn = asyncio.Lock()
+        queues.broker.follow_roles(self, Part.REDRIVES)
 
     async def start(self) -> None:
         """Goes on with what an earlier life of the node left unfinished."""
-        for task in await self._store.all():
-            self._known[task.id] = task
-            if not task.state.is_over:
-                log.info("redrive goes on", task=task.id, topic=task.source.topic, moved=task.moved_count)
-                self._run(task, await self._chosen(task))
+        await self._go_on()
+
+    async def _go_on(self, topic_id: bytes | None = None) -> None:
+        """With the tasks of this source, or of all, that this node is to run."""
+        async with self._turn:
+            for task in await self._store.all():
+                if task.id in self._runs or (topic_id is not None and task.topic_id != topic_id):
+                    continue
+                self._known[task.id] = task
+                owner = self._owner(task.topic_id)
+                is_elsewhere = isinstance(owner, NotHere) and not owner.is_unknown
+                if task.state.is_over or is_elsewhere:
+                    continue
+                epoch = task.owner_epoch if isinstance(owner, NotHere) else owner.leadership.epoch
+                taken = msgspec.structs.replace(task, owner_epoch=epoch)
+                if await self._store.put(taken):
+                    log.info("redrive goes on", task=task.id, topic=task.source.topic, moved=task.moved_count)
+                    self._run(taken, await self._chosen(taken))
+
+    def _owner(self, topic_id: bytes) -> PartitionShell | NotHere:
+        """The partition whose leader runs the tasks of a source. Those of one that is gone end where they are found."""
+        topic = self._queues.broker.topic_by_id(topic_id)
+        return no_topic("") if topic is None else topic.find(0)
+
+    # Roles
+
+    def lead(self, partition: PartitionShell) -> None:
+        if partition.index == 0:
+            self._tasks.start("redrives of a led topic", self._go_on(partition.log.home.topic_id))
+
+    def resign(self, partition: PartitionShell) -> None:
+        """Whoever leads next goes on, with what is written of them."""
+        if partition.index == 0:
+            topic_id = partition.log.home.topic_id
+            for task_id in [task_id for task_id, run in self._runs.items() if run.task.topic_id == topic_id]:
+                self._following[task_id].cancel()
 
     async def _chosen(self, task: RedriveTask) -> Chosen | None:
         return Chosen(await self._store.choices(task.id)) if task.is_chosen else None
 
     async def stop(self) -> None:
         """Before the queues do. Tasks are left as they are, for the node's next life."""
-        following = list(self._following)
+        following = list(self._following.values())
         for task in following:
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)
@@ -162,11 +205,15 @@ class Redrives:
             problem = self._check(definition, target, rate, is_whole=is_whole)
             if problem is not None:
                 return problem
+            owner = self._owner(definition.topic_id)
+            if isinstance(owner, NotHere):
+                return CannotRedrive(f"{owner.detail}, and there the redrives of {source.topic!r} are run")
             running = next((task for task in self.tasks_of(source) if not task.state.is_over), None)
             if running is not None:
                 return TaskRunning(running)
             task = await self._describe(definition, target, only or RedriveFilter(), rate)
-            task = msgspec.structs.replace(task, author=author, is_chosen=choices is not None)
+            epoch = owner.leadership.epoch
+            task = msgspec.structs.replace(task, author=author, is_chosen=choices is not None, owner_epoch=epoch)
             if choices is not None:
                 await self._store.put_choices(task.id, choices)
             await self._store.put(task)
@@ -193,7 +240,7 @@ class Redrives:
         self, definition: QueueDefinition, target: str | None, only: RedriveFilter, rate: int
     ) -> RedriveTask:
         topic = self._queues.broker.topic_by_id(definition.topic_id)
-        ends = tuple(partition.readable_end for partition in topic.shells) if topic is not None else ()
+        ends = () if topic is None else tuple(map(partial(_end_of, topic), range(topic.partition_count)))
         return RedriveTask(
             id=self._chance.uuid().hex,
             source=definition.name,
@@ -265,13 +312,15 @@ class Redrives:
         )
         self._runs[task.id] = run
         following = self._tasks.start(f"redrive of {task.source}", self._follow(run))
-        self._following[following] = None
-        following.add_done_callback(self._following.pop)
+        self._following[task.id] = following
+        following.add_done_callback(lambda _: self._following.pop(task.id))
 
     async def _follow(self, run: RedriveRun) -> None:
         try:
             await run.run()
             log.info("redrive over", task=run.task.id, state=run.task.state, moved=run.task.moved_count)
+        except TaskTakenError:
+            log.info("redrive goes on elsewhere", task=run.task.id)
         except Exception as error:  # edge of a supervised task: a task that failed can be begun again
             log.error("redrive failed", task=run.task.id, error=repr(error), exc_info=error)
             await run.end(RedriveState.FAILED, "something unforeseen, the node's log says more")
@@ -281,10 +330,17 @@ class Redrives:
 
     async def _save(self, task: RedriveTask) -> None:
         self._known[task.id] = task
-        await self._store.put(task)
+        if not await self._store.put(task):
+            raise TaskTakenError(task.id)
 
     async def _forget_old(self, source: QueueName) -> None:
         old = [task.id for task in self.tasks_of(source) if task.state.is_over][KEPT_TASKS:]
         for task_id in old:
             del self._known[task_id]
         await self._store.remove(old)
+
+
+def _end_of(topic: ServedTopic, index: int) -> int:
+    """Of a partition that is led elsewhere nothing is moved by this node."""
+    partition = topic.find(index)
+    return 0 if isinstance(partition, NotHere) else partition.readable_end

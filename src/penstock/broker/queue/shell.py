@@ -6,6 +6,10 @@ who waits for messages.
 There is no `await` between deciding and applying, so commands never interleave. A reply waits for everything that it
 may have seen, also when it has nothing to store itself. When the journal is lost the machines are dropped, and built
 anew from what is on disk.
+
+A shell is of one leadership. When that ends nothing is handed out or confirmed any more, also of what was decided
+before. One that begins with the journal of an earlier leadership gives every lease its whole length once more: it was
+dated by another machine's clock, and one that ended too soon would give a message two holders.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from penstock.domain.queue.commands import (
     QueueEffect,
     QueueReply,
     Snapshot,
+    TakeOver,
     TimePassed,
     TrimLog,
     WakeReceivers,
@@ -68,6 +73,7 @@ Row = tuple[int, bytes, bytes]
 
 
 _NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded", is_loading=True)
+_RESIGNED: Final = QueueUnavailable("another node looks after the queues of this partition")
 _LOST: Final = QueueUnavailable("the disk did not take the queue's journal")
 
 
@@ -114,6 +120,7 @@ class QueueShell:
         # Why it cannot be loaded before somebody repairs its journal.
         self.damage = JournalDamage(companion)
         self._is_closed = False
+        self._is_resigned = False
         # What was sent here, if any of the queues is a FIFO queue.
         self.fifo = FifoWindow(partition, reader)
 
@@ -143,8 +150,11 @@ class QueueShell:
         self._saved_start = saved
         self._trimmed_below = 0
         self.is_loaded = True
-        for group, queue in self._queues.items():
+        is_takeover = end > 0 and companion.log.epochs.epoch_at(end - 1) < self._leadership.epoch
+        for group, queue in list(self._queues.items()):
             queue.config = self._config_of(group)
+            if is_takeover:
+                self.decide(group, TakeOver())
             if queue.pending_move() is not None or queue.dying(1):
                 self._mover(self, group)
             self._alarm.set(queue.next_deadline_ms())
@@ -180,6 +190,15 @@ class QueueShell:
         """For good, also for a `load` that is under way: the topic is gone, or the node stops."""
         self._is_closed = True
         self._drop()
+
+    def resign(self) -> None:
+        """Somebody else looks after these queues: who waits for messages is woken, to look for them there."""
+        self._is_resigned = True
+        self.close()
+        self.reader.forget()
+
+    async def leave(self) -> None:
+        """Nothing is left to do: what has not been written is refused by the log."""
 
     @property
     def is_lost(self) -> bool:
@@ -221,6 +240,8 @@ class QueueShell:
     @property
     def unavailable(self) -> QueueUnavailable:
         """What whoever asks is told while it is not loaded."""
+        if self._is_resigned:
+            return _RESIGNED
         why = self.damage.reason
         return _NOT_LOADED if why is None else QueueUnavailable(why, is_damaged=True)
 
@@ -231,7 +252,10 @@ class QueueShell:
         reply = self.decide(group, command)
         if isinstance(reply, QueueUnavailable):
             return reply
-        return reply if await self.is_durable() else _LOST
+        is_durable = await self.is_durable()
+        if self._is_resigned:
+            return _RESIGNED
+        return reply if is_durable else _LOST
 
     def decide(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
         """Decides and applies at once. The reply must not leave before `is_durable` has said yes."""

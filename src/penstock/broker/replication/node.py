@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
@@ -134,6 +135,7 @@ class NodeReplication:
         self._topics.on_change(self._on_topic, Part.REPLICATION)
         self._topics.on_partition_change(self._on_partition, Part.REPLICATION)
         self._broker.on_companion(self._on_companion)
+        self._broker.led_barrier.count_by(self._has_barrier)
         self.begin_life()
         self._tasks.every(self._settings.tick_ms, "lagging replicas", self._tick)
 
@@ -210,6 +212,9 @@ class NodeReplication:
         served, stated = self._broker.topic_by_id(place[0]), self._topics.state(*place)
         shell = None if served is None else served.shell(place[1])
         is_here = stated is not None and has_replica(stated.state, self._node_id)
+        if shell is not None:
+            # It looks again when this is done.
+            self._broker.led_barrier.wake(shell)
         if shell is None or stated is None or not is_here or shell.is_closed or shell.role.epoch != stated.state.epoch:
             self._drop(place)
         elif isinstance(shell.role, Leading) and shell.role.is_replicated:
@@ -245,6 +250,7 @@ class NodeReplication:
         self._led.update({log.name: log for log in group.logs})
         self._restless[group] = None
         self._note_short(group)
+        group.when_barrier(partial(self._broker.led_barrier.wake, shell))
         log_events.info("leading", topic=shell.topic, partition=shell.index, epoch=group.epoch)
 
     def _follow(self, place: Place, shell: PartitionShell, role: Following, stated: Stated) -> None:
@@ -286,6 +292,12 @@ class NodeReplication:
         for log in group.logs:
             self._led.pop(log.name, None)
         group.close()
+        # Whoever waits for the barrier learns that the lead is over.
+        self._broker.led_barrier.wake(group.partition)
+
+    def _has_barrier(self, shell: PartitionShell, epoch: int) -> bool:
+        group = self.groups.get((shell.log.home.topic_id, shell.index))
+        return group is not None and group.partition is shell and group.epoch == epoch and group.has_barrier
 
     # Before a log is led or followed
 

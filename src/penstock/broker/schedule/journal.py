@@ -101,6 +101,8 @@ class ScheduleJournal:
 
     def when_durable(self, callback: OnDurable) -> None:
         """Calls with True once everything appended so far is durable, with False if it never will be."""
+        # Also of what has been durable for long: somebody else may lead now, and have decided otherwise since.
+        self.is_lost = self.is_lost or self._companion.refuse_leadership(self._leadership) is not None
         if self.is_lost:
             callback(False)
         elif self._groups:

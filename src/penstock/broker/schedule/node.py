@@ -25,7 +25,7 @@ from penstock.broker.schedule.limits import ScheduleLimits
 from penstock.broker.schedule.mover import known_producers
 from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.reader import RowCache
-from penstock.broker.schedule.refusals import not_scheduled
+from penstock.broker.schedule.refusals import LOADING, RESIGNED, not_scheduled
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.topic_crons import NodeCrons
 from penstock.broker.schedule.values import (
@@ -109,10 +109,13 @@ class NodeSchedules:
         )
         self._shell = shell
         self._crons = NodeCrons(broker, self, clock=clock)
-        self._residents = Residents("schedule", self._make, tasks=site.tasks, on_loaded=self._on_loaded)
+        self._residents = Residents(
+            "schedule", self._make, tasks=site.tasks, on_loaded=self._on_loaded, barrier=lambda: broker.barrier
+        )
         self._number = 0
         self._offset_ms = clock.now_ms() - clock.monotonic_ms()
         topics.on_change(self._on_topic_change, Part.SCHEDULES)
+        broker.follow_roles(self, Part.SCHEDULES)
         broker.follow_journals(self.damages)
 
     # Life
@@ -146,9 +149,18 @@ class NodeSchedules:
         await asyncio.gather(*map(close, shells))
 
     async def _load_all(self, partitions: Sequence[PartitionShell]) -> None:
-        for partition in partitions:
-            self._lead(partition)
-        await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
+        led = [partition for partition in partitions if partition.is_leading and not partition.is_closed]
+        await self._residents.load_all(led, at_once=LOADING_AT_ONCE)
+
+    # Roles
+
+    def lead(self, partition: PartitionShell) -> None:
+        """What is due is released by whoever leads, whether anybody asks or not."""
+        if self._broker.has_companion(partition, CompanionKind.SCHEDULE):
+            self._residents.begin(partition)
+
+    def resign(self, partition: PartitionShell) -> None:
+        self._residents.resign(place_of(partition))
 
     # Shells
 
@@ -161,7 +173,10 @@ class NodeSchedules:
         if shell is None or shell.damage.reason is None:
             if partition.is_closed or self._broker.is_stopping:
                 return NotScheduled(Refusal.OFFLINE, f"{partition.topic}-{partition.index} is closed")
-            self._lead(partition)
+            if not partition.is_leading:
+                return RESIGNED
+            if self._residents.is_held(partition):
+                return LOADING
             shell = await self._residents.load(place)
         if shell is not None and shell.damage.reason is not None:
             return shell.unavailable
@@ -170,10 +185,6 @@ class NodeSchedules:
                 Refusal.OFFLINE, f"the schedule of {partition.topic}-{partition.index} is not available"
             )
         return shell
-
-    def _lead(self, partition: PartitionShell) -> None:
-        if not partition.is_closed:
-            self._residents.lead(partition, partition.leadership.epoch)
 
     def open_shell(self, partition: PartitionShell) -> ScheduleShell | None:
         shell = self._residents.get(place_of(partition))

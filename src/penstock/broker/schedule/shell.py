@@ -28,6 +28,7 @@ from penstock.broker.schedule.pending import PendingMessages
 from penstock.broker.schedule.reader import CACHED_MS_MAX, RowReader
 from penstock.broker.schedule.refusals import (
     LOST,
+    RESIGNED,
     not_loaded,
     refuse_damaged,
     refuse_messages,
@@ -111,6 +112,7 @@ class ScheduleShell:
         self.loaded_ms = 0
         self._is_lost = False
         self.is_closed = False
+        self._is_resigned = False
         self._producers_before: frozenset[int] | None = known_producers(partition)
         partition.log.known_producers.is_pinned = self._is_mover
 
@@ -216,6 +218,18 @@ class ScheduleShell:
             await self.files.checkpoint(self.machine, self.journal)
         await self.unload()
 
+    def resign(self) -> None:
+        """Somebody else releases these messages: from now on nothing of them is written or told here."""
+        self._is_resigned = self.is_closed = True
+        self.is_loaded = False
+        # At once, and not when `leave` comes to it: a checkpoint that is being made is not finished.
+        self.files.is_closed = True
+        self.mover.wake()
+
+    async def leave(self) -> None:
+        """Returns when nothing is written to its files any more."""
+        await self.unload()
+
     async def tidy(self) -> None:
         """From time to time."""
         # On a full disk nothing new comes, so nothing has to go anywhere.
@@ -240,7 +254,7 @@ class ScheduleShell:
     @property
     def unavailable(self) -> NotScheduled:
         """What whoever asks is told while it is not loaded."""
-        return not_loaded(self.damage.reason)
+        return RESIGNED if self._is_resigned else not_loaded(self.damage.reason)
 
     def decide(self, command: ScheduleCommand) -> Decision:
         """Decides and applies at once; whoever calls it has asked `refusal`, and writes `rows` for the records."""
@@ -257,10 +271,14 @@ class ScheduleShell:
             self.journal.append(rows, producer=producer)
 
     async def settle(self, reply: object) -> ChangeOutcome:
-        if not await self.journal.until_durable():
-            return LOST
+        if not await self._is_settled():
+            return RESIGNED if self._is_resigned else LOST
         assert isinstance(reply, Done | Refused | Accepted)
         return Done() if isinstance(reply, Accepted) else reply
+
+    async def _is_settled(self) -> bool:
+        """Everything written so far is durable, and it is still this schedule that counts."""
+        return await self.journal.until_durable() and not self._is_resigned
 
     def message_id(self, origin: int) -> str:
         return write_scheduled_id(MessageId(self.partition.log.home.topic_id, self.partition.index, origin))
@@ -297,8 +315,8 @@ class ScheduleShell:
         repeated = len(messages) - len(decision.records)
         self._write_messages(decision.records, messages[repeated:], producer if is_transactional else None)
         self.mover.look()
-        if not await self.journal.until_durable():
-            return LOST
+        if not await self._is_settled():
+            return RESIGNED if self._is_resigned else LOST
         origins = [command.position + place for place in range(len(decision.records))]
         return Scheduled(
             [NO_POSITION] * repeated + origins, [""] * repeated + [self.message_id(origin) for origin in origins]
@@ -328,7 +346,7 @@ class ScheduleShell:
         if decision.records:
             self.journal.append_marker(end)
             self.mover.look()
-        return await self.journal.until_durable()
+        return await self._is_settled()
 
     # Named schedules: see `crons`
 

@@ -23,7 +23,6 @@ from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.protocol import StoreError
-from penstock.domain.group.commands import Refused
 from penstock.domain.group.values import GroupError
 from penstock.domain.queue.commands import MoveStart
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, check_group
@@ -75,8 +74,8 @@ class ShareGroups:
 
     async def heartbeat(self, group_id: str, command: ShareHeartbeat) -> ShareAlive | ShareRefused:
         shell = await self._groups.shares_of(group_id)
-        if isinstance(shell, Refused):
-            return ShareRefused(shell.error)
+        if isinstance(shell, ShareRefused):
+            return shell
         problem = check_group(group_id)
         if problem is not None:
             return ShareRefused(GroupError.INVALID_REQUEST, problem)
@@ -90,14 +89,15 @@ class ShareGroups:
         return reply
 
     async def get(self, group_id: str) -> ShareGroup | ShareRefused:
-        if not self._groups.has_any():
-            return NOT_FOUND
-        shell = await self._groups.shares_of(group_id)
-        if isinstance(shell, Refused):
-            return ShareRefused(shell.error)
+        shell = await self._groups.shares_of(group_id) if self._groups.has_any() else NOT_FOUND
+        if isinstance(shell, ShareRefused):
+            return shell
         return shell.refusal() or shell.get(group_id) or NOT_FOUND
 
     def is_member(self, group_id: str, member_id: str) -> bool:
+        """As far as this node can tell: who is in a group is known where its coordinator is."""
+        if self._groups.has_any() and not self._groups.coordinates(group_id):
+            return True
         found = self._groups.share_group(group_id)
         return found is not None and found.is_current(member_id)
 
@@ -112,16 +112,16 @@ class ShareGroups:
     async def create(self, group_id: str) -> ShareRefused | None:
         """A group without members, unless it is there. None: done."""
         shell = await self._groups.shares_of(group_id)
-        if isinstance(shell, Refused):
-            return ShareRefused(shell.error)
+        if isinstance(shell, ShareRefused):
+            return shell
         reply = await shell.submit(group_id, ShareCreate())
         return reply if isinstance(reply, ShareRefused) else None
 
     async def delete(self, group_id: str) -> ShareRefused | None:
         """The group and what it knew of messages; the messages stay. None: done."""
         shell = await self._groups.shares_of(group_id)
-        if isinstance(shell, Refused):
-            return ShareRefused(shell.error)
+        if isinstance(shell, ShareRefused):
+            return shell
         found = shell.get(group_id)
         if found is None:
             return NOT_FOUND
@@ -185,8 +185,9 @@ class ShareGroups:
         return await self.queues.delete(name)
 
     async def _shell(self, name: QueueName, partition: int) -> QueueShell | None:
+        """None: not led here, or there is none."""
         shells = await self.queues.shells(name)
-        return shells[partition] if 0 <= partition < len(shells) else None
+        return next((shell for shell in shells if shell.partition.index == partition), None)
 
     # Settings
 

@@ -20,6 +20,7 @@ import msgspec
 
 from penstock.base.log_events import get_logger
 from penstock.base.long_work import LongWork, Steps
+from penstock.broker.machine.barrier import Barrier, LedBarrier
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.role import Idle, Role
@@ -29,6 +30,7 @@ from penstock.broker.site import Site
 from penstock.broker.topic.companion import CompanionKind, companion_id, open_companion
 from penstock.broker.topic.metrics import BrokerCollector
 from penstock.broker.topic.not_here import NotHere, no_topic
+from penstock.broker.topic.role_followers import RoleFollower, RoleFollowers, goes_on
 from penstock.broker.topic.roles import has_replica, is_shared, role_of
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.topic.strays import Place, Strays, find_strays, logs_of
@@ -112,7 +114,12 @@ class Broker:
         site.metrics.register(BrokerCollector(self))
         # Grows whenever a topic comes, goes or changes: what was looked up before may no longer hold.
         self.generation = 0
-        # Of coordinators, queues and schedules, which come later than the broker: how their journals are.
+        # What the machines of a new leadership wait for.
+        self.led_barrier = LedBarrier()
+        self.barrier: Barrier = self.led_barrier
+        # Coordinators, queues and schedules, which come later than the broker.
+        self._role_followers = RoleFollowers()
+        # How their journals are.
         self._journals: list[Callable[[], Iterable[JournalDamage]]] = []
         self.is_stopping = False
         self.stopping = WaitingRoom()
@@ -130,6 +137,10 @@ class Broker:
     def follow_journals(self, damages: Callable[[], Iterable[JournalDamage]]) -> None:
         """How the node's health learns of journals that are damaged."""
         self._journals.append(damages)
+
+    def follow_roles(self, follower: RoleFollower, part: Part) -> None:
+        """Told of every partition whose leadership begins or ends here while the node runs."""
+        self._role_followers.add(follower, part)
 
     def damaged_journals(self) -> list[JournalDamage]:
         return [each for damages in self._journals for each in damages() if each.seen is not None]
@@ -438,14 +449,22 @@ class Broker:
             log.error("replica not opened", topic=topic.name, partition=index, error=str(error))
             return
         self._serve(topic, config, sorted([*served.shells, shell], key=lambda each: each.index))
+        if shell.is_leading:
+            self._role_followers.lead(shell)
 
     def _take_role(self, topic: ServedTopic, shell: PartitionShell) -> None:
-        """With its companions: one leader and one epoch for all logs of a partition."""
+        """With its companions: one leader and one epoch for all logs of a partition. Without a pause: whatever was
+        decided under the old role is over when the new one begins."""
         role = self._role(topic.topic_id, shell.index)
+        is_other = not goes_on(shell.role, role) and shell.role != role
+        if is_other:
+            self._role_followers.resign(shell)
         companions = [self._companions.get((topic.topic_id, shell.index, kind)) for kind in CompanionKind]
         for each in (shell, *companions):
             if each is not None and each.role != role:
                 each.take_role(role)
+        if is_other and shell.is_leading:
+            self._role_followers.lead(shell)
 
     def _role(self, topic_id: bytes, index: int) -> Role:
         stated = self._catalog.state(topic_id, index)

@@ -2,12 +2,12 @@
 
 A partition of `__consumer_offsets` is told through its groups' coordinator, which makes the pending positions count or
 forgets them; any other gets a control batch, and before it its schedule, where delayed records of the transaction wait
-for its end. All are durable when `write` returns WRITTEN, and all may be told again.
+for its end. All are durable when `write` returns WRITTEN, and all may be told again. Here are partitions that this node
+leads; for others see `elsewhere`.
 """
 
 from __future__ import annotations
 
-import enum
 from typing import Final
 
 from penstock.broker.group.node import GroupCoordinator
@@ -18,20 +18,9 @@ from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
 from penstock.domain.topic_rules import CONSUMER_OFFSETS
 from penstock.domain.transaction.end import TransactionEnd
+from penstock.domain.transaction.marker import MarkerOutcome
 
-
-class MarkerOutcome(enum.Enum):
-    WRITTEN = "written"
-    # The topic was deleted, and the transaction's records with it.
-    GONE = "gone"
-    # A newer epoch of the producer is known there, so the transaction has been ended there.
-    PRODUCER_FENCED = "producer fenced"
-    # A marker with a higher coordinator's epoch is there, so the transaction has been ended there.
-    COORDINATOR_FENCED = "coordinator fenced"
-    # The disk is full or failed, or the groups are not loaded: again, later.
-    UNAVAILABLE = "unavailable"
-    # Again, to whoever leads then.
-    NOT_LEADER = "not leader"
+__all__ = ["PASSING", "MarkerOutcome", "MarkerWriter"]
 
 
 # Those after which the marker is written again.

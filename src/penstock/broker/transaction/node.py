@@ -1,8 +1,9 @@
 """Transactions of this node: which partition of `__transaction_state` an id belongs to, and its shell there.
 
-The internal topic is created when the first client asks for a coordinator. Each of its partitions is replayed once,
-before the first answer; one whose journal was lost is replayed again as soon as its log is back. Of one that is damaged
-no transactional id is served: every answer says so.
+The internal topic is created when the first client asks for a coordinator. A partition that this node leads is replayed
+once, before its first answer, as soon as the leadership begins; of the others nothing is known here. One whose journal
+was lost is replayed again as soon as its log is back. Of one that is damaged no transactional id is served: every
+answer says so.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ import msgspec
 from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.residents import Residents
+from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
+from penstock.broker.transaction.elsewhere import ClusterMarkers, TransactionLine, admit_elsewhere, sync_elsewhere
 from penstock.broker.transaction.markers import MarkerWriter
-from penstock.broker.transaction.shell import UNAVAILABLE, TransactionShell
+from penstock.broker.transaction.shell import NOT_COORDINATOR, UNAVAILABLE, TransactionShell
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.protocol import StoreError
+from penstock.domain.replication.exchange import LogBarrier, LogName
 from penstock.domain.topic_rules import TRANSACTION_STATE
 from penstock.domain.transaction.commands import (
     AddPartitions,
@@ -46,6 +49,7 @@ from penstock.domain.transaction.commands import (
     VerifyPartitions,
 )
 from penstock.domain.transaction.state import VERSION_TWO, TopicPartition, TransactionMetadata, TransactionState
+from penstock.net.replica.transactions import Admission
 
 log = get_logger("transactions")
 
@@ -66,7 +70,7 @@ OVERRIDES: Final = {
     "max.message.bytes": str(16 * 1024 * 1024),
 }
 
-ELSEWHERE: Final = Refused(TransactionProblem.NOT_COORDINATOR)
+_LOADING: Final = Refused(TransactionProblem.COORDINATOR_LOAD_IN_PROGRESS)
 _ENDING: Final = Refused(TransactionProblem.CONCURRENT_TRANSACTIONS)
 
 CoordinatorCommand = InitProducer | AddPartitions | VerifyPartitions | EndTransaction
@@ -86,15 +90,16 @@ class TransactionCoordinators:
         self._broker = broker
         self._catalog = catalog
         self._producer_ids = producer_ids
-        self._markers = markers
+        self._markers = ClusterMarkers(broker, markers, site.tasks)
         self._clock = site.clock
         self._steady = SteadyClock(site.clock)
         self._tasks = site.tasks
-        self._residents = Residents("transactions", self._make, tasks=site.tasks)
-        # The internal topic, once those of its partitions are loaded that are led here.
-        self._topic_id: bytes | None = None
+        self._residents = Residents("transactions", self._make, tasks=site.tasks, barrier=lambda: broker.barrier)
+        # The internal topic is there, and what was led here then has been loaded.
+        self._is_ready = False
         self._loading: asyncio.Task[None] | None = None
         catalog.on_change(self._on_change, Part.TRANSACTIONS)
+        broker.follow_roles(self, Part.TRANSACTIONS)
         broker.follow_journals(self.damages)
 
     # Life
@@ -111,26 +116,25 @@ class TransactionCoordinators:
 
     async def ready(self) -> bool:
         """The internal topic exists and has been replayed; False if it could not be created."""
-        if self._topic_id is None:
+        if not self._is_ready:
             if self._loading is None or self._loading.done():
                 self._loading = self._tasks.start("transactions loading", self._create_and_load())
             await asyncio.shield(self._loading)
-        return self._topic_id is not None
+        return self._is_ready
 
     async def _create_and_load(self) -> None:
         if not self._has_any():
             outcome = await self._catalog.create_topic(TRANSACTION_STATE, PARTITION_COUNT, OVERRIDES)
-            assert isinstance(outcome, Created | AlreadyExists), outcome
+            if not isinstance(outcome, Created | AlreadyExists):
+                log.warning("internal topic not created", topic=TRANSACTION_STATE, why=outcome.reason)
+                return
         await self._load()
 
     async def _load(self) -> None:
         topic = self._broker.topic(TRANSACTION_STATE)
         assert topic is not None
-        partitions = topic.led()
-        for partition in partitions:
-            self._residents.lead(partition, partition.leadership.epoch)
-        await self._residents.load_all(partitions, at_once=LOADING_AT_ONCE)
-        self._topic_id = topic.topic_id
+        await self._residents.load_all(topic.led(), at_once=LOADING_AT_ONCE)
+        self._is_ready = True
 
     async def _make(self, partition: PartitionShell, leadership: Leadership) -> TransactionShell:
         return TransactionShell(
@@ -154,15 +158,27 @@ class TransactionCoordinators:
     def damages(self) -> list[JournalDamage]:
         return self._residents.damages()
 
+    def talk_by(self, line: TransactionLine) -> None:
+        """How coordinators and partitions on other nodes are asked, as soon as this node can talk to them."""
+        self._markers.line = line
+
+    # Roles
+
+    def lead(self, partition: PartitionShell) -> None:
+        if partition.topic == TRANSACTION_STATE:
+            self._residents.begin(partition)
+
+    def resign(self, partition: PartitionShell) -> None:
+        if partition.topic == TRANSACTION_STATE:
+            self._residents.resign(place_of(partition))
+
     # Commands
 
     async def submit(self, command: CoordinatorCommand) -> TransactionReply:
         """Never answers ProducerIdNeeded: it takes the id itself."""
-        if not await self.ready() or self._broker.is_stopping:
-            return UNAVAILABLE
-        shell = self._shell_of(command.transactional_id)
-        if shell is None:
-            return ELSEWHERE
+        shell = await self._shell_of(command.transactional_id)
+        if isinstance(shell, Refused):
+            return shell
         if isinstance(command, EndTransaction) and command.is_commit and not await self._sync(shell, command):
             return UNAVAILABLE
         reply = await shell.submit(command)
@@ -180,12 +196,16 @@ class TransactionCoordinators:
         """What a commit covers is on disk before the commit is, also where a topic promises less: after a power cut a
         transaction is there as a whole or not at all."""
         commitments: list[Commitment] = []
+        elsewhere: list[tuple[int, LogBarrier]] = []
         for place in shell.partitions_of(command.transactional_id):
             partition = self._broker.find(place.topic, place.partition)
             if isinstance(partition, NotHere):
-                if partition.is_unknown:
-                    continue
-                return False
+                topic = self._broker.topic(place.topic)
+                # What such a topic has acknowledged is committed.
+                if topic is not None and not partition.is_unknown and not topic.config.is_synced:
+                    name = LogName(topic.topic_id, place.partition)
+                    elsewhere.append((partition.leader, LogBarrier(name, partition.epoch)))
+                continue
             commitment = partition.commit_if_unsynced()
             if commitment is not None:
                 commitments.append(commitment)
@@ -193,7 +213,7 @@ class TransactionCoordinators:
         for commitment in commitments:
             if not await commitment.kept():
                 return False
-        return True
+        return await sync_elsewhere(self._markers.line, elsewhere)
 
     async def submit_patiently(self, command: CoordinatorCommand, *, wait_ms: int = ENDING_MS_MAX) -> TransactionReply:
         """The same, but the end of the transaction before is waited for.
@@ -203,8 +223,10 @@ class TransactionCoordinators:
         fails.
         """
         reply = await self.submit(command)
-        shell = self._shell_of(command.transactional_id) if reply == _ENDING else None
-        if shell is not None:
+        if reply == _ENDING:
+            shell = await self._shell_of(command.transactional_id)
+            if isinstance(shell, Refused):
+                return shell
             await shell.wait_until_ended(command.transactional_id, wait_ms)
             reply = await self.submit(command)
         return reply
@@ -220,6 +242,11 @@ class TransactionCoordinators:
     ) -> PartitionsAdded | PartitionsVerified | Refused:
         """Before the first batch of a transaction comes into these partitions: with version 2 they are added to it,
         with version 1 they must be part of it already."""
+        coordinator = self._broker.find(TRANSACTION_STATE, self.partition_of(transactional_id))
+        if isinstance(coordinator, NotHere) and not coordinator.is_unknown:
+            whose = (transactional_id, producer_id, producer_epoch)
+            asked = Admission(*whose, partitions, is_verified_only=version < VERSION_TWO)
+            return await admit_elsewhere(self._markers.line, coordinator, asked)
         kind = AddPartitions if version >= VERSION_TWO else VerifyPartitions
         command: AddPartitions | VerifyPartitions = kind(transactional_id, producer_id, producer_epoch, partitions)
         if isinstance(command, AddPartitions):
@@ -230,10 +257,8 @@ class TransactionCoordinators:
         """None: nobody uses that id. Looking does not create the internal topic."""
         if not self._has_any():
             return None
-        if not await self.ready():
-            return UNAVAILABLE
-        shell = self._shell_of(transactional_id)
-        return ELSEWHERE if shell is None else await shell.describe(transactional_id)
+        shell = await self._shell_of(transactional_id)
+        return shell if isinstance(shell, Refused) else await shell.describe(transactional_id)
 
     async def list_transactions(
         self,
@@ -243,12 +268,13 @@ class TransactionCoordinators:
         longer_than_ms: int = -1,
         id_matches: Callable[[str], bool] | None = None,
     ) -> list[TransactionListing] | Refused:
-        """Those that this node looks after and that pass every filter, by id; Refused if a part of them is not known
-        just now."""
+        """Those of this node that pass every filter, by id; Refused if a part of them is not known just now."""
         if not self._has_any():
             return []
         if not await self.ready():
             return UNAVAILABLE
+        if self._residents.is_any_loading:
+            return _LOADING
         found: list[TransactionListing] = []
         for shell in self._shells:
             part = await shell.list_transactions(
@@ -265,7 +291,7 @@ class TransactionCoordinators:
 
     @property
     def partition_count(self) -> int:
-        """Of the internal topic, on all nodes."""
+        """Of the internal topic, on all nodes; also before there is one."""
         topic = self._broker.topic(TRANSACTION_STATE)
         return PARTITION_COUNT if topic is None else topic.partition_count
 
@@ -289,15 +315,17 @@ class TransactionCoordinators:
     def _on_change(self, change: Change) -> None:
         if isinstance(change, TopicRemoved) and change.topic.name == TRANSACTION_STATE:
             # By an operator: all that was known of producers is gone. The next one to ask begins anew.
-            self._topic_id = None
+            self._is_ready = False
             for shell in self._residents.forget(change.topic.topic_id):
                 shell.close()
 
     def _has_any(self) -> bool:
         return self._broker.topic(TRANSACTION_STATE) is not None
 
-    def _shell_of(self, transactional_id: str) -> TransactionShell | None:
-        """None: another node leads its partition, or nothing is loaded yet."""
-        if self._topic_id is None:
-            return None
-        return self._residents.get((self._topic_id, self.partition_of(transactional_id)))
+    async def _shell_of(self, transactional_id: str) -> TransactionShell | Refused:
+        if not await self.ready() or self._broker.is_stopping:
+            return UNAVAILABLE
+        partition = self._broker.find(TRANSACTION_STATE, self.partition_of(transactional_id))
+        if isinstance(partition, NotHere):
+            return UNAVAILABLE if partition.is_unknown else NOT_COORDINATOR
+        return await self._residents.resident(partition) or _LOADING

@@ -12,7 +12,9 @@ Rules:
 - The coordinator's epoch is a record of the journal itself, raised with every load and durable before the first marker
   of that load, because it is written first. It could stand in the metadata store; but then it could be newer or older
   than the journal that it guards, after one of the two was restored. In a cluster the journal moves, and its epoch
-  with it.
+  with it; it is never below that of the leadership, so that a coordinator which has read less of the journal than its
+  predecessor had written cannot come after it with a lower one.
+- When its leadership ends nothing is answered any more, and no marker leaves.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ from penstock.broker.machine.journal import Journal
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter, WaitingRoom
+from penstock.broker.transaction.elsewhere import Markers
 from penstock.broker.transaction.encoding import decode, encode_epoch, encode_record
-from penstock.broker.transaction.markers import PASSING, MarkerOutcome, MarkerWriter
+from penstock.broker.transaction.markers import PASSING, MarkerOutcome
 from penstock.domain.transaction.commands import (
     Decision,
     MarkersWritten,
@@ -60,6 +63,7 @@ from penstock.domain.transaction.state import (
 log = get_logger("transactions")
 
 UNAVAILABLE: Final = Refused(TransactionProblem.COORDINATOR_NOT_AVAILABLE)
+NOT_COORDINATOR: Final = Refused(TransactionProblem.NOT_COORDINATOR)
 DAMAGED: Final = Refused(TransactionProblem.UNKNOWN_SERVER_ERROR)
 # A full disk or a log that is being recovered: soon enough for readers who wait for the marker, and a thousand
 # transactions that wait for one partition ask a thousand times a second at the most.
@@ -77,7 +81,7 @@ class TransactionShell:
         leadership: Leadership,
         *,
         settings: TransactionSettings,
-        markers: MarkerWriter,
+        markers: Markers,
         clock: Clock,
         steady: Clock,
         tasks: TaskSupervisor,
@@ -97,6 +101,7 @@ class TransactionShell:
         # Who waits for the end of a transaction, by its id.
         self._ends: dict[str, WaitingRoom] = {}
         self.is_loaded = False
+        self._is_resigned = False
         # Why it cannot be loaded before somebody repairs its journal.
         self.damage = JournalDamage(partition)
         self.committed_count = 0
@@ -118,6 +123,8 @@ class TransactionShell:
                     _replay(machine, key, value)
                 except msgspec.DecodeError as error:
                     raise await journal.unreadable((key, value), f"it is not a transaction's: {error}") from error
+        if self._is_resigned:
+            return
         machine.coordinator_epoch = self._next_epoch(machine.coordinator_epoch, journal)
         journal.append([encode_epoch(machine.coordinator_epoch)])
         if journal.missing_count:
@@ -132,6 +139,9 @@ class TransactionShell:
         return Journal(self._partition, self._clock, leadership=self._leadership)
 
     def _next_epoch(self, known_epoch: int, journal: Journal) -> int:
+        return max(self._epoch_after(known_epoch, journal), self._leadership.epoch)
+
+    def _epoch_after(self, known_epoch: int, journal: Journal) -> int:
         """Above every one before, also where a repair has taken the last ones out of the journal: with a lower one
         every marker would be refused, and its transaction never end. Each load writes one record with an epoch, so none
         was ever above the number of records."""
@@ -162,6 +172,15 @@ class TransactionShell:
     async def unload(self) -> None:
         self.close()
 
+    def resign(self) -> None:
+        """Somebody else coordinates these transactions."""
+        self._is_resigned = True
+        self.close()
+
+    async def leave(self) -> None:
+        """Returns when no marker is under way any more: the next shell writes those that are left."""
+        await asyncio.gather(*self._marking, return_exceptions=True)
+
     @property
     def index(self) -> int:
         return self._partition.index
@@ -177,6 +196,8 @@ class TransactionShell:
     @property
     def unavailable(self) -> Refused:
         """What whoever asks is told while nothing can be read or stored."""
+        if self._is_resigned:
+            return NOT_COORDINATOR
         return UNAVAILABLE if self.damage.reason is None else DAMAGED
 
     @property
@@ -190,7 +211,11 @@ class TransactionShell:
             return self.unavailable
         decision = self._machine.decide(command, self._steady.now_ms())
         self._carry_out(decision)
-        return decision.reply if await self._journal.until_durable() else UNAVAILABLE
+        return decision.reply if await self._is_settled() else self.unavailable
+
+    async def _is_settled(self) -> bool:
+        """Everything decided so far is durable, and it is still this machine's word that counts."""
+        return await self._journal.until_durable() and not self._is_resigned
 
     def partitions_of(self, transactional_id: str) -> tuple[TopicPartition, ...]:
         """Of the transaction under way, if there is one."""
@@ -201,7 +226,7 @@ class TransactionShell:
         if not self._is_serving:
             return self.unavailable
         found = self._machine.describe(transactional_id)
-        return found if await self._journal.until_durable() else UNAVAILABLE
+        return found if await self._is_settled() else self.unavailable
 
     async def list_transactions(
         self,
@@ -220,7 +245,7 @@ class TransactionShell:
             longer_than_ms=longer_than_ms,
             id_matches=id_matches,
         )
-        return found if await self._journal.until_durable() else UNAVAILABLE
+        return found if await self._is_settled() else self.unavailable
 
     def open_since_ms(self) -> list[int]:
         """When each transaction that is under way began."""

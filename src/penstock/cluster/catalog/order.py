@@ -31,6 +31,7 @@ class Part(Enum):
     SETTINGS = "settings"
     QUEUES = "queues"
     SHARE_GROUPS = "share groups"
+    REDRIVES = "redrives"
     AUTHORIZER = "authorizer"
     LOGINS = "logins"
 
@@ -55,6 +56,13 @@ ORDER: Final = (
     # Who leads is told when the topic is served: a role is given to a shell that is there.
     (Kind.PARTITIONS, Part.BROKER),
     (Kind.PARTITIONS, Part.REPLICATION),
+    # What lives with a partition that is led here hears of it from the broker, at the moment when the shell's role
+    # changes (`topic/role_followers`). Who is written to by another comes before it.
+    (Kind.PARTITIONS, Part.SCHEDULES),
+    (Kind.PARTITIONS, Part.GROUPS),
+    (Kind.PARTITIONS, Part.TRANSACTIONS),
+    (Kind.PARTITIONS, Part.QUEUES),
+    (Kind.PARTITIONS, Part.REDRIVES),
     (Kind.PARTITIONS, Part.CONTROLLER),
     # A queue that goes with its topic finds the topic gone.
     (Kind.QUEUES, Part.QUEUES),

@@ -36,6 +36,7 @@ class GroupError(Enum):
     # Never decided by a group: its shell says it. No client tries this one again by itself, and none takes it for an
     # answer: it is told to whoever runs the client.
     UNKNOWN_SERVER_ERROR = "what is known of the group is damaged: the node's log names the repair"
+    COORDINATOR_LOAD_IN_PROGRESS = "this node has begun to look after the group, and reads what is known of it"
     COORDINATOR_NOT_AVAILABLE = "the group is being removed: find its coordinator and try again"
     NOT_COORDINATOR = "this node no longer looks after the group"
     ILLEGAL_GENERATION = "the group is at another generation"

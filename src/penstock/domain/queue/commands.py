@@ -137,6 +137,10 @@ class DropMove(msgspec.Struct, frozen=True):
 class TimePassed(msgspec.Struct, frozen=True): ...
 
 
+class TakeOver(msgspec.Struct, frozen=True):
+    """Another node has dated what is in the journal: all leases begin anew."""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """Writes everything down anew, so that the journal before it is no longer needed."""
 
@@ -154,6 +158,7 @@ QueueCommand = (
     | BeginMove
     | FinishMove
     | DropMove
+    | TakeOver
     | TimePassed
     | Snapshot
 )

@@ -25,15 +25,19 @@ _STALE_MAX: Final = 1_000
 class Hold:
     """What a span is kept for. Spans of one delivery share one, so its deadline is one alarm."""
 
-    __slots__ = ("consumer", "firsts", "has_alarm", "kind", "number", "until_ms")
+    __slots__ = ("consumer", "firsts", "has_alarm", "kind", "lease_ms", "number", "until_ms")
 
-    def __init__(self, kind: HoldKind, *, number: int = 0, consumer: str = "", until_ms: int = 0) -> None:
+    def __init__(
+        self, kind: HoldKind, *, number: int = 0, consumer: str = "", until_ms: int = 0, lease_ms: int = 0
+    ) -> None:
         self.kind = kind
         # The delivery: of a span that waits, the last one.
         self.number = number
         self.consumer = consumer
         # Leased: the deadline. Waiting: not before, and 0 is at once.
         self.until_ms = until_ms
+        # Leased: for how long it was, or was last renewed. 0: nobody has written it down.
+        self.lease_ms = lease_ms
         self.has_alarm = False
         # Where its spans begin.
         self.firsts: set[int] = set()

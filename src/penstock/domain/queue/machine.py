@@ -42,6 +42,7 @@ from penstock.domain.queue.commands import (
     Resume,
     Settle,
     Snapshot,
+    TakeOver,
     TimePassed,
     TrimLog,
     WakeReceivers,
@@ -62,6 +63,7 @@ from penstock.domain.queue.records import (
 )
 from penstock.domain.queue.settle import decide_gone, decide_settle, decide_time
 from penstock.domain.queue.state import QueueState
+from penstock.domain.queue.takeover import decide_takeover
 from penstock.domain.queue.values import Failure, HoldKind, QueueConfig, Range
 
 _DONE: Final = Done()
@@ -129,6 +131,8 @@ class Queue:
                 return decide_settle(state, config, command, now_ms, self._chance)
             case TimePassed():
                 return decide_time(state, config, now_ms, self._chance)
+            case TakeOver():
+                return decide_takeover(state, config, now_ms)
             case ConsumerGone():
                 return decide_gone(state, config, command, now_ms)
             case BeginMove():

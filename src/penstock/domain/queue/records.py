@@ -149,6 +149,7 @@ class StoredHold(msgspec.Struct, frozen=True, array_like=True):
     number: int
     consumer: str
     until_ms: int
+    lease_ms: int = 0
 
 
 class StoredSpan(msgspec.Struct, frozen=True, array_like=True):

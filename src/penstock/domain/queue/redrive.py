@@ -164,6 +164,8 @@ class RedriveTask(msgspec.Struct, frozen=True):
     reason: str = ""
     started_ms: int = 0
     ended_ms: int = 0
+    # Of the leadership of the source's first partition under which it runs: who has a later one has taken it over.
+    owner_epoch: int = 0
 
 
 def death_of(headers: Iterable[Header]) -> Death:

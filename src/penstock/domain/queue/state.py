@@ -148,7 +148,13 @@ class QueueState:
                 assert_never(record)
 
     def _apply_leased(self, record: Leased) -> None:
-        hold = Hold(HoldKind.LEASED, number=record.number, consumer=record.consumer, until_ms=record.until_ms)
+        hold = Hold(
+            HoldKind.LEASED,
+            number=record.number,
+            consumer=record.consumer,
+            until_ms=record.until_ms,
+            lease_ms=record.until_ms - record.at_ms,
+        )
         live = self.live
         for first, last in record.again:
             for piece in live.carve(first, last):
@@ -220,7 +226,11 @@ class QueueState:
                 old = piece.hold
                 if old.number not in holds:
                     holds[old.number] = Hold(
-                        HoldKind.LEASED, number=old.number, consumer=old.consumer, until_ms=record.until_ms
+                        HoldKind.LEASED,
+                        number=old.number,
+                        consumer=old.consumer,
+                        until_ms=record.until_ms,
+                        lease_ms=record.until_ms - record.at_ms,
                     )
                 live.add(
                     piece.first,
@@ -326,7 +336,9 @@ class QueueState:
             next_number=self.next_number,
             delivered_count=self.delivered_count,
             cursors=tuple(sorted(self.cursors.items())),
-            holds=tuple(StoredHold(int(hold.kind), hold.number, hold.consumer, hold.until_ms) for hold in holds),
+            holds=tuple(
+                StoredHold(int(hold.kind), hold.number, hold.consumer, hold.until_ms, hold.lease_ms) for hold in holds
+            ),
             failures=tuple(failures),
             spans=tuple(spans),
             keys=self.keys.items(),
@@ -345,7 +357,13 @@ class QueueState:
         self.delivered_count = record.delivered_count
         self.cursors = dict(record.cursors)
         holds = [
-            Hold(HoldKind(hold.kind), number=hold.number, consumer=hold.consumer, until_ms=hold.until_ms)
+            Hold(
+                HoldKind(hold.kind),
+                number=hold.number,
+                consumer=hold.consumer,
+                until_ms=hold.until_ms,
+                lease_ms=hold.lease_ms,
+            )
             for hold in record.holds
         ]
         for span in record.spans:

@@ -91,6 +91,7 @@ class TransactionProblem(Enum):
     TRANSACTION_ABORTABLE = "the partition is not part of the transaction"
     TRANSACTIONAL_ID_NOT_FOUND = "nobody has used the transactional id, or not for a long time"
     # Never decided by the machine: its shell says it, or who looked for one.
+    COORDINATOR_LOAD_IN_PROGRESS = "this node has begun to look after the transactional id, and reads what is known"
     COORDINATOR_NOT_AVAILABLE = "what the coordinator knows cannot be read or stored just now: try again"
     NOT_COORDINATOR = "another node looks after the transactional id"
     # No client tries this one again by itself: producers end with it.

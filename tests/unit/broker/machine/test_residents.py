@@ -28,6 +28,7 @@ class Machine:
         self.is_loaded = False
         self.is_lost = False
         self.load_count = 0
+        self.is_resigned = False
         self.damage = JournalDamage(partition)
 
     async def load(self) -> None:
@@ -46,6 +47,28 @@ class Machine:
     async def unload(self) -> None:
         self.is_loaded = self.is_lost = False
 
+    def resign(self) -> None:
+        self.is_resigned = True
+
+    async def leave(self) -> None:
+        await self.house.way_out.wait()
+
+
+class Gate:
+    """A barrier that the test opens."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.opened.set()
+        self.is_over = False
+
+    def is_reached(self, _partition: PartitionShell, _leadership: Leadership, /) -> bool:
+        return self.opened.is_set()
+
+    async def reached(self, _partition: PartitionShell, _leadership: Leadership, /) -> bool:
+        await self.opened.wait()
+        return not self.is_over
+
 
 class House:
     """The residents of some partitions, and what becomes of their loads."""
@@ -55,12 +78,17 @@ class House:
         self.partitions = [desk.shell, *map(desk.open, range(1, 10))]
         self.gate = asyncio.Event()
         self.gate.set()
+        self.way_out = asyncio.Event()
+        self.way_out.set()
+        self.barrier = Gate()
         self.problem: Exception | None = None
         self.loading_count = self.loading_count_max = 0
         self.made: list[Machine] = []
         self.loaded: list[Machine] = []
         self.tasks = TaskSupervisor(get_logger("test"))
-        self.residents = Residents[Machine]("machines", self.make, tasks=self.tasks, on_loaded=self.loaded.append)
+        self.residents = Residents[Machine](
+            "machines", self.make, tasks=self.tasks, on_loaded=self.loaded.append, barrier=lambda: self.barrier
+        )
 
     async def make(self, partition: PartitionShell, leadership: Leadership) -> Machine | None:
         if partition.is_closed:
@@ -68,8 +96,11 @@ class House:
         self.made.append(Machine(partition, leadership, self))
         return self.made[-1]
 
-    def lead(self, index: int = 0, epoch: int = 0) -> Machine | None:
-        return self.residents.lead(self.partitions[index], epoch)
+    def lead(self, index: int = 0, epoch: int = 0) -> None:
+        self.residents.lead(self.partitions[index], epoch)
+
+    def resign(self, index: int = 0) -> None:
+        self.residents.resign((TOPIC_ID, index))
 
     def state(self, index: int = 0) -> ResidentState:
         return self.residents.state((TOPIC_ID, index))
@@ -188,10 +219,10 @@ async def test_what_could_not_be_made_is_made_for_the_next_who_asks(house: House
     assert await house.load() is not None
 
 
-async def test_who_resigns_hands_out_its_shell_and_loads_no_more(house: House) -> None:
+async def test_who_resigns_is_told_at_once_and_loaded_no_more(house: House) -> None:
     machine = await house.serving()
-    assert house.residents.resign((TOPIC_ID, 0)) is machine
-    assert house.residents.resign((TOPIC_ID, 0)) is None
+    house.resign()
+    assert machine.is_resigned
     assert (house.state(), await house.load(), house.residents.shells()) == (RESIGNED, None, [])
     # The same leadership does not begin twice.
     house.lead(0, 0)
@@ -205,7 +236,8 @@ async def test_a_load_that_ends_after_the_leadership_is_handed_to_nobody(house: 
     house.lead()
     asking = asyncio.ensure_future(house.load())
     await turns()
-    assert house.residents.resign((TOPIC_ID, 0)) is house.made[0]
+    house.resign()
+    assert house.made[0].is_resigned
     house.gate.set()
     assert await asking is None
     assert (house.loaded, house.residents.shells()) == ([], [])
@@ -213,13 +245,58 @@ async def test_a_load_that_ends_after_the_leadership_is_handed_to_nobody(house: 
 
 async def test_a_higher_epoch_makes_another_shell_and_a_lower_one_changes_nothing(house: House) -> None:
     first = await house.serving(0, 3)
-    assert house.lead(0, 2) is None
-    assert house.lead(0, 3) is None
+    house.lead(0, 2)
+    house.lead(0, 3)
     assert house.residents.get((TOPIC_ID, 0)) is first
-    assert house.lead(0, 4) is first
+    house.lead(0, 4)
+    assert first.is_resigned
     second = await house.serving(0, 4)
     assert second is not first
     assert (first.leadership.epoch, second.leadership.epoch) == (3, 4)
+
+
+async def test_nothing_is_made_or_read_before_the_barrier(house: House) -> None:
+    house.barrier.opened.clear()
+    house.residents.begin(house.partitions[0])
+    await turns()
+    assert (house.state(), house.made) == (LOADING, [])
+    assert house.residents.is_any_loading
+    house.barrier.opened.set()
+    await turns()
+    assert (house.state(), house.loaded) == (SERVING, house.made)
+
+
+async def test_nobody_waits_for_the_barrier_who_asks_for_a_resident(house: House) -> None:
+    house.barrier.opened.clear()
+    assert await house.residents.resident(house.partitions[0]) is None
+    await house.residents.load_all(house.partitions[:2], at_once=1)
+    house.barrier.opened.set()
+    await turns()
+    assert [house.state(index) for index in (0, 1)] == [SERVING, SERVING]
+    assert await house.residents.resident(house.partitions[0]) is house.made[0]
+
+
+async def test_a_barrier_that_is_never_reached_leaves_nothing(house: House) -> None:
+    house.barrier.opened.clear()
+    house.lead()
+    asking = asyncio.ensure_future(house.load())
+    await turns()
+    house.barrier.is_over = True
+    house.barrier.opened.set()
+    assert await asking is None
+    assert house.made == []
+
+
+async def test_the_next_is_not_made_before_the_one_before_has_left(house: House) -> None:
+    first = await house.serving(0, 1)
+    house.way_out.clear()
+    house.resign()
+    house.lead(0, 3)
+    asking = asyncio.ensure_future(house.load())
+    await turns()
+    assert house.made == [first]
+    house.way_out.set()
+    assert await asking is house.made[1]
 
 
 async def test_a_topic_that_is_gone_leaves_nothing(house: House) -> None:

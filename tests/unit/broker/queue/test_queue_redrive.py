@@ -20,6 +20,7 @@ from penstock.domain.queue.definition import QueueName, QueueOptions
 from penstock.domain.queue.redrive import REDRIVE_GROUP, RedriveFilter, RedriveState, RedriveTask
 from penstock.domain.queue.values import Ordering
 from penstock.domain.security.access import ANONYMOUS, Operation, Principal, Resource
+from support.cluster.leaderships import Leaderships
 from support.queue.broker import QueueBroker
 
 DEAD = QueueName("orders-dlq", REDRIVE_GROUP)
@@ -232,6 +233,38 @@ async def test_a_task_goes_on_after_a_restart_and_nothing_is_lost_or_doubled(des
     over = await desk.over(task)
     assert over.state is RedriveState.COMPLETED
     assert values(await desk.log_of("orders"))[60:] == sent
+
+
+async def test_a_task_is_run_by_who_leads_its_source_and_goes_on_with_the_lead(desk: RedriveDesk) -> None:
+    sent = [b"%d" % number for number in range(30)]
+    await desk.dead_letters(*sent)
+    task = await desk.redrives.begin(DEAD, rate=200)
+    assert isinstance(task, RedriveTask)
+    await desk.until_stored("orders", 31)
+    lead = Leaderships(desk.catalog, DEAD.topic)
+    await lead.go()
+    refused = await desk.redrives.begin(DEAD)
+    assert isinstance(refused, CannotRedrive)
+    assert "led by node 2" in refused.reason
+    await lead.come()
+    over = await desk.over(task)
+    assert (over.state, over.owner_epoch) == (RedriveState.COMPLETED, 2)
+    assert sorted(values(await desk.log_of("orders"))[30:]) == sorted(sent)
+
+
+async def test_a_task_that_another_leadership_has_written_is_not_written_over(desk: RedriveDesk) -> None:
+    assert desk.metadata is not None
+    await desk.dead_letters(b"a")
+    first, second = (RedriveStore(desk.metadata, KeySpace()) for _ in range(2))
+    task = RedriveTask("t", DEAD, b"o" * 16, owner_epoch=1)
+    assert await first.put(task)
+    assert await first.put(msgspec.structs.replace(task, moved_count=1))
+    # The same leadership may have written without knowing it.
+    assert await second.put(msgspec.structs.replace(task, moved_count=2))
+    (stored,) = await second.all()
+    assert await second.put(msgspec.structs.replace(stored, owner_epoch=3))
+    assert not await first.put(msgspec.structs.replace(task, moved_count=4))
+    assert [each.owner_epoch for each in await first.all()] == [3]
 
 
 async def test_a_message_that_tells_no_origin_stays(desk: RedriveDesk) -> None:

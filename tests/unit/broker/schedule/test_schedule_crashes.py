@@ -23,7 +23,9 @@ BUGS = [
     Bug(
         "a reply does not wait for the disk",
         "penstock.broker.schedule.shell",
-        "        if not await self.journal.until_durable():\n            return LOST\n        origins",
+        "        if not await self._is_settled():\n"
+        "            return RESIGNED if self._is_resigned else LOST\n"
+        "        origins",
         "        origins",
         "lost",
     ),

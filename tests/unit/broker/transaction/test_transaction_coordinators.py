@@ -10,6 +10,7 @@ import pytest
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.transaction.markers import MarkerOutcome
 from penstock.broker.transaction.metrics import TransactionCollector
+from penstock.broker.transaction.shell import TransactionShell
 from penstock.codec.batch.header import read_header
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.topic_rules import TRANSACTION_STATE
@@ -238,7 +239,8 @@ async def test_a_commit_has_the_disk_take_what_it_covers_first() -> None:
         assert isinstance(shell.append(memoryview(batch), guard=guard), Appended)
         assert shell.log.durable_end == 0
         durable_ends: list[int] = []
-        coordinator = node.transactions._shell_of("payments")
+        coordinator = await node.transactions._shell_of("payments")
+        assert isinstance(coordinator, TransactionShell)
         submit = coordinator.submit
 
         async def watched(command: object) -> object:

@@ -31,7 +31,7 @@ BUGS = [
     Bug(
         "a reply does not wait for the disk",
         SHELL,
-        "return decision.reply if await self._journal.until_durable() else UNAVAILABLE",
+        "return decision.reply if await self._is_settled() else self.unavailable",
         "return decision.reply",
         "told",
     ),

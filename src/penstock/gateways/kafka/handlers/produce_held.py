@@ -39,6 +39,7 @@ _REFUSALS: Final[dict[TransactionProblem, Refusal]] = {
     TransactionProblem.PRODUCER_FENCED: Refusal.PRODUCER_FENCED,
     TransactionProblem.INVALID_PRODUCER_ID_MAPPING: Refusal.WRONG_PRODUCER,
     TransactionProblem.COORDINATOR_NOT_AVAILABLE: Refusal.COORDINATOR_AWAY,
+    TransactionProblem.COORDINATOR_LOAD_IN_PROGRESS: Refusal.COORDINATOR_AWAY,
     TransactionProblem.NOT_COORDINATOR: Refusal.COORDINATOR_AWAY,
     TransactionProblem.UNKNOWN_SERVER_ERROR: Refusal.DAMAGED,
 }

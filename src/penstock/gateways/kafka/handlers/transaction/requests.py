@@ -160,7 +160,7 @@ class TransactionsHandler:
             return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not await self._groups.ready():
             return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        damaged = await self._groups.refusal(request.group_id)
+        damaged = self._groups.refusal(request.group_id)
         if damaged is not None:
             # A transaction that the group is part of could never end.
             return AddOffsetsToTxnResponse(error_code=GROUP_CODES[damaged.error])
