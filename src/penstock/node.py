@@ -98,7 +98,7 @@ class Node:
         await membership.join(logs, cluster_id=cluster_id)
         peering = None
         if not is_off(config.cluster.listen):
-            peering = await open_peering(config, logs, store, membership.registry, undo, cluster_id=cluster_id)
+            peering = await open_peering(config, logs, store, membership, undo, cluster_id=cluster_id)
         self.parts = await assembly.open_parts(config, logs, undo)
         if peering is not None:
             await self._open(peering.door(self.parts))

@@ -16,15 +16,16 @@ from penstock.broker.parts import Parts
 from penstock.broker.replication.node import Metadata, NodeReplication
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.cluster.identity import ensure_cluster_secret
-from penstock.cluster.nodes import NodeRegistry
 from penstock.cluster.store.keys import KeySpace
 from penstock.config import Config
 from penstock.domain.replication.identity import NodeIdentity
 from penstock.gateways.cluster.config import ClusterDoorConfig
 from penstock.gateways.cluster.door import ClusterDoor
+from penstock.membership import Membership
 from penstock.net.address import Address, parse_address
 from penstock.net.peers import Peers
 from penstock.net.replica.calls import ReplicaCalls
+from penstock.net.replica.transactions import TransactionCalls
 from penstock.storage.store import LogStore
 
 # By which nodes of this version act; raised by the cluster as a whole when all of them can do more.
@@ -34,16 +35,22 @@ SECRET_BYTES: Final = 32
 
 class Peering:
     def __init__(
-        self, config: Config, logs: Logs, store: LogStore, registry: NodeRegistry, *, cluster_id: str, secret: bytes
+        self, config: Config, logs: Logs, store: LogStore, membership: Membership, *, cluster_id: str, secret: bytes
     ) -> None:
         self._config = config.cluster
         self._logs = logs
         self._cluster_id = cluster_id
-        self._registry = registry
+        self._membership = membership
+        self._registry = registry = membership.registry
         self._secret = secret
         site = logs.site
         self.peers = Peers(
-            self.identity, lambda: secret, self.address_of, clock=site.clock, jitter=site.chance.fraction
+            self.identity,
+            lambda: secret,
+            self.address_of,
+            clock=site.clock,
+            jitter=site.chance.fraction,
+            on_refused=membership.report_refused,
         )
         self.replication = NodeReplication(
             site,
@@ -74,6 +81,8 @@ class Peering:
     def start(self) -> None:
         self._registry.on_life(self.replication.begin_life)
         self.replication.start()
+        self._logs.transactions.talk_by(TransactionCalls(self.peers))
+        self._membership.watch_others(self.peers.until_lost)
 
     async def stop(self) -> None:
         await self.replication.stop()
@@ -81,11 +90,11 @@ class Peering:
 
 
 async def open_peering(
-    config: Config, logs: Logs, store: LogStore, registry: NodeRegistry, undo: AsyncExitStack, *, cluster_id: str
+    config: Config, logs: Logs, store: LogStore, membership: Membership, undo: AsyncExitStack, *, cluster_id: str
 ) -> Peering:
     """When this life is admitted, and the broker serves."""
     secret = await ensure_cluster_secret(logs.metadata, KeySpace(), lambda: logs.site.chance.bytes(SECRET_BYTES))
-    peering = Peering(config, logs, store, registry, cluster_id=cluster_id, secret=secret)
+    peering = Peering(config, logs, store, membership, cluster_id=cluster_id, secret=secret)
     undo.push_async_callback(peering.stop)
     peering.start()
     return peering

@@ -135,6 +135,7 @@ class NodeReplication:
         self._topics.on_change(self._on_topic, Part.REPLICATION)
         self._topics.on_partition_change(self._on_partition, Part.REPLICATION)
         self._broker.on_companion(self._on_companion)
+        self._broker.on_replica(lambda shell: self._settle((shell.log.home.topic_id, shell.index)))
         self._broker.led_barrier.count_by(self._has_barrier)
         self.begin_life()
         self._tasks.every(self._settings.tick_ms, "lagging replicas", self._tick)

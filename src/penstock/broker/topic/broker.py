@@ -103,6 +103,7 @@ class Broker:
         self._opening: dict[tuple[bytes, int, CompanionKind], asyncio.Future[PartitionShell]] = {}
         # Who hears of a companion that was opened, before anybody writes to it.
         self._on_companion: list[Callable[[PartitionShell, CompanionKind, PartitionShell], None]] = []
+        self._on_replica: list[Callable[[PartitionShell], None]] = []
         # Topics found while starting: opened together, in threads, before anybody is served.
         self._found: list[Topic] | None = []
         # What was heard of partitions meanwhile, some of which were being opened by what was known before.
@@ -254,6 +255,10 @@ class Broker:
             # Its topic was removed meanwhile, and took with it what was there then.
             self._close_companions(key[0], kind)
             self._upkeep.remove_topics([companion_id(key[0], kind)])
+
+    def on_replica(self, listener: Callable[[PartitionShell], None]) -> None:
+        """A partition that has moved here, now that its log is open: perhaps later than the catalog has told of it."""
+        self._on_replica.append(listener)
 
     def on_companion(self, listener: Callable[[PartitionShell, CompanionKind, PartitionShell], None]) -> None:
         """The partition, the kind, and the companion that was opened beside it."""
@@ -451,6 +456,8 @@ class Broker:
         self._serve(topic, config, sorted([*served.shells, shell], key=lambda each: each.index))
         if shell.is_leading:
             self._role_followers.lead(shell)
+        for listener in self._on_replica:
+            listener(shell)
 
     def _take_role(self, topic: ServedTopic, shell: PartitionShell) -> None:
         """With its companions: one leader and one epoch for all logs of a partition. Without a pause: whatever was
