@@ -1,4 +1,4 @@
-"""`penstock cluster …`: the declarations; the work is in `work/cluster_status` and `work/cluster_up`."""
+"""`penstock cluster …`: the declarations; the work is in `work/cluster`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ app = typer.Typer(help="See how a cluster is, and run one on this machine.", no_
 @app.command("status")
 def status(*, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: AsJson = False) -> None:
     """The nodes, the controller, and every partition that is not as it should be."""
-    from penstock.cli.work import cluster_status
+    from penstock.cli.work.cluster import status as status_work
 
-    cluster_status.status(bootstrap, as_json=as_json)
+    status_work.status(bootstrap, as_json=as_json)
 
 
 @app.command("up")
@@ -47,8 +47,8 @@ def up(
     as_json: Annotated[bool, typer.Option("--json", help="The line that says ready as a JSON object.")] = False,
 ) -> None:
     """Runs a cluster of several nodes on this machine until it is told to stop (SIGTERM, Ctrl-C)."""
-    from penstock.cli.work import cluster_up
-    from penstock.cli.work.local_node import ClusterPlan
+    from penstock.cli.work.cluster import up as up_work
+    from penstock.cli.work.cluster.local_node import ClusterPlan
 
     plan = ClusterPlan(
         node_count=nodes,
@@ -58,4 +58,4 @@ def up(
         http_port=http_port,
         cluster_port=cluster_port,
     )
-    cluster_up.up(plan, as_json=as_json)
+    up_work.up(plan, as_json=as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.work.cluster_status import survey
+from penstock.cli.work.cluster.status import survey
 from penstock.client.kafka.cluster_client import Broker, PartitionInfo, TopicInfo
 from penstock.net.address import Address
 

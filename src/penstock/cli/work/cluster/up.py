@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.cli.failure import CommandError
 from penstock.cli.output import run_async, say, write_text
-from penstock.cli.work.local_node import ClusterPlan, LocalNode, NodeEndedError
+from penstock.cli.work.cluster.local_node import ClusterPlan, LocalNode, NodeEndedError
 
 # Closing the terminal too: nodes have sessions of their own and would stay.
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

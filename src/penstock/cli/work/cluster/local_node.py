@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+_FACTS: Final = msgspec.json.Decoder(dict[str, str | bool])
+
 LOCAL: Final = "127.0.0.1"
 # A node that drains waits 30 s for others to lead what it leads, and then syncs.
 STOP_S_MAX: Final = 60.0
@@ -151,7 +153,7 @@ class LocalNode:
         if not line:
             self._ready.set_result(None)
             return
-        facts = msgspec.json.decode(line, type=dict[str, str | bool])
+        facts = _FACTS.decode(line)
         self._ready.set_result({name: fact for name, fact in facts.items() if isinstance(fact, str)})
 
     def _pass_on(self, line: str) -> None:
