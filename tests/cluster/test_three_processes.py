@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 
 from penstock.cluster.catalog.nodes import ControllerRecord, NodeRecord
+from penstock.cluster.catalog.topic_image import StoredTopic
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.values import decode
 from penstock.codec.kafka import ErrorCode
@@ -40,6 +41,7 @@ V = TypeVar("V")
 class Cluster:
     def __init__(self, root: Path) -> None:
         self._path = root / "metadata.sqlite"
+        self._topic_id = b""
         environment = {"PENSTOCK_CLUSTER__SESSION_MS": str(SESSION_MS)}
         self.nodes = {
             node_id: NodeProcess(
@@ -68,8 +70,10 @@ class Cluster:
         return None if found is None else found.node_id
 
     def states(self) -> list[PartitionState]:
-        """Of those that are not as they were placed."""
-        return list(self.read(KEYS.partitions, PartitionState).values())
+        """Of the topic's partitions, those that are not as they were placed. Internal topics have fewer replicas: they
+        were made when there were fewer nodes."""
+        found = self.read(KEYS.partitions, PartitionState)
+        return [state for key, state in found.items() if key.startswith(f"{self._topic_id.hex()}/")]
 
     def create(self, topic: str) -> None:
         """A replica of each partition on each node."""
@@ -78,6 +82,7 @@ class Cluster:
         with RawConnection(self.nodes[1]) as connection:
             (answer,) = connection.ask(request, create_topics.CreateTopicsResponse, 5).topics
         assert answer.error_code == ErrorCode.NONE, answer.error_message
+        self._topic_id = self.read(KEYS.topics, StoredTopic)[topic].topic_id
 
     def until(self, is_so: Callable[[], bool], what: str) -> float:
         """How long it took."""

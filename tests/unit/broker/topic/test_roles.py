@@ -29,7 +29,7 @@ def state(leader: int, life: int, *replicas: int, epoch: int = 3) -> PartitionSt
 @pytest.mark.parametrize(
     ("given", "role"),
     [
-        (state(ME, LIFE, ME, OTHER), Leading(3)),
+        (state(ME, LIFE, ME, OTHER), Leading(3, is_replicated=True)),
         (state(OTHER, LIFE, ME, OTHER), Following(3, OTHER)),
         (state(OTHER, 12, OTHER), Following(3, OTHER)),
         (state(ME, LIFE - 1, ME, OTHER), Idle("node 1 led it in an earlier life and waits to be elected anew", 3)),
@@ -90,7 +90,7 @@ async def test_elections_reach_shells_and_their_companions() -> None:
         companion = await node.broker.companion(shell, CompanionKind.QUEUES)
         generation = node.broker.generation
         await put_state(node, 0, state(ME, life_of(node), OTHER, ME, epoch=1))
-        assert shell.role == companion.role == Leading(1)
+        assert shell.role == companion.role == Leading(1, is_replicated=True)
         assert node.broker.find("orders", 0) is shell
         assert node.broker.generation > generation, "what was looked up before holds no longer"
         await put_state(node, 0, state(NO_LEADER, 0, OTHER, ME, epoch=2))
