@@ -42,7 +42,7 @@ class Cluster:
     def __init__(self, root: Path) -> None:
         self._path = root / "metadata.sqlite"
         self._topic_id = b""
-        environment = {"PENSTOCK_CLUSTER__SESSION_MS": str(SESSION_MS)}
+        environment = {"PENSTOCK_CLUSTER__SESSION_MS": str(SESSION_MS), "PENSTOCK_CLUSTER__LISTEN": "127.0.0.1:0"}
         self.nodes = {
             node_id: NodeProcess(
                 root / str(node_id),

@@ -25,7 +25,9 @@ class OtherNodes:
 
     async def come(self, node_id: int, *, port: int = 9000, duty: Duty = Duty.SERVING) -> None:
         """Found at host-{id}, in rack-{id}."""
-        record = NodeRecord(node_id, f"host-{node_id}", port, rack=f"rack-{node_id}", status=duty)
+        record = NodeRecord(
+            node_id, f"host-{node_id}", port, rack=f"rack-{node_id}", internal=f"host-{node_id}:1", status=duty
+        )
         put = await self._store.txn(puts={KEYS.node(node_id): encode(record)})
         self.lives[node_id] = put.revision
         member = MemberRecord(directory_id=f"directory-{node_id}", admitted_epoch=put.revision)

@@ -124,7 +124,7 @@ class ReplicaNode:
 
     async def _register(self, duty: Duty) -> None:
         """As one that was admitted at once."""
-        record = NodeRecord(self.node_id, "127.0.0.1", 0, status=duty)
+        record = NodeRecord(self.node_id, "127.0.0.1", 0, internal=f"wire:{self.node_id}", status=duty)
         key = self._keys.node(self.node_id)
         await self._metadata.txn((), {}, [key])
         result = await self._metadata.txn((), {key: encode(record)})
@@ -134,7 +134,7 @@ class ReplicaNode:
 
     async def tell(self, duty: Duty) -> None:
         """In its key, whose life goes on."""
-        record = NodeRecord(self.node_id, "127.0.0.1", 0, status=duty)
+        record = NodeRecord(self.node_id, "127.0.0.1", 0, internal=f"wire:{self.node_id}", status=duty)
         await self._metadata.txn((), {self._keys.node(self.node_id): encode(record)})
 
     async def stop(self, *, clean: bool = True) -> None:

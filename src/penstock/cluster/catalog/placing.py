@@ -1,6 +1,7 @@
 """Where new partitions are put: the rules of `domain.replication.placement`, asked with the nodes that serve now.
 
-A node that is alone puts everything on itself, also before it has registered: it needs nobody's word for that.
+A node that is alone puts everything on itself, also before it has registered: it needs nobody's word for that. Only
+nodes with an internal door share partitions: the others could neither fetch from a leader nor be fetched from.
 """
 
 from __future__ import annotations
@@ -58,21 +59,28 @@ class Placing:
 
     def replication(self, wanted: int) -> int | InvalidReplication:
         """How many replicas a new topic has."""
-        node_count = len(self._candidates().nodes)
         if wanted == BY_DEFAULT:
-            wanted = self._by_default or min(REPLICATION_BY_DEFAULT, node_count)
-        reason = check_replication(wanted, node_count)
+            sharing = len(self._candidates(replication=2).nodes)
+            wanted = self._by_default or min(REPLICATION_BY_DEFAULT, max(1, sharing))
+        reason = self._check_replication(wanted)
         return wanted if reason is None else InvalidReplication(reason)
+
+    def _check_replication(self, replication: int) -> str | None:
+        node_count = len(self._candidates(replication).nodes)
+        reason = check_replication(replication, node_count)
+        if reason is None or len(self._candidates().nodes) == node_count:
+            return reason
+        return f"{reason}; nodes without an internal door ([cluster] listen) are not counted"
 
     def place(
         self, count: int, replication: int, assignment: Assignment | None, *, existing: Runs = ()
     ) -> Runs | InvalidReplication | InvalidAssignment:
         """The runs of `count` new partitions."""
-        candidates = self._candidates()
+        candidates = self._candidates(replication)
         if assignment is not None:
             reason = _check_assignment(assignment, count, replication, candidates)
             return make_runs(assignment, candidates.lives) if reason is None else InvalidAssignment(reason)
-        reason = check_replication(replication, len(candidates.nodes))
+        reason = self._check_replication(replication)
         if reason is not None:
             return InvalidReplication(reason)
         if len(candidates.nodes) == 1:
@@ -81,8 +89,10 @@ class Placing:
         start, before = self._draw_start(), replicas_of(existing)
         return make_runs(place(count, replication, candidates.nodes, start=start, existing=before), candidates.lives)
 
-    def _candidates(self) -> Candidates:
+    def _candidates(self, replication: int = 1) -> Candidates:
         serving = [] if self._nodes is None else self._nodes.serving()
+        if replication > 1:
+            serving = [each for each in serving if each.record.internal]
         if not serving and self.owner_of_unplaced is not None:
             return Candidates((PlaceableNode(self.node_id),), {})
         return Candidates(

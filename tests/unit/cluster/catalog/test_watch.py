@@ -172,7 +172,7 @@ def test_everybody_who_listens_in_a_node_has_a_row() -> None:
         (path.name, call)
         for path in sorted(source.rglob("*.py"))
         if path.parent.name != "catalog"
-        for call in re.findall(r"\.on_(?:partition_)?change\((.*)\)", path.read_text())
+        for call in re.findall(r"\.(?:on_(?:partition_)?change|follow_roles)\((.*)\)", path.read_text())
     ]
     assert len(calls) >= len(ORDER)
     assert [call for call in calls if "Part." not in call[1]] == []
