@@ -9,9 +9,16 @@ import msgspec
 from support.planted_bugs import Bug
 from support.sim.invariants import (
     ACKED_PRESENT,
+    CANCELLED_STAYS,
     COMMITTED_OFFSET_KEPT,
+    DEAD_LETTER_ONCE,
+    DELAY_ONCE,
+    NO_DAMAGE,
     ONCE_IF_IDEMPOTENT,
+    ONE_LEASE_HOLDER,
     ORDER_PER_PRODUCER,
+    QUEUE_ACK_KEPT,
+    READ_COMMITTED,
     READ_STAYS,
     REPLY_AFTER_COMMIT,
     WELL_AFTER_QUIET,
@@ -32,7 +39,7 @@ class NodeBug(msgspec.Struct, frozen=True):
         return (self.bug.invariant, *self.also)
 
 
-BUGS: Final = (
+LOG_BUGS: Final = (
     NodeBug(
         Bug(
             "the reply does not wait for the disk",
@@ -94,4 +101,142 @@ BUGS: Final = (
         ),
         also=(ORDER_PER_PRODUCER,),
     ),
+    NodeBug(
+        Bug(
+            "a duplicate is confirmed before the first one is durable",
+            "penstock.broker.partition.shell",
+            "log.log_start, self.commitment_of(duplicate.base_offset))",
+            "log.log_start, None)",
+            REPLY_AFTER_COMMIT,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "half a batch is left after a write that failed",
+            "penstock.storage.log.refusals",
+            "            segment.file.truncate(segment.size)\n",
+            "            pass\n",
+            NO_DAMAGE,
+        ),
+        also=(ACKED_PRESENT, READ_STAYS, WELL_AFTER_QUIET),
+    ),
+    NodeBug(
+        Bug(
+            "a crash is taken for a clean end",
+            "penstock.storage.store",
+            "self.statistics.was_clean = marker == _seal_of(payload)",
+            "self.statistics.was_clean = True",
+            NO_DAMAGE,
+        ),
+        also=(ACKED_PRESENT, READ_STAYS, WELL_AFTER_QUIET, REPLY_AFTER_COMMIT, ONE_LEASE_HOLDER),
+    ),
 )
+
+MACHINE_BUGS: Final = (
+    NodeBug(
+        Bug(
+            "an accepted message is confirmed before it is durable",
+            "penstock.broker.queue.settling",
+            "        if not await shell.is_durable():\n",
+            "        if False:\n",
+            QUEUE_ACK_KEPT,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "messages are given out before their lease is durable",
+            "penstock.broker.queue.delivery",
+            "                if not await shell.is_durable():\n",
+            "                if False:\n",
+            ONE_LEASE_HOLDER,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "a lease does not end",
+            "penstock.domain.queue.live",
+            "heappush(self._lease_alarms, (hold.until_ms, hold))",
+            "heappush(self._lease_alarms, (hold.until_ms + 3_600_000, hold))",
+            WELL_AFTER_QUIET,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "a lease ends before its time",
+            "penstock.domain.queue.live",
+            "while alarms and alarms[0][0] <= now_ms and len(due) < count_max:",
+            "while alarms and alarms[0][0] <= now_ms + 100 and len(due) < count_max:",
+            ONE_LEASE_HOLDER,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "a dead letter leaves before its intent is durable",
+            "penstock.broker.queue.mover",
+            "        if not await shell.is_durable():\n            return False\n",
+            "",
+            DEAD_LETTER_ONCE,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "a delayed message is released before its intent is durable",
+            "penstock.broker.schedule.mover",
+            "await asyncio.gather(self._prepare(move, first, sources), shell.journal.until_durable())",
+            "await self._prepare(move, first, sources), True",
+            DELAY_ONCE,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "a delayed message is done with before it is durable",
+            "penstock.broker.schedule.mover",
+            "if commitment is not None and not await commitment.kept():",
+            "if False:",
+            DELAY_ONCE,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "a delayed message is cancelled before that is durable",
+            "penstock.broker.schedule.pending",
+            "[write_row(record, entry=row.key) for record in decision.records])\n"
+            "        return await self._shell.settle(decision.reply)\n\n    async def reschedule",
+            "[write_row(record, entry=row.key) for record in decision.records])\n"
+            "        return decision.reply\n\n    async def reschedule",
+            CANCELLED_STAYS,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "a marker leaves before the decision is durable",
+            "penstock.broker.transaction.shell",
+            "self._journal.when_durable(partial(self._on_prepared, self._machine, effects))",
+            "self._on_prepared(self._machine, effects, True)",
+            READ_COMMITTED,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "the offsets of a transaction count before its end",
+            "penstock.domain.group.offset_store",
+            "            self._pending.setdefault(record.producer_id, {})[place] = (self._applied_count, record)\n",
+            "            self._pending.setdefault(record.producer_id, {})[place] = (self._applied_count, record)\n"
+            "            self._committed[place] = record\n",
+            COMMITTED_OFFSET_KEPT,
+        ),
+    ),
+    NodeBug(
+        Bug(
+            "the end of a transaction is confirmed before it is durable",
+            "penstock.broker.transaction.shell",
+            "        self._carry_out(decision)\n"
+            "        return decision.reply if await self._journal.until_durable() else UNAVAILABLE\n",
+            "        self._carry_out(decision)\n        return decision.reply\n",
+            READ_COMMITTED,
+        ),
+        also=(COMMITTED_OFFSET_KEPT,),
+    ),
+)
+
+BUGS: Final = (*LOG_BUGS, *MACHINE_BUGS)
