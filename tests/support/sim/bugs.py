@@ -31,6 +31,8 @@ ANEW: Final = ("penstock.", "support.sim", "support.storage")
 
 class NodeBug(msgspec.Struct, frozen=True):
     bug: Bug
+    # Under which it shows.
+    load: str
     # Others that the same bug may break first.
     also: tuple[str, ...] = ()
 
@@ -48,6 +50,7 @@ LOG_BUGS: Final = (
             "            turn.add_done_callback(self._on_done)\n            commitment.settle()\n",
             REPLY_AFTER_COMMIT,
         ),
+        "log",
     ),
     NodeBug(
         Bug(
@@ -58,6 +61,7 @@ LOG_BUGS: Final = (
             READ_STAYS,
             first_seed=120,
         ),
+        "log",
         also=(REPLY_AFTER_COMMIT, ACKED_PRESENT),
     ),
     NodeBug(
@@ -69,6 +73,7 @@ LOG_BUGS: Final = (
             "            return self._commits.commit()\n",
             READ_STAYS,
         ),
+        "log",
         # A duplicate of what is readable passes for durable, and a log whose readers are ahead of it is not taken back.
         also=(REPLY_AFTER_COMMIT, WELL_AFTER_QUIET),
     ),
@@ -80,6 +85,7 @@ LOG_BUGS: Final = (
             "                pass\n",
             REPLY_AFTER_COMMIT,
         ),
+        "log",
         also=(ACKED_PRESENT, READ_STAYS),
     ),
     NodeBug(
@@ -90,6 +96,7 @@ LOG_BUGS: Final = (
             "return decision.reply",
             COMMITTED_OFFSET_KEPT,
         ),
+        "positions",
     ),
     NodeBug(
         Bug(
@@ -99,6 +106,7 @@ LOG_BUGS: Final = (
             "        if False:\n",
             ONCE_IF_IDEMPOTENT,
         ),
+        "log",
         also=(ORDER_PER_PRODUCER,),
     ),
     NodeBug(
@@ -109,6 +117,7 @@ LOG_BUGS: Final = (
             "log.log_start, None)",
             REPLY_AFTER_COMMIT,
         ),
+        "log",
     ),
     NodeBug(
         Bug(
@@ -118,6 +127,7 @@ LOG_BUGS: Final = (
             "            pass\n",
             NO_DAMAGE,
         ),
+        "log",
         also=(ACKED_PRESENT, READ_STAYS, WELL_AFTER_QUIET),
     ),
     NodeBug(
@@ -128,6 +138,7 @@ LOG_BUGS: Final = (
             "self.statistics.was_clean = True",
             NO_DAMAGE,
         ),
+        "log",
         also=(ACKED_PRESENT, READ_STAYS, WELL_AFTER_QUIET, REPLY_AFTER_COMMIT, ONE_LEASE_HOLDER),
     ),
 )
@@ -141,6 +152,7 @@ MACHINE_BUGS: Final = (
             "        if False:\n",
             QUEUE_ACK_KEPT,
         ),
+        "queue",
     ),
     NodeBug(
         Bug(
@@ -150,6 +162,7 @@ MACHINE_BUGS: Final = (
             "                if False:\n",
             ONE_LEASE_HOLDER,
         ),
+        "queue",
     ),
     NodeBug(
         Bug(
@@ -159,6 +172,7 @@ MACHINE_BUGS: Final = (
             "heappush(self._lease_alarms, (hold.until_ms + 3_600_000, hold))",
             WELL_AFTER_QUIET,
         ),
+        "queue",
     ),
     NodeBug(
         Bug(
@@ -168,6 +182,7 @@ MACHINE_BUGS: Final = (
             "while alarms and alarms[0][0] <= now_ms + 100 and len(due) < count_max:",
             ONE_LEASE_HOLDER,
         ),
+        "queue",
     ),
     NodeBug(
         Bug(
@@ -177,6 +192,17 @@ MACHINE_BUGS: Final = (
             "",
             DEAD_LETTER_ONCE,
         ),
+        "queue",
+    ),
+    NodeBug(
+        Bug(
+            "a dead letter that was sent is not recognised",
+            "penstock.broker.queue.mover",
+            "records, producer_id=move.producer_id, producer_epoch=move.producer_epoch, base_sequence=move.base_sequence",
+            "records",
+            DEAD_LETTER_ONCE,
+        ),
+        "queue",
     ),
     NodeBug(
         Bug(
@@ -186,6 +212,7 @@ MACHINE_BUGS: Final = (
             "await self._prepare(move, first, sources), True",
             DELAY_ONCE,
         ),
+        "delays",
     ),
     NodeBug(
         Bug(
@@ -195,6 +222,7 @@ MACHINE_BUGS: Final = (
             "if False:",
             DELAY_ONCE,
         ),
+        "delays",
     ),
     NodeBug(
         Bug(
@@ -206,6 +234,7 @@ MACHINE_BUGS: Final = (
             "        return decision.reply\n\n    async def reschedule",
             CANCELLED_STAYS,
         ),
+        "delays",
     ),
     NodeBug(
         Bug(
@@ -215,6 +244,7 @@ MACHINE_BUGS: Final = (
             "self._on_prepared(self._machine, effects, True)",
             READ_COMMITTED,
         ),
+        "transactions",
     ),
     NodeBug(
         Bug(
@@ -225,6 +255,7 @@ MACHINE_BUGS: Final = (
             "            self._committed[place] = record\n",
             COMMITTED_OFFSET_KEPT,
         ),
+        "transactions",
     ),
     NodeBug(
         Bug(
@@ -235,6 +266,7 @@ MACHINE_BUGS: Final = (
             "        self._carry_out(decision)\n        return decision.reply\n",
             READ_COMMITTED,
         ),
+        "transactions",
         also=(COMMITTED_OFFSET_KEPT,),
     ),
 )

@@ -65,6 +65,7 @@ async def crash_in_sync(world: World, node: SimNode) -> None:
     if node.is_running:
         node.crash_in_sync(world.random.randrange(SYNCS_MAX))
         await asyncio.sleep(_between(world, SOON_SECONDS))
+        node.keep_power()
         await restart(node)
 
 
@@ -113,7 +114,12 @@ async def step_clock(world: World, node: SimNode) -> None:
 
 
 async def fail_sync(world: World, node: SimNode) -> None:
+    """Perhaps with the power gone a moment later, and with it what the cache still had."""
     node.files.fail_next(world.random.choice(("sync", "sync", "sync_all", "sync_directory")), errno.EIO)
+    if world.random.random() < 0.4:
+        await asyncio.sleep(_between(world, BETWEEN_WRITES_SECONDS))
+        node.crash(CrashMode.LOST)
+        await restart(node)
 
 
 async def fail_writes(world: World, node: SimNode) -> None:
@@ -251,6 +257,7 @@ def heal(world: World) -> None:
     world.heal_store()
     for node in world.nodes:
         node.files.forget_failures()
+        node.keep_power()
         node.files.bytes_max = DISK_BYTES
         world.loop.slow_work_seconds.pop(node.host, None)
         if node.is_paused:

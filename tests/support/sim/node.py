@@ -162,9 +162,13 @@ class SimNode:
 
         self.files.before_sync = before_sync
 
+    def keep_power(self) -> None:
+        """Nothing of the kind is going to happen any more."""
+        self.files.before_sync = _nothing
+
     def _end(self, mode: CrashMode) -> None:
         self.is_running = self.is_paused = False
-        self.files.before_sync = _nothing
+        self.keep_power()
         if mode is CrashMode.SCATTERED:
             self.excuses.note_unsynced()
         self._ended.set_result(None)

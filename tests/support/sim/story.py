@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from penstock.client.kafka.cluster_client import ClusterClient
@@ -28,18 +29,24 @@ from support.sim.world import World
 REPEAT: Final = "PYTHONPATH=tests:src python -m support.sim"
 # So many of them share a story, so that each has room in it.
 LOADS_AT_ONCE: Final = 2
-LOADS: Final[tuple[Callable[[World], Load], ...]] = (LogLoad, PositionLoad, TransactionLoad, QueueLoad, DelayLoad)
+LOADS: Final[dict[str, Callable[[World], Load]]] = {
+    "log": LogLoad,
+    "positions": PositionLoad,
+    "transactions": TransactionLoad,
+    "queue": QueueLoad,
+    "delays": DelayLoad,
+}
 FAULTS_MAX: Final = 6
 BETWEEN_FAULTS_SECONDS: Final = (0.02, 0.5)
 # For clients to come to an end, for a node to serve again: all that they wait for is shorter.
 PATIENCE_SECONDS: Final = 120.0
 
 
-def tell(seed: int) -> World:
-    """The world as it was in the end."""
+def tell(seed: int, *, loads: Sequence[str] = ()) -> World:
+    """The world as it was in the end. Without names of `loads` it draws some."""
     world = World(seed)
     try:
-        world.run(_story)
+        world.run(partial(_story, loads=loads))
     except InvariantError as broken:
         _explain(broken, world)
         raise
@@ -51,19 +58,19 @@ def _explain(broken: BaseException, world: World) -> None:
     broken.add_note("\n".join(["what the nodes logged last:", *world.events]))
 
 
-async def _story(world: World) -> None:
+async def _story(world: World, *, loads: Sequence[str]) -> None:
     for node in world.nodes:
         check(WELL_AFTER_QUIET, holds=await node.start(), what=f"the first start failed: {node.failure!r}")
-    loads = [make(world) for make in world.random.sample(LOADS, LOADS_AT_ONCE)]
+    at_work = [LOADS[name](world) for name in loads or world.random.sample(list(LOADS), LOADS_AT_ONCE)]
     async with ClusterClient(world.addresses, OPTIONS) as client:
-        for load in loads:
+        for load in at_work:
             await load.prepare(client)
-    crowd = Crowd([client for load in loads for client in load.clients()])
+    crowd = Crowd([client for load in at_work for client in load.clients()])
     await _go_wrong(world)
     await crowd.stop()
     faults.heal(world)
     await _serve_again(world)
-    await _check_all(world, loads)
+    await _check_all(world, at_work)
 
 
 class Crowd:

@@ -23,14 +23,16 @@ from support.sim.world import World
 TOPIC: Final = "jobs"
 LETTERS: Final = f"{TOPIC}{DEAD_LETTER_SUFFIX}"
 NAME: Final = QueueName(TOPIC, "crew")
-OPTIONS: Final = QueueOptions(lease_ms=400, deliveries_max=3)
+LEASE_MS: Final = 400
+# With one, whatever fails is a dead letter.
+DELIVERIES_MAX: Final = (1, 3)
 CONSUMERS: Final = 3
 RECORDS_MAX: Final = 3
 RECEIVED_MAX: Final = 4
 WAIT_MS: Final = 300
 LEASES_MS: Final = (50, 400, 1_500)
 # What becomes of a delivery; None: nothing, until its lease has run out.
-FATES: Final[dict[Act | None, int]] = {Act.ACCEPT: 6, Act.RELEASE: 2, Act.REJECT: 1, None: 2}
+FATES: Final[dict[Act | None, int]] = {Act.ACCEPT: 5, Act.RELEASE: 2, Act.REJECT: 2, None: 2}
 
 
 class QueueLoad:
@@ -39,6 +41,8 @@ class QueueLoad:
     def __init__(self, world: World) -> None:
         self._world = world
         self._books = QueueBooks()
+        deliveries_max = world.random.choice(DELIVERIES_MAX)
+        self._options = QueueOptions(lease_ms=LEASE_MS, deliveries_max=deliveries_max)
 
     async def prepare(self, client: ClusterClient) -> None:
         for topic in (TOPIC, LETTERS):
@@ -46,7 +50,7 @@ class QueueLoad:
         await until(self._world, self._define, "the queue could not be made")
 
     async def _define(self) -> bool:
-        await self._world.ask(lambda parts: parts.queues.define(NAME, OPTIONS))
+        await self._world.ask(lambda parts: parts.queues.define(NAME, self._options))
         return True
 
     def clients(self) -> list[SimClient]:

@@ -33,7 +33,8 @@ ABORT_CHANCE: Final = 0.3
 # Left open, and ended by whoever comes next with the same id, or by the coordinator.
 LEAVE_CHANCE: Final = 0.1
 TRANSACTION_MS: Final = 4_000
-PRODUCER_PATIENCE_MS: Final = 8_000
+# Some are gone before they know how their commit has ended.
+PATIENCES_MS: Final = (100, 300, 8_000)
 ENDED: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 
@@ -129,8 +130,9 @@ class SimTransactor(SimClient):
         self._number = 0
 
     async def _work(self, client: ClusterClient) -> None:
+        patience_ms = self._random.choice(PATIENCES_MS)
         producer = TransactionalProducer(
-            client, self.name, transaction_timeout_ms=TRANSACTION_MS, patience_ms=PRODUCER_PATIENCE_MS
+            client, self.name, transaction_timeout_ms=TRANSACTION_MS, patience_ms=patience_ms
         )
         await producer.start()
         while not self.is_stopping:
