@@ -25,7 +25,7 @@ def first_broken(planted_bug: NodeBug) -> AssertionError | None:
     with planted(planted_bug.bug, world=STORY, anew=ANEW) as story:
         for seed in planted_bug.bug.seeds(SEEDS_MAX):
             try:
-                story.tell(seed)
+                story.tell(seed, loads=(planted_bug.load,))
             except AssertionError as broken:
                 return broken
     return None

@@ -7,6 +7,7 @@ import asyncio
 from penstock.base.clock import ManualClock
 from penstock.client.kafka.admin import create_topic
 from penstock.client.kafka.cluster_client import ClusterClient
+from penstock.client.kafka.offsets import LATEST, list_offsets
 from penstock.client.kafka.producer import Acknowledged, PartitionBatch, Producer, ProducerOptions
 from penstock.cluster.nodes import NodeRegistry
 from penstock.cluster.store.keys import KeySpace
@@ -105,3 +106,33 @@ def test_many_nodes_tell_the_same_story_twice() -> None:
     for world in worlds:
         world.run(story)
     assert worlds[0].trace == worlds[1].trace
+
+
+def test_a_disk_that_was_put_back_is_as_it_was() -> None:
+    async def story(world: World) -> None:
+        await started(world)
+        node = world.nodes[0]
+        await produce(node, 5)
+        await node.stop()
+        image = node.files.image()
+        await node.start()
+        await produce(node, 5)
+        assert await log_end(node) == 10
+        node.crash(CrashMode.LOST)
+        node.roll_back(image)
+        assert node.files.image() == image
+        await node.start()
+        assert await log_end(node) == 5
+        await node.stop()
+        node.wipe()
+        assert node.files.image() == {}
+        await node.start()
+        assert node.failure is None
+        assert await log_end(node) == 0
+
+    World(5, node_count=1).run(story)
+
+
+async def log_end(node: SimNode) -> int:
+    async with ClusterClient([node.address]) as client:
+        return (await list_offsets(client, TOPIC, {0: LATEST}))[0]

@@ -21,6 +21,7 @@ from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.catalog.watch import MetadataWatch
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import MetadataStore
 from penstock.cluster.store.sqlite import SqliteStore
 from penstock.codec.batch.compression import Codec
 from penstock.codec.batch.records import Record, StoredRecord, build_batch
@@ -57,12 +58,15 @@ class QueueBroker:
             self.broker,
             self.catalog,
             QueueCatalog(watch, clock=self.clock),
-            ProducerIds(self.metadata, keys),
+            self.make_producer_ids(self.metadata, keys),
             authorizer=self.authorizer,
         )
         self.delivery = QueueDelivery(self.queues)
         await self.broker.start()
         await self.queues.start()
+
+    def make_producer_ids(self, metadata: MetadataStore, keys: KeySpace) -> ProducerIds:
+        return ProducerIds(metadata, keys)
 
     def make_readers(self) -> Executor:
         return ThreadPoolExecutor(2)

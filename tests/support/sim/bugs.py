@@ -9,9 +9,16 @@ import msgspec
 from support.planted_bugs import Bug
 from support.sim.invariants import (
     ACKED_PRESENT,
+    CANCELLED_STAYS,
     COMMITTED_OFFSET_KEPT,
+    DEAD_LETTER_ONCE,
+    DELAY_ONCE,
+    NO_DAMAGE,
     ONCE_IF_IDEMPOTENT,
+    ONE_LEASE_HOLDER,
     ORDER_PER_PRODUCER,
+    QUEUE_ACK_KEPT,
+    READ_COMMITTED,
     READ_STAYS,
     REPLY_AFTER_COMMIT,
     WELL_AFTER_QUIET,
@@ -24,6 +31,8 @@ ANEW: Final = ("penstock.", "support.sim", "support.storage")
 
 class NodeBug(msgspec.Struct, frozen=True):
     bug: Bug
+    # Under which it shows.
+    load: str
     # Others that the same bug may break first.
     also: tuple[str, ...] = ()
 
@@ -32,7 +41,7 @@ class NodeBug(msgspec.Struct, frozen=True):
         return (self.bug.invariant, *self.also)
 
 
-BUGS: Final = (
+LOG_BUGS: Final = (
     NodeBug(
         Bug(
             "the reply does not wait for the disk",
@@ -41,6 +50,7 @@ BUGS: Final = (
             "            turn.add_done_callback(self._on_done)\n            commitment.settle()\n",
             REPLY_AFTER_COMMIT,
         ),
+        "log",
     ),
     NodeBug(
         Bug(
@@ -49,8 +59,9 @@ BUGS: Final = (
             "self.durable_end = max(self.durable_end, sync.end_offset)",
             "self.durable_end = self.log_end",
             READ_STAYS,
-            first_seed=120,
+            first_seed=51,
         ),
+        "log",
         also=(REPLY_AFTER_COMMIT, ACKED_PRESENT),
     ),
     NodeBug(
@@ -62,6 +73,7 @@ BUGS: Final = (
             "            return self._commits.commit()\n",
             READ_STAYS,
         ),
+        "log",
         # A duplicate of what is readable passes for durable, and a log whose readers are ahead of it is not taken back.
         also=(REPLY_AFTER_COMMIT, WELL_AFTER_QUIET),
     ),
@@ -72,7 +84,9 @@ BUGS: Final = (
             "                log.fail(reason)\n",
             "                pass\n",
             REPLY_AFTER_COMMIT,
+            first_seed=37,
         ),
+        "log",
         also=(ACKED_PRESENT, READ_STAYS),
     ),
     NodeBug(
@@ -83,6 +97,7 @@ BUGS: Final = (
             "return decision.reply",
             COMMITTED_OFFSET_KEPT,
         ),
+        "positions",
     ),
     NodeBug(
         Bug(
@@ -92,6 +107,177 @@ BUGS: Final = (
             "        if False:\n",
             ONCE_IF_IDEMPOTENT,
         ),
+        "log",
         also=(ORDER_PER_PRODUCER,),
     ),
+    NodeBug(
+        Bug(
+            "a duplicate is confirmed before the first one is durable",
+            "penstock.broker.partition.shell",
+            "log.log_start, self.commitment_of(duplicate.base_offset))",
+            "log.log_start, None)",
+            REPLY_AFTER_COMMIT,
+        ),
+        "log",
+    ),
+    NodeBug(
+        Bug(
+            "half a batch is left after a write that failed",
+            "penstock.storage.log.refusals",
+            "            segment.file.truncate(segment.size)\n",
+            "            pass\n",
+            NO_DAMAGE,
+            first_seed=44,
+        ),
+        "log",
+        also=(ACKED_PRESENT, READ_STAYS, WELL_AFTER_QUIET),
+    ),
+    NodeBug(
+        Bug(
+            "a crash is taken for a clean end",
+            "penstock.storage.store",
+            "self.statistics.was_clean = marker == _seal_of(payload)",
+            "self.statistics.was_clean = True",
+            NO_DAMAGE,
+        ),
+        "log",
+        also=(ACKED_PRESENT, READ_STAYS, WELL_AFTER_QUIET, REPLY_AFTER_COMMIT, ONE_LEASE_HOLDER),
+    ),
 )
+
+MACHINE_BUGS: Final = (
+    NodeBug(
+        Bug(
+            "an accepted message is confirmed before it is durable",
+            "penstock.broker.queue.settling",
+            "        if not await shell.is_durable():\n",
+            "        if False:\n",
+            QUEUE_ACK_KEPT,
+            first_seed=4,
+        ),
+        "queue",
+    ),
+    NodeBug(
+        Bug(
+            "messages are given out before their lease is durable",
+            "penstock.broker.queue.delivery",
+            "                if not await shell.is_durable():\n",
+            "                if False:\n",
+            ONE_LEASE_HOLDER,
+        ),
+        "queue",
+    ),
+    NodeBug(
+        Bug(
+            "a lease does not end",
+            "penstock.domain.queue.live",
+            "heappush(self._lease_alarms, (hold.until_ms, hold))",
+            "heappush(self._lease_alarms, (hold.until_ms + 3_600_000, hold))",
+            WELL_AFTER_QUIET,
+        ),
+        "queue",
+    ),
+    NodeBug(
+        Bug(
+            "a lease ends before its time",
+            "penstock.domain.queue.live",
+            "while alarms and alarms[0][0] <= now_ms and len(due) < count_max:",
+            "while alarms and alarms[0][0] <= now_ms + 100 and len(due) < count_max:",
+            ONE_LEASE_HOLDER,
+            first_seed=21,
+        ),
+        "queue",
+    ),
+    NodeBug(
+        Bug(
+            "a dead letter leaves before its intent is durable",
+            "penstock.broker.queue.mover",
+            "        if not await shell.is_durable():\n            return False\n",
+            "",
+            DEAD_LETTER_ONCE,
+            first_seed=19,
+        ),
+        "queue",
+    ),
+    NodeBug(
+        Bug(
+            "a dead letter that was sent is not recognised",
+            "penstock.broker.queue.mover",
+            "records, producer_id=move.producer_id, producer_epoch=move.producer_epoch, base_sequence=move.base_sequence",
+            "records",
+            DEAD_LETTER_ONCE,
+            first_seed=6,
+        ),
+        "queue",
+    ),
+    NodeBug(
+        Bug(
+            "a delayed message is released before its intent is durable",
+            "penstock.broker.schedule.mover",
+            "await asyncio.gather(self._prepare(move, first, sources), shell.journal.until_durable())",
+            "await self._prepare(move, first, sources), True",
+            DELAY_ONCE,
+        ),
+        "delays",
+    ),
+    NodeBug(
+        Bug(
+            "a delayed message is done with before it is durable",
+            "penstock.broker.schedule.mover",
+            "if commitment is not None and not await commitment.kept():",
+            "if False:",
+            DELAY_ONCE,
+            first_seed=98,
+        ),
+        "delays",
+    ),
+    NodeBug(
+        Bug(
+            "a delayed message is cancelled before that is durable",
+            "penstock.broker.schedule.pending",
+            "[write_row(record, entry=row.key) for record in decision.records])\n"
+            "        return await self._shell.settle(decision.reply)\n\n    async def reschedule",
+            "[write_row(record, entry=row.key) for record in decision.records])\n"
+            "        return decision.reply\n\n    async def reschedule",
+            CANCELLED_STAYS,
+        ),
+        "delays",
+    ),
+    NodeBug(
+        Bug(
+            "a marker leaves before the decision is durable",
+            "penstock.broker.transaction.shell",
+            "self._journal.when_durable(partial(self._on_prepared, self._machine, effects))",
+            "self._on_prepared(self._machine, effects, True)",
+            READ_COMMITTED,
+            first_seed=103,
+        ),
+        "transactions",
+    ),
+    NodeBug(
+        Bug(
+            "the offsets of a transaction count before its end",
+            "penstock.domain.group.offset_store",
+            "            self._pending.setdefault(record.producer_id, {})[place] = (self._applied_count, record)\n",
+            "            self._pending.setdefault(record.producer_id, {})[place] = (self._applied_count, record)\n"
+            "            self._committed[place] = record\n",
+            COMMITTED_OFFSET_KEPT,
+        ),
+        "transactions",
+    ),
+    NodeBug(
+        Bug(
+            "the end of a transaction is confirmed before it is durable",
+            "penstock.broker.transaction.shell",
+            "        self._carry_out(decision)\n"
+            "        return decision.reply if await self._journal.until_durable() else UNAVAILABLE\n",
+            "        self._carry_out(decision)\n        return decision.reply\n",
+            READ_COMMITTED,
+            first_seed=13,
+        ),
+        "transactions",
+        also=(COMMITTED_OFFSET_KEPT,),
+    ),
+)
+
+BUGS: Final = (*LOG_BUGS, *MACHINE_BUGS)

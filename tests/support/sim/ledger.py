@@ -24,25 +24,41 @@ class Message:
 
 
 @dataclass(slots=True)
-class Commits:
-    """Of one group on one partition: one after the other."""
-
-    asked: list[int] = field(default_factory=list)
-    # How many of them had been asked for when the last one was confirmed that was.
-    confirmed_count: int = 0
-
-    def possible(self) -> list[int]:
-        """What a node may say that is committed: what was confirmed last, or what was asked for later."""
-        return self.asked[max(self.confirmed_count - 1, 0) :] or [-1]
-
-
-@dataclass(slots=True)
 class Ledger:
+    """Of one topic."""
+
     messages: dict[bytes, Message] = field(default_factory=dict)
     # What readers were given, by partition and offset; once given, it stays.
     seen: dict[Place, bytes] = field(default_factory=dict)
-    commits: dict[int, Commits] = field(default_factory=dict)
 
     @property
     def acknowledged(self) -> dict[bytes, Message]:
         return {value: message for value, message in self.messages.items() if message.offset is not None}
+
+
+@dataclass(slots=True)
+class Written:
+    """One value of a register, from when it was asked for until it was confirmed."""
+
+    value: int
+    asked_at: float
+    confirmed_at: float | None = None
+
+
+@dataclass(slots=True)
+class Register:
+    """A position that several write, one after the other or at the same time."""
+
+    written: list[Written] = field(default_factory=list)
+
+    def ask(self, value: int, now: float) -> Written:
+        self.written.append(Written(value, now))
+        return self.written[-1]
+
+    def possible(self, *, asked_after: float = float("inf")) -> list[int]:
+        """What a reader may find: all but what was certainly written over when it asked. Nothing: -1."""
+        confirmed = [each for each in self.written if each.confirmed_at is not None]
+        over = [each for each in confirmed if each.confirmed_at is not None and each.confirmed_at < asked_after]
+        last_asked_at = max((each.asked_at for each in over), default=-1.0)
+        found = [each.value for each in self.written if each.confirmed_at is None or each.confirmed_at >= last_asked_at]
+        return found if over else [-1, *found]

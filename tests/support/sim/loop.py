@@ -53,6 +53,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.step_count = 0
         # Every handle as it is run, if somebody wants to compare two runs.
         self.lines: list[str] | None = None
+        # Of work in threads of a host whose disk is in trouble.
+        self.slow_work_seconds: dict[str, tuple[float, float]] = {}
         self._now = 0.0
         self._hash = hashlib.blake2b(digest_size=16)
         self._handles: deque[tuple[str, asyncio.Handle]] = deque()
@@ -180,6 +182,9 @@ class SimLoop(asyncio.BaseEventLoop):
         return future
 
     def _work_seconds(self) -> float:
+        bounds = self.slow_work_seconds.get(host_of(OWNER.get()))
+        if bounds is not None:
+            return self.random.uniform(*bounds)
         is_slow = self.random.random() < SLOW_WORK_CHANCE
         return self.random.uniform(*(SLOW_WORK_SECONDS if is_slow else WORK_SECONDS))
 
@@ -193,6 +198,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         return None
+
+
+def host_of(owner: str) -> str:
+    """`n1#2` is the second life on the host `n1`."""
+    return owner.partition("#")[0] or "world"
 
 
 def _unless_done(future: asyncio.Future[Any], tell: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, cast
 
-from support.sim.loop import OWNER, SimLoop
+from support.sim.loop import OWNER, SimLoop, host_of
 
 LATENCY_SECONDS: Final = (0.000_05, 0.001_5)
 BYTES_PER_SECOND: Final = 1e9
@@ -25,11 +25,6 @@ PORT_FIRST: Final = 40_000
 HIGH_WATER_BYTES: Final = 64 * 1024
 
 Address = tuple[str, int]
-
-
-def host_of(owner: str) -> str:
-    """`n1#2` is the second life on the host `n1`."""
-    return owner.partition("#")[0] or "world"
 
 
 @dataclass(slots=True)

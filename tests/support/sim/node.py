@@ -7,16 +7,21 @@ It is started, stopped, paused, killed and robbed of its power. Every life is an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
+from itertools import count
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.assembly import Assembly
 from penstock.base.chance import Chance
+from penstock.broker.parts import Parts
 from penstock.config import Config, load_config
 from penstock.net.address import Address
+from penstock.net.errors import BrokerUnreachableError
 from penstock.node import Node
 from support.sim.clock import SimClock
+from support.sim.excuses import Excuses
+from support.sim.invariants import NO_DAMAGE, check
 from support.sim.network import NetworkedLoop
 from support.sim.store import SimEngine, SimStore
 from support.storage.faulty_files import CrashMode, FaultyFiles
@@ -30,6 +35,10 @@ SILENT_SECONDS_MAX: Final = 2.0
 SKEW_MS_MAX: Final = 500
 # For a start or a stop, also of a node that is paused meanwhile.
 WAIT_SECONDS_MAX: Final = 60.0
+
+
+class PowerLostError(Exception):
+    """Of work in a thread; whoever would be told of it is gone."""
 
 
 class LoopSyncs:
@@ -52,8 +61,9 @@ class SimNode:
         self.clock = SimClock(loop, Random(random.getrandbits(64)), skew_ms=random.randint(-SKEW_MS_MAX, SKEW_MS_MAX))
         self.is_running = False
         self.is_paused = False
-        # A power cut may keep a later page of what was not synced and lose an earlier one (docs/decisions/0003).
-        self.was_scattered = False
+        # What it may report as damaged.
+        self.excuses = Excuses(self.files)
+        self.files.before_loss = self.excuses.note_unsynced
         # Why it did not come up the last time.
         self.failure: BaseException | None = None
         self._loop = loop
@@ -69,8 +79,16 @@ class SimNode:
         return f"{self.host}#{self._life}"
 
     @property
-    def may_look_damaged(self) -> bool:
-        return self.was_scattered or self.files.loss_count > 0
+    def is_open(self) -> bool:
+        """Whether its doors are."""
+        return self._node is not None and self.is_running and bool(self._node.doors)
+
+    def begin(self, work: Callable[[Parts], Coroutine[Any, Any, Result]]) -> asyncio.Task[Result]:
+        """What a door does for a client, in this life of the node: it is never done if the node dies before."""
+        if not self.is_open:
+            raise BrokerUnreachableError(f"{self.host} has no open door")
+        assert self._node is not None
+        return self._loop.start_as(self.owner, work(self._node.parts))
 
     async def start(self) -> bool:
         """False: it came down again by itself (`failure`), as a process that ends with a sentence, or was killed."""
@@ -98,6 +116,19 @@ class SimNode:
         self.failure = work.exception() if work.done() else TimeoutError(f"not done after {WAIT_SECONDS_MAX} s")
         return True
 
+    def damaged_topics(self) -> set[str]:
+        """Those of its logs of which it says that something is not as it was written: no other than may be so."""
+        assert self._node is not None
+        found = [shell for shell in self._node.parts.broker.all_shells() if shell.log.damage is not None]
+        for shell in found:
+            home = shell.log.home
+            places = [*shell.log.damages.places, *([shell.log.lost_end] if shell.log.lost_end is not None else [])]
+            for place in places:
+                is_excused = self.excuses.may_be_damaged(home.directory, place.offset)
+                what = f"{home.topic}-{home.partition} on {self.host} holds {place} on a disk that kept it"
+                check(NO_DAMAGE, holds=is_excused, what=what)
+        return {shell.topic for shell in found}
+
     def pause(self) -> None:
         self.is_paused = True
         self._loop.pause(self.owner)
@@ -111,9 +142,35 @@ class SimNode:
         if self.is_running:
             self._end(mode)
 
+    def wipe(self) -> None:
+        """An empty disk in place of the one that it had."""
+        self.roll_back({})
+
+    def roll_back(self, image: Mapping[str, bytes]) -> None:
+        """To an older copy of its disk (`files.image`)."""
+        assert not self.is_running
+        self.files.restore(image)
+
+    def crash_in_sync(self, sync_count: int) -> None:
+        """The power goes when so many more files have been synced: in the midst of a turn, most of the time."""
+        left = count(sync_count, -1)
+
+        def before_sync() -> None:
+            if next(left) <= 0 and self.is_running:
+                self.crash(CrashMode.LOST)
+                raise PowerLostError
+
+        self.files.before_sync = before_sync
+
+    def keep_power(self) -> None:
+        """Nothing of the kind is going to happen any more."""
+        self.files.before_sync = _nothing
+
     def _end(self, mode: CrashMode) -> None:
         self.is_running = self.is_paused = False
-        self.was_scattered |= mode is CrashMode.SCATTERED
+        self.keep_power()
+        if mode is CrashMode.SCATTERED:
+            self.excuses.note_unsynced()
         self._ended.set_result(None)
         self._loop.kill(self.owner)
         silent_seconds = 0.0 if mode is CrashMode.KILL else self._random.random() * SILENT_SECONDS_MAX
@@ -154,3 +211,7 @@ class SimNode:
                 "broker": {"checkpoint_ms": 700, "recovery_retry_ms": 500, "free_space_check_ms": 300},
             },
         )
+
+
+def _nothing() -> None:
+    return None

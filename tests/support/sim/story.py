@@ -1,7 +1,7 @@
-"""One node under load while things go wrong, from its first start to the last reader.
+"""Nodes under load while things go wrong, from their first start to the last reader.
 
-    start ─► producers, a group, a reader ─┬─► stop ─► heal, start again ─► quiet ─► read everything, check it
-                                 faults ───┘
+    start ─► the clients of some loads ─┬─► stop ─► heal, start again ─► quiet ─► read everything, check it
+                              faults ───┘
 
 `tell(seed)` raises `InvariantError` if something does not hold; the same seed tells the same story.
 """
@@ -9,54 +9,44 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
-from penstock.client.kafka.admin import create_topic
 from penstock.client.kafka.cluster_client import ClusterClient
-from penstock.client.kafka.groups import committed_offsets
-from penstock.client.kafka.offsets import offset_ranges
-from penstock.client.patience import ask_patiently
 from penstock.net.errors import ClientError
 from support.sim import faults
-from support.sim.clients import (
-    GROUP,
-    OPTIONS,
-    PARTITIONS,
-    TOPIC,
-    SimClient,
-    SimCommitter,
-    SimProducer,
-    SimReader,
-    read_everything,
-)
-from support.sim.invariants import (
-    NO_DAMAGE,
-    OWN_ASSERTION,
-    WELL_AFTER_QUIET,
-    InvariantError,
-    check,
-    check_commits,
-    check_durable,
-    check_log,
-)
-from support.sim.ledger import Ledger, Place
-from support.sim.node import SimNode
+from support.sim.client import OPTIONS, SimClient
+from support.sim.invariants import OWN_ASSERTION, WELL_AFTER_QUIET, InvariantError, check
+from support.sim.loads.delays import DelayLoad
+from support.sim.loads.load import Load
+from support.sim.loads.log import LogLoad
+from support.sim.loads.positions import PositionLoad
+from support.sim.loads.queue import QueueLoad
+from support.sim.loads.transactions import TransactionLoad
 from support.sim.world import World
 
 REPEAT: Final = "PYTHONPATH=tests:src python -m support.sim"
+# So many of them share a story, so that each has room in it.
+LOADS_AT_ONCE: Final = 2
+LOADS: Final[dict[str, Callable[[World], Load]]] = {
+    "log": LogLoad,
+    "positions": PositionLoad,
+    "transactions": TransactionLoad,
+    "queue": QueueLoad,
+    "delays": DelayLoad,
+}
 FAULTS_MAX: Final = 6
 BETWEEN_FAULTS_SECONDS: Final = (0.02, 0.5)
 # For clients to come to an end, for a node to serve again: all that they wait for is shorter.
 PATIENCE_SECONDS: Final = 120.0
-# Segments of a few batches, so that stories roll them.
-TOPIC_SETTINGS: Final = {"segment.bytes": "16384"}
 
 
-def tell(seed: int) -> World:
-    """The world as it was in the end."""
+def tell(seed: int, *, loads: Sequence[str] = ()) -> World:
+    """The world as it was in the end. Without names of `loads` it draws some."""
     world = World(seed)
     try:
-        world.run(_one_node)
+        world.run(partial(_story, loads=loads))
     except InvariantError as broken:
         _explain(broken, world)
         raise
@@ -68,41 +58,22 @@ def _explain(broken: BaseException, world: World) -> None:
     broken.add_note("\n".join(["what the nodes logged last:", *world.events]))
 
 
-async def _one_node(world: World) -> None:
-    (node,) = world.nodes
-    ledger = Ledger()
-    check(WELL_AFTER_QUIET, holds=await node.start(), what=f"the first start failed: {node.failure!r}")
-    async with ClusterClient([node.address], OPTIONS) as client:
-        await create_topic(client, TOPIC, partitions=PARTITIONS, configs=TOPIC_SETTINGS)
-    load = Load(_clients(world, node, ledger))
-    await _go_wrong(world, node)
-    await load.stop()
+async def _story(world: World, *, loads: Sequence[str]) -> None:
+    for node in world.nodes:
+        check(WELL_AFTER_QUIET, holds=await node.start(), what=f"the first start failed: {node.failure!r}")
+    at_work = [LOADS[name](world) for name in loads or world.random.sample(list(LOADS), LOADS_AT_ONCE)]
+    async with ClusterClient(world.addresses, OPTIONS) as client:
+        for load in at_work:
+            await load.prepare(client)
+    crowd = Crowd([client for load in at_work for client in load.clients()])
+    await _go_wrong(world)
+    await crowd.stop()
     faults.heal(world)
-    await _serve_again(node)
-    await _check_all(world, node, ledger)
+    await _serve_again(world)
+    await _check_all(world, at_work)
 
 
-def _clients(world: World, node: SimNode, ledger: Ledger) -> list[SimClient]:
-    def on_acknowledged(value: bytes) -> None:
-        check_durable(node.files, value)
-
-    producers = [
-        SimProducer(
-            f"{'sure' if is_idempotent else 'plain'}-{number}",
-            node.address,
-            ledger,
-            world.random,
-            is_idempotent=is_idempotent,
-            on_acknowledged=on_acknowledged,
-        )
-        for number, is_idempotent in enumerate((True, False, world.random.random() < 0.5))
-    ]
-    committer = SimCommitter("committer", node.address, ledger, world.random)
-    reader = SimReader("reader", node.address, ledger, world.random)
-    return [*producers, committer, reader]
-
-
-class Load:
+class Crowd:
     """Clients at work. What one of them finds broken is raised by `stop`."""
 
     def __init__(self, clients: list[SimClient]) -> None:
@@ -120,36 +91,28 @@ class Load:
         check(WELL_AFTER_QUIET, holds=not late, what=f"{len(late)} clients have been waiting for {PATIENCE_SECONDS} s")
 
 
-async def _go_wrong(world: World, node: SimNode) -> None:
+async def _go_wrong(world: World) -> None:
     under_way: list[asyncio.Future[None]] = []
     for _ in range(world.random.randint(1, FAULTS_MAX)):
         await asyncio.sleep(world.random.uniform(*BETWEEN_FAULTS_SECONDS))
+        node = world.random.choice(world.nodes)
         under_way.append(asyncio.ensure_future(faults.draw(world)(world, node)))
     await asyncio.gather(*under_way)
 
 
-async def _serve_again(node: SimNode) -> None:
-    if not node.is_running:
-        await node.start()
-    check(WELL_AFTER_QUIET, holds=node.is_running, what=f"no start although all is well: {node.failure!r}")
+async def _serve_again(world: World) -> None:
+    for node in world.nodes:
+        if not node.is_running:
+            await node.start()
+        check(WELL_AFTER_QUIET, holds=node.is_running, what=f"no start although all is well: {node.failure!r}")
 
 
-async def _check_all(world: World, node: SimNode, ledger: Ledger) -> None:
+async def _check_all(world: World, loads: Sequence[Load]) -> None:
     check(OWN_ASSERTION, holds=not world.own_assertions, what=repr(world.own_assertions[:1]))
-    patience_ms = int(PATIENCE_SECONDS * 1000)
-    found: dict[Place, bytes] = {}
-    damaged: list[int] = []
     try:
-        async with ClusterClient([node.address], OPTIONS) as client:
-            places = range(PARTITIONS)
-            ranges = await ask_patiently(lambda: offset_ranges(client, TOPIC, places), patience_ms=patience_ms)
-            for partition in places:
-                values, bad = await read_everything(client, partition, end=ranges[partition].end)
-                found |= values
-                damaged += bad
-            committed = await ask_patiently(lambda: committed_offsets(client, GROUP), patience_ms=patience_ms)
+        async with ClusterClient(world.addresses, OPTIONS) as client:
+            for load in loads:
+                if not load.rests_on & world.damaged_topics():
+                    await load.check(client)
     except ClientError as error:
         raise InvariantError(WELL_AFTER_QUIET, f"no answer although all is well: {error}") from error
-    check(NO_DAMAGE, holds=not damaged or node.may_look_damaged, what=f"offsets {damaged} on a disk that kept them")
-    check_log(ledger, found)
-    check_commits(ledger, {partition: offset for (_topic, partition), offset in committed.items()})

@@ -7,19 +7,25 @@ import logging
 import sys
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 from structlog.typing import EventDict
 
+from penstock.broker.parts import Parts
+from penstock.net.address import Address
+from penstock.net.errors import BrokerUnreachableError
+from support.sim.back_door import ask
 from support.sim.clock import SimClock
 from support.sim.loop import OWNER
 from support.sim.network import NetworkedLoop
 from support.sim.node import SimNode
 from support.sim.store import SimEngine, StoreFaults
+
+Result = TypeVar("Result")
 
 # Of what the nodes have logged, for whoever looks into a story that failed.
 EVENTS_KEPT: Final = 60
@@ -43,6 +49,41 @@ class World:
     @property
     def trace(self) -> str:
         return self.loop.trace
+
+    # For clients, who know addresses and no more
+
+    @property
+    def addresses(self) -> list[Address]:
+        return [node.address for node in self.nodes]
+
+    async def ask(self, work: Callable[[Parts], Coroutine[Any, Any, Result]]) -> Result:
+        """Of any node that has a door open."""
+        nodes = [node for node in self.nodes if node.is_open]
+        if not nodes:
+            raise BrokerUnreachableError("no node has an open door")
+        return await ask(self.network, self.random.choice(nodes), work)
+
+    # For those who look on
+
+    def holds_durably(self, value: bytes, suffix: str) -> bool:
+        return any(node.files.holds_durably(value, suffix) for node in self.nodes)
+
+    def may_be_damaged(self, log: str, offset: int) -> bool:
+        return any(node.excuses.may_be_damaged(log, offset) for node in self.nodes)
+
+    def is_rotten(self, log: str, offset: int) -> bool:
+        return any(node.excuses.is_rotten(log, offset) for node in self.nodes)
+
+    def damaged_topics(self) -> set[str]:
+        """What somebody has to repair before it is answered again."""
+        return {topic for node in self.nodes for topic in node.damaged_topics()}
+
+    def lowest_ms(self, since_seconds: float) -> int:
+        """By any node's clock."""
+        return min(node.clock.lowest_ms(since_seconds) for node in self.nodes)
+
+    def highest_ms(self, since_seconds: float = 0.0) -> int:
+        return max(node.clock.highest_ms(since_seconds) for node in self.nodes)
 
     def heal_store(self) -> None:
         self.engine.faults = StoreFaults(latency_seconds=STORE_LATENCY_SECONDS, patience_seconds=0.3)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Final
 
@@ -122,11 +122,13 @@ class FaultyFile:
         return len(self._inode.cached)
 
     def sync(self) -> None:
+        self._files.before_sync()
         self._live("sync")
         try:
             self._files.maybe_fail("sync", self.path)
         except OSError:
             # The kernel marks the pages clean and forgets about them.
+            self._files.before_loss()
             self._inode.lose_pending()
             self._files.loss_count += 1
             self._losses_seen, self._inode.is_loss_reported = self._inode.loss_count, True
@@ -175,6 +177,7 @@ class FaultyDiskSync:
         try:
             files.maybe_fail("sync_all", "")
         except OSError:
+            files.before_loss()
             for inode in files.inodes():
                 inode.lose_pending()
             files.loss_count += 1
@@ -213,6 +216,10 @@ class FaultyFiles:
         self.life = 0
         # Writeback errors anywhere: each handle of the whole disk hears of each of them once.
         self.loss_count = 0
+        # For whoever keeps account of what may be gone: called while it is still known what was not synced.
+        self.before_loss: Callable[[], None] = lambda: None
+        # The power may go between the syncs of two files.
+        self.before_sync: Callable[[], None] = lambda: None
         # How often a read finds its bytes not in the cache.
         self.uncached_chance = 0.0
         self.can_sync_all = True
@@ -280,6 +287,36 @@ class FaultyFiles:
         assert isinstance(root, Directory)
         self._names = {"": root}
         self._find_names("", root)
+
+    def image(self) -> dict[str, bytes]:
+        """What is on the disk, and would be there after a power cut."""
+        found: dict[str, bytes] = {}
+        waiting: list[tuple[str, Inode | Directory]] = [("", self._names[""])]
+        while waiting:
+            path, node = waiting.pop()
+            if isinstance(node, Inode):
+                found[path] = bytes(node.durable)
+            else:
+                waiting += [(f"{path}/{name}", child) for name, child in node.durable.items()]
+        return found
+
+    def restore(self, image: Mapping[str, bytes]) -> None:
+        """Another disk in its place, or the same one as it was once; no process lives on it."""
+        self.life += 1
+        self.locked.clear()
+        self.forget_failures()
+        self._names = {"": Directory()}
+        for path, content in sorted(image.items()):
+            self.make_root(path.rpartition("/")[0])
+            inode = Inode()
+            inode.cached, inode.durable = bytearray(content), bytearray(content)
+            self._link(path, inode)
+        for directory in self.directories():
+            self.make_names_durable(directory)
+
+    def unsynced_writes(self, path: str) -> list[tuple[int, bytes]]:
+        """Position and data of each that is in the cache alone, in their order."""
+        return [(each.position, each.data) for each in self._inode(path).pending if each.kind == "write"]
 
     def _survivors(self, mode: CrashMode) -> dict[int, list[Operation]]:
         if mode is CrashMode.LOST:
@@ -437,6 +474,9 @@ class FaultyFiles:
 
     def content(self, path: str) -> bytes:
         return bytes(self._inode(path).cached)
+
+    def durable_size(self, path: str) -> int:
+        return len(self._inode(path).durable)
 
     def holds_durably(self, data: bytes, suffix: str) -> bool:
         """Whether a file of such a name has it on the disk, whatever is in the cache."""

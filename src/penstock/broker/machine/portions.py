@@ -77,6 +77,9 @@ def repair_advice(shell: PartitionShell, *, dropped: int | None = None) -> str:
 
 def check_whole(shell: PartitionShell, start: int = 0) -> None:
     """Raises if the store knows that anything from `start` on is not as it was written, or not there yet."""
+    if shell.log.failure is not None:
+        # Where its recovery has failed it looks empty, as if nothing had ever been decided.
+        raise JournalLostError(f"{shell.topic}-{shell.index} is offline: {shell.log.failure}")
     _check_undamaged(shell, start)
     if shell.readable_end < shell.log.log_end:
         # A lost journal wrote something before the record that failed. It will be there, and is not yet.

@@ -27,6 +27,7 @@ from penstock.broker.queue.shell import QueueShell
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.store.protocol import StoreUnavailableError
 from penstock.codec.batch.header import NO_TIMESTAMP, BatchProblem, read_header
 from penstock.codec.batch.records import Headers, Record, StoredRecord, build_batch
 from penstock.domain.log.producer_sequence import Duplicate
@@ -96,7 +97,7 @@ class QueueMover:
         retry_ms = RETRY_MS_MIN
         try:
             while shell.is_loaded and not self._broker.is_stopping and _has_work(shell, group):
-                if await self._step(shell, group):
+                if await self._try_step(shell, group):
                     retry_ms = RETRY_MS_MIN
                 else:
                     await asyncio.sleep(retry_ms / 1000)
@@ -104,8 +105,16 @@ class QueueMover:
         finally:
             self._running.discard((shell, group))
 
-    async def _step(self, shell: QueueShell, group: str) -> bool:
+    async def _try_step(self, shell: QueueShell, group: str) -> bool:
         """One batch further; False: try again later."""
+        try:
+            return await self._step(shell, group)
+        except StoreUnavailableError as error:
+            # No producer id, or no topic for the letters, until it is back: nobody else would begin anew.
+            log.warning("dead letters wait", topic=shell.partition.topic, group=group, why=str(error))
+            return False
+
+    async def _step(self, shell: QueueShell, group: str) -> bool:
         queue = shell.queue(group)
         move = queue.pending_move() if queue is not None else None
         if move is None:

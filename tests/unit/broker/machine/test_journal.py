@@ -66,6 +66,14 @@ async def test_replay_does_not_begin_before_everything_that_was_written_can_be_r
     assert await anext(Journal(world.partition, world.clock).replay_entries()) == [(b"a", b"1")]
 
 
+async def test_a_journal_whose_log_could_not_be_recovered_is_not_taken_for_an_empty_one() -> None:
+    """It has no end and no batch then; whoever took it for new would say that no offset was ever committed."""
+    world = ShellWorld()
+    world.partition.log.fail("recovery: input/output error")
+    with pytest.raises(JournalLostError, match="is offline: recovery"):
+        assert [entries async for entries in Journal(world.partition, world.clock).replay_entries()] == []
+
+
 async def test_what_cannot_wait_takes_along_what_can() -> None:
     world = ShellWorld()
     journal = Journal(world.partition, world.clock, flush_ms=3_600_000)

@@ -12,6 +12,9 @@ from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.queue.delivery import Message, ReceiptSettlement, ReceivedMessages, Receiver
 from penstock.broker.queue.shell import QueueShell
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.protocol import MetadataStore, StoreUnavailableError
 from penstock.codec.batch.header import read_header
 from penstock.codec.batch.records import Record, build_batch, seal_batch
 from penstock.domain.queue.commands import Act, Outcome
@@ -235,3 +238,33 @@ async def test_one_message_does_not_make_all_who_wait_look_for_it(desk: QueueBro
     assert reader.look_count < 30, f"{reader.look_count} looks for ten messages"
     await desk.send("orders", [b"more"] * 40)
     assert sum(len(each) for each in await asyncio.wait_for(asyncio.gather(*waiting), 5)) == 50
+
+
+class SometimesNoIds(ProducerIds):
+    """The first request finds the metadata store away."""
+
+    is_away = True
+
+    async def take(self) -> int:
+        if self.is_away:
+            self.is_away = False
+            raise StoreUnavailableError("the metadata store is out of reach")
+        return await super().take()
+
+
+class UnluckyBroker(QueueBroker):
+    def make_producer_ids(self, metadata: MetadataStore, keys: KeySpace) -> ProducerIds:
+        return SometimesNoIds(metadata, keys)
+
+
+async def test_dead_letters_leave_although_the_metadata_store_was_away_at_first() -> None:
+    desk = UnluckyBroker()
+    await desk.start()
+    await desk.topic("orders")
+    name = await desk.queue("orders")
+    await desk.send("orders", [b"bad"])
+    (message,) = await desk.receive(name)
+    await desk.delivery.settle(name, [ReceiptSettlement(message.receipt, Act.REJECT)])
+    await until(lambda: shell_of(desk).queue("workers").in_flight_count == 0)  # type: ignore[union-attr]
+    assert [letter.value for letter in await desk.log_of("orders-dlq")] == [b"bad"]
+    await desk.stop()
