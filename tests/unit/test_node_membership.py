@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from penstock.base.clock import SystemClock
 from penstock.base.config_error import ConfigError
 from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.role import Following, Leading
@@ -19,6 +20,7 @@ from penstock.cluster.catalog.placing import InvalidReplication
 from penstock.cluster.catalog.topic_image import StoredTopic
 from penstock.cluster.catalog.topics import Created, NewTopic
 from penstock.cluster.store.keys import KeySpace
+from penstock.cluster.store.sqlite import SqliteStore
 from penstock.cluster.store.values import decode, encode
 from penstock.codec.batch.records import Record, build_batch
 from penstock.config import ClusterConfig, Config, NodeConfig
@@ -90,7 +92,8 @@ async def test_topic_of_two_replicas_is_led_by_one_and_moves_when_its_leader_sto
 async def test_topics_of_an_older_version_are_adopted_by_the_node_that_has_them(tmp_path: Path) -> None:
     node = await started(tmp_path, "a", 7)
     await node.create_topic("orders", 3)
-    store = node.catalog._store
+    await node.stop()
+    store = await SqliteStore.open(str(tmp_path / "metadata.sqlite"), clock=SystemClock())
     entry = await store.get(KEYS.topic("orders"))
     assert entry is not None
     stored = decode(entry.key, entry.value, StoredTopic)
@@ -98,7 +101,7 @@ async def test_topics_of_an_older_version_are_adopted_by_the_node_that_has_them(
     before = StoredTopic(stored.topic_id, stored.partition_count, stored.overrides, stored.created_ms)
     members = [entry.key for entry in (await store.range(KEYS.members)).entries]
     await store.txn(puts={entry.key: encode(before)}, deletes=members)
-    await node.stop()
+    await store.close()
     (tmp_path / "a" / "identity").unlink()
     node = await started(tmp_path, "a", 7)
     assert [shell.role for shell in node.broker.topic("orders").shells] == [Leading(0)] * 3  # type: ignore[union-attr]

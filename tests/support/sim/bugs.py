@@ -203,7 +203,8 @@ MACHINE_BUGS: Final = (
         Bug(
             "a dead letter that was sent is not recognised",
             "penstock.broker.queue.mover",
-            "records, producer_id=move.producer_id, producer_epoch=move.producer_epoch, base_sequence=move.base_sequence",
+            "records, producer_id=move.producer_id, producer_epoch=move.producer_epoch, "
+            "base_sequence=move.base_sequence",
             "records",
             DEAD_LETTER_ONCE,
             first_seed=6,
