@@ -258,7 +258,7 @@ class NodeRegistry:
             if entry is None:
                 continue
             holder = decode(key, entry.value, NodeRecord)
-            if (holder.directory_id, holder.place) != (record.directory_id, record.place):
+            if not _is_former_life(holder, record):
                 await keeper.close()
                 return NodeIdTaken(holder, self._ttl_ms, is_copy=holder.directory_id == record.directory_id)
             await self._end_former_life(entry)
@@ -312,3 +312,10 @@ class NodeRegistry:
     def _told(self) -> NodeRecord:
         assert self._record is not None
         return replace(self._record, directory=self._asked_by) if self.has_asked else self._record
+
+
+def _is_former_life(holder: NodeRecord, record: NodeRecord) -> bool:
+    """Of the node that asks: whoever has the same directory at the same place."""
+    # A version that drew no ids for directories told the place as one.
+    is_older = not holder.place and holder.directory_id == record.place
+    return is_older or (holder.directory_id, holder.place) == (record.directory_id, record.place)

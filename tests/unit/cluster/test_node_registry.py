@@ -98,6 +98,15 @@ async def test_a_killed_node_takes_its_own_number_back_as_a_new_life(world: Worl
     assert await world.registry().nodes() == [ONE]
 
 
+async def test_node_killed_as_an_older_version_takes_its_number_back(world: World) -> None:
+    """It told the place of its directory as the directory's id, and is still listed when the new version starts."""
+    await world.registry().register(starting(1, "localhost", 9092, "machine:/data"))
+    renewed = starting(1, "localhost", 9092, "drawn by chance", "machine:/data")
+    assert isinstance(await world.registry().register(renewed), Registered)
+    elsewhere = starting(1, "localhost", 9092, "another", "machine:/other")
+    assert isinstance(await world.registry().register(elsewhere), NodeIdTaken)
+
+
 async def test_the_end_of_a_former_life_does_not_end_the_new_one(world: World) -> None:
     await world.registry().register(ONE)
     await world.pass_time(300_000)
