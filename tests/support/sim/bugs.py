@@ -203,9 +203,8 @@ MACHINE_BUGS: Final = (
         Bug(
             "a dead letter that was sent is not recognised",
             "penstock.broker.queue.mover",
-            "records, producer_id=move.producer_id, producer_epoch=move.producer_epoch, "
-            "base_sequence=move.base_sequence",
-            "records",
+            "        return build_batch(\n            records, producer_id",
+            "        return build_batch(records)\n        return build_batch(\n            records, producer_id",
             DEAD_LETTER_ONCE,
             first_seed=6,
         ),
@@ -251,9 +250,11 @@ MACHINE_BUGS: Final = (
             "self._journal.when_durable(partial(self._on_prepared, self._machine, effects))",
             "self._on_prepared(self._machine, effects, True)",
             READ_COMMITTED,
-            first_seed=103,
+            first_seed=218,
         ),
         "transactions",
+        # Its records count, and its position does not.
+        also=(COMMITTED_OFFSET_KEPT,),
     ),
     NodeBug(
         Bug(

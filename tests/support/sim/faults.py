@@ -44,7 +44,7 @@ BETWEEN_WRITES_SECONDS: Final = (0.0, 0.1)
 SLOW_STORE_SECONDS: Final = (0.05, 0.4)
 GRACE_MS: Final = 5_000
 # Files beside the logs from which nothing is lost that the logs do not tell as well.
-DERIVED_SUFFIXES: Final = (".index", ".timeindex", "/producers", "/leader_epochs", "/checkpoint", "/snapshot")
+DERIVED_SUFFIXES: Final = (".index", ".timeindex", "/producers", "/leader_epochs", "/checkpoint", "/journal-snapshot")
 
 
 def _between(world: World, bounds: tuple[float, float]) -> float:

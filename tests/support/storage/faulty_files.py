@@ -184,7 +184,8 @@ class FaultyDiskSync:
         if self._losses_seen < files.loss_count:
             self._losses_seen = files.loss_count
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        for inode in files.inodes():
+        for inode in [inode for inode in files.inodes() if inode.pending]:
+            files.before_sync()
             files.make_durable(inode)
         for directory in files.directories():
             files.make_names_durable(directory)

@@ -162,6 +162,11 @@ class TransactionCoordinators:
         """How coordinators and partitions on other nodes are asked, as soon as this node can talk to them."""
         self._markers.line = line
 
+    @property
+    def reaches_others(self) -> bool:
+        """Markers go to partitions that other nodes lead."""
+        return self._markers.line is not None
+
     # Roles
 
     def lead(self, partition: PartitionShell) -> None:

@@ -50,6 +50,8 @@ class End(Enum):
 @dataclass(slots=True)
 class Transaction:
     end: End = End.NOT_COMMITTED
+    # The position that goes with it.
+    written: Written | None = None
     # Confirmed to be in the transaction.
     values: list[bytes] = field(default_factory=list)
 
@@ -66,6 +68,17 @@ class Books:
         end = self.transactions[value].end
         what = f"{value!r} at {place} was read: {end.value}"
         check(READ_COMMITTED, holds=end is not End.NOT_COMMITTED, what=what)
+
+    def settle(self, transaction: Transaction, everything: Everything) -> None:
+        """Whether it counts is seen by its records now, and must be so of its position."""
+        written = transaction.written
+        if written is None or written.confirmed_at is not None or everything.rotten:
+            return
+        if transaction.values[0] in everything.values.values():
+            written.confirmed_at = written.asked_at
+        else:
+            for register in self.positions.values():
+                register.written = [each for each in register.written if each is not written]
 
 
 class TransactionLoad:
@@ -90,6 +103,7 @@ class TransactionLoad:
             self._books.on_read(place, value)
         for transaction in {id(each): each for each in self._books.transactions.values()}.values():
             _check_whole(transaction, everything)
+            self._books.settle(transaction, everything)
         await self._check_stable(client)
         await self._check_positions(client)
 
@@ -164,13 +178,12 @@ class SimTransactor(SimClient):
 
     async def _commit(self, producer: TransactionalProducer, transaction: Transaction, position: int | None) -> None:
         transaction.end = End.ASKED
-        written: Written | None = None
         if position is not None:
-            written = self._books.positions.setdefault(self.name, Register()).ask(position, self._now())
+            transaction.written = self._books.positions.setdefault(self.name, Register()).ask(position, self._now())
         await producer.commit()
         transaction.end = End.COMMITTED
-        if written is not None:
-            written.confirmed_at = self._now()
+        if transaction.written is not None:
+            transaction.written.confirmed_at = self._now()
 
     async def _look(self, client: ClusterClient) -> None:
         """Its own positions, with one of them perhaps in a transaction that is not over."""

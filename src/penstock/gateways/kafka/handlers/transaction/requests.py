@@ -132,9 +132,10 @@ class TransactionsHandler:
                 problems[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 continue
             found = self._broker.find(place.topic, place.partition)
-            # Led elsewhere: no marker would reach it from here, and a transaction that it is part of could never end.
+            # Led elsewhere: where no marker would reach it from here, a transaction that it is part of could never end.
             # Who only asks leads it itself.
-            if isinstance(found, NotHere) and (found.is_unknown or not asked.verify_only):
+            is_reached = asked.verify_only or self._transactions.reaches_others
+            if isinstance(found, NotHere) and (found.is_unknown or not is_reached):
                 problems[place] = ABSENCE_CODES[found.why]
         return problems
 
