@@ -180,7 +180,8 @@ class NodeRegistry:
     async def tell(self, change: Callable[[NodeRecord], NodeRecord]) -> None:
         """Others see it so from now on; if the store cannot be written, from the next look on."""
         async with self._turn:
-            assert self._record is not None, "a node that is not registered has nothing to tell"
+            if self._record is None:
+                return  # closed meanwhile
             self._record = change(self._record)
             try:
                 await self._put()

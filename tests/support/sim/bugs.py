@@ -45,7 +45,7 @@ LOG_BUGS: Final = (
     NodeBug(
         Bug(
             "the reply does not wait for the disk",
-            "penstock.broker.partition.commits",
+            "penstock.broker.partition.disk_commits",
             "            turn.add_done_callback(self._on_done)\n",
             "            turn.add_done_callback(self._on_done)\n            commitment.settle()\n",
             REPLY_AFTER_COMMIT,
@@ -67,10 +67,10 @@ LOG_BUGS: Final = (
     NodeBug(
         Bug(
             "readers are given what the disk does not have yet",
-            "penstock.broker.partition.shell",
-            "        if self._is_synced:\n            return self._commits.commit()\n",
-            "        if self._is_synced:\n            self.log.advance_readable(self.log.log_end)\n"
-            "            return self._commits.commit()\n",
+            "penstock.broker.partition.disk_commits",
+            "        if self._is_synced:\n            return self.commit()\n",
+            "        if self._is_synced:\n            self._log.advance_readable(self._log.log_end)\n"
+            "            return self.commit()\n",
             READ_STAYS,
         ),
         "log",
@@ -93,8 +93,8 @@ LOG_BUGS: Final = (
         Bug(
             "a commit of offsets is confirmed before it is durable",
             "penstock.broker.group.shell",
-            "return decision.reply if await self._journal.until_durable(may_wait=may_wait) else self.unavailable",
-            "return decision.reply",
+            "        is_durable = await self._journal.until_durable(may_wait=may_wait)\n",
+            "        is_durable = True\n",
             COMMITTED_OFFSET_KEPT,
         ),
         "positions",
@@ -114,8 +114,8 @@ LOG_BUGS: Final = (
         Bug(
             "a duplicate is confirmed before the first one is durable",
             "penstock.broker.partition.shell",
-            "log.log_start, self.commitment_of(duplicate.base_offset))",
-            "log.log_start, None)",
+            "        commitment = None if offset < log.readable_end else self._commits.promise(acks)\n",
+            "        commitment = None\n",
             REPLY_AFTER_COMMIT,
         ),
         "log",
@@ -130,7 +130,7 @@ LOG_BUGS: Final = (
             first_seed=44,
         ),
         "log",
-        also=(ACKED_PRESENT, READ_STAYS, WELL_AFTER_QUIET),
+        also=(REPLY_AFTER_COMMIT, ACKED_PRESENT, READ_STAYS, WELL_AFTER_QUIET),
     ),
     NodeBug(
         Bug(
@@ -161,7 +161,7 @@ MACHINE_BUGS: Final = (
         Bug(
             "messages are given out before their lease is durable",
             "penstock.broker.queue.delivery",
-            "                if not await shell.is_durable():\n",
+            "                if not await shell.is_durable() or not shell.is_loaded:\n",
             "                if False:\n",
             ONE_LEASE_HOLDER,
         ),
@@ -272,7 +272,7 @@ MACHINE_BUGS: Final = (
             "the end of a transaction is confirmed before it is durable",
             "penstock.broker.transaction.shell",
             "        self._carry_out(decision)\n"
-            "        return decision.reply if await self._journal.until_durable() else UNAVAILABLE\n",
+            "        return decision.reply if await self._is_settled() else self.unavailable\n",
             "        self._carry_out(decision)\n        return decision.reply\n",
             READ_COMMITTED,
             first_seed=13,

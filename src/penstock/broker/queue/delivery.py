@@ -82,10 +82,10 @@ class QueueDelivery:
         if definition is None:
             self._turns.pop(name, None)
             return NoSuchQueue(name)
-        elsewhere = self._elsewhere(name)
-        if elsewhere is not None:
-            return elsewhere
         if not wait_ms and caller is None:
+            elsewhere = self._elsewhere(name)
+            if elsewhere is not None:
+                return elsewhere
             shells = await self._queues.shells(name, wait_ms=LOADING_MS_MAX)
             return await self._take(definition, shells, consumer, count_max, lease_ms)
         clock = self._broker.clock
@@ -93,6 +93,10 @@ class QueueDelivery:
         waiter = Waiter()
         try:
             while True:
+                # Also of a lead that was lost while it waited.
+                elsewhere = self._elsewhere(name)
+                if elsewhere is not None:
+                    return elsewhere
                 loading_ms = max(deadline_ms - clock.monotonic_ms(), self._loading_ms_max)
                 shells = await self._queues.shells(name, wait_ms=loading_ms)
                 waiter.watch(shell.room(name.group) for shell in shells)

@@ -64,7 +64,9 @@ async def test_a_queue_is_not_here_without_the_lead_and_comes_back_with_it(world
     assert isinstance(await old.submit(name.group, Pause()), QueueUnavailable)
     with pytest.raises(StoreUnavailableError):
         await shell_of(world)
-    assert await world.receive(name) == [], "the other partition is served"
+    away = await world.delivery.receive(name, consumer="c", count_max=1)
+    assert isinstance(away, QueueUnavailable), "half of a queue is no answer"
+    assert "orders-0 is led by node 2" in away.reason
     await lead_of(world).come()
     shell = await shell_of(world)
     assert shell is not old
@@ -75,7 +77,6 @@ async def test_a_queue_is_not_here_without_the_lead_and_comes_back_with_it(world
 
 async def test_who_waits_for_messages_is_told_when_none_is_to_be_had_here(world: QueueBroker) -> None:
     name = await world.queue("orders", options=OPTIONS)
-    await lead_of(world, 1).go()
     waiting = asyncio.ensure_future(world.delivery.receive(name, consumer="c", count_max=1, wait_ms=60_000))
     old = await shell_of(world)
     await until(lambda: has_waiting(old, name))
@@ -83,15 +84,15 @@ async def test_who_waits_for_messages_is_told_when_none_is_to_be_had_here(world:
     assert isinstance(await asyncio.wait_for(waiting, PATIENCE_S), QueueUnavailable)
 
 
-async def test_who_waits_hears_of_a_partition_that_comes(world: QueueBroker) -> None:
+async def test_queue_is_served_again_when_its_partition_comes_back(world: QueueBroker) -> None:
     name = await world.queue("orders", options=OPTIONS)
     await world.send("orders", [b"a"], partition=1)
     await lead_of(world, 1).go()
-    waiting = asyncio.ensure_future(world.delivery.receive(name, consumer="c", count_max=1, wait_ms=60_000))
-    shell = await shell_of(world)
-    await until(lambda: has_waiting(shell, name))
+    assert isinstance(await world.delivery.receive(name, consumer="c", count_max=1, wait_ms=60_000), QueueUnavailable)
     await lead_of(world, 1).come()
-    received = await asyncio.wait_for(waiting, PATIENCE_S)
+    received = await asyncio.wait_for(
+        world.delivery.receive(name, consumer="c", count_max=1, wait_ms=60_000), PATIENCE_S
+    )
     assert isinstance(received, ReceivedMessages)
     assert [message.record.value for message in received.messages] == [b"a"]
 
