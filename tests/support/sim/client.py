@@ -68,6 +68,7 @@ class SimSender(SimClient):
         self._number = 0
         # A producer that no longer knows what has become of a batch is given up, and has a successor.
         self._successor = 0
+        self._is_doubtful = False
 
     async def _work(self, client: ClusterClient) -> None:
         patience_ms = self._random.choice((1_000, 8_000, 30_000))
@@ -77,7 +78,8 @@ class SimSender(SimClient):
         producer = Producer(client, options)
         await producer.start()
         self._successor += 1
-        while not self.is_stopping:
+        self._is_doubtful = False
+        while not self.is_stopping and not self._is_doubtful:
             await self._send(producer)
             await self._rest()
 
@@ -88,7 +90,12 @@ class SimSender(SimClient):
         """Where its first record is, or UNTOLD_OFFSET; None: it was refused."""
         batch = PartitionBatch(self._topic, partition, build_batch(list(records)), len(records))
         (outcome,) = await producer.send([batch])
-        return outcome.base_offset if isinstance(outcome, Acknowledged) else None
+        if isinstance(outcome, Acknowledged):
+            return outcome.base_offset
+        # An attempt before may have been taken, its answer lost, and only the last one refused: another batch of the
+        # same sequence would pass for this one, and be confirmed without ever having been stored.
+        self._is_doubtful = True
+        return None
 
     def _next_value(self) -> bytes:
         """Written once."""
