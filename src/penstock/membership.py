@@ -148,8 +148,9 @@ class Membership:
                 # Logs were opened for so long that the session has ended meanwhile.
                 await registry.look()
             await logs.topics.wait_for(registry.told_revision)
-        await self._controller.start()
-        if registry.has_asked:
+        has_room = await self._controller.start()
+        # On a full disk a node that is alone serves what is there, and is admitted when there is room.
+        if registry.has_asked and has_room:
             await self._wait_admitted()
             await self._adopt_found()
 

@@ -35,7 +35,7 @@ from penstock.cluster.controller.admissions import Admissions
 from penstock.cluster.controller.elections import Elections, StateChange
 from penstock.cluster.controller.seat import Seat, SeatLostError
 from penstock.cluster.store.keys import KeySpace
-from penstock.cluster.store.protocol import StoreError
+from penstock.cluster.store.protocol import StoreError, StoreFullError
 from penstock.cluster.store.values import encode
 from penstock.domain.replication.election import CHANGES_A_STEP_MAX
 from penstock.domain.replication.membership import Trust, Verdict
@@ -83,10 +83,17 @@ class Controller:
 
     # Life
 
-    async def start(self) -> None:
-        """Both catalogs have been started. A node that is alone has decided everything when this returns."""
-        await self.turn()
+    async def start(self) -> bool:
+        """Both catalogs have been started. A node that is alone has decided everything when this returns; False: the
+        store had no room for it, and it is tried again until it has."""
+        has_room = True
+        try:
+            await self.turn()
+        except StoreFullError as error:
+            has_room = False
+            log.warning("controller cannot work, it tries again", error=str(error))
         self._tasks.start("controller", self._run())
+        return has_room
 
     async def stop(self) -> None:
         await self._tasks.stop()

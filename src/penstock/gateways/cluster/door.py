@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from penstock.broker.parts import Parts
+from penstock.codec.kafka import RequestHeader
+from penstock.codec.kafka.messages.produce import ProduceRequest
 from penstock.domain.replication.identity import NodeIdentity
 from penstock.domain.security.access import AllowAll
 from penstock.domain.security.scram import MECHANISMS
@@ -24,7 +25,6 @@ from penstock.gateways.cluster.hello import HelloHandler
 from penstock.gateways.cluster.login import NodeUsers, PeerLogin
 from penstock.gateways.cluster.replicas import ReplicaHandlers, ReplicaServer
 from penstock.gateways.door import listen_on
-from penstock.gateways.kafka.handlers.produce_route import learn_route
 from penstock.gateways.kafka.sasl import SaslHandler, SaslSettings
 from penstock.gateways.kafka.server import KafkaServer
 from penstock.gateways.kafka.server_config import ServerLimits
@@ -79,8 +79,7 @@ class ClusterDoor:
         admission = Admission(AllowAll(), (self.name,))
         hello = HelloHandler(self._identity, site.clock)
         handlers = make_handlers(parts, admission, hello=hello, replicas=ReplicaHandlers(self._replicas), sasl=sasl)
-        learn = partial(learn_route, parts.broker)
-        self.server = KafkaServer(self._limits, handlers, site, learn, sasl, admission, self.name)
+        self.server = KafkaServer(self._limits, handlers, site, _no_route, sasl, admission, self.name)
         await listen_on(self.server.start, self._config.listen, self.name)
 
     async def stop_listening(self) -> None:
@@ -90,3 +89,7 @@ class ClusterDoor:
     async def drain(self) -> None:
         if self.server is not None:
             await self.server.drain()
+
+
+def _no_route(_request: ProduceRequest, _header: RequestHeader, _frame: memoryview) -> None:
+    """Nodes write to each other now and then: they need no short way."""
