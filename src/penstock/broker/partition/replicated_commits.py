@@ -43,6 +43,10 @@ class ReplicaListener(Protocol):
         """The disk did not take something."""
         ...
 
+    def on_full(self) -> None:
+        """There is no room for what somebody wanted to write."""
+        ...
+
 
 class _Waiting(NamedTuple):
     # The end of what was written when it asked.
@@ -106,6 +110,10 @@ class ReplicatedCommits:
     @property
     def is_synced(self) -> bool:
         return self._is_synced
+
+    def note_full(self) -> None:
+        if self.listener is not None:
+            self.listener.on_full()
 
     # Writing
 

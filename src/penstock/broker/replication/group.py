@@ -66,6 +66,10 @@ class GroupListener(Protocol):
         """This node's disk has failed one of the logs."""
         ...
 
+    def on_full(self, group: ReplicaGroup) -> None:
+        """This node's disk has no room for what somebody wanted to write."""
+        ...
+
 
 class LedLog:
     """One of the three; a `ReplicaListener` of its shell."""
@@ -127,6 +131,9 @@ class LedLog:
 
     def on_failed(self) -> None:
         self._group.on_failed()
+
+    def on_full(self) -> None:
+        self._group.on_full()
 
 
 class ReplicaGroup:
@@ -222,6 +229,10 @@ class ReplicaGroup:
     def on_failed(self) -> None:
         if not self.is_over:
             self._listener.on_failed(self)
+
+    def on_full(self) -> None:
+        if not self.is_over:
+            self._listener.on_full(self)
 
     def on_fetch(self, log: LedLog, *, follower: int, life: int, offset: int, log_start: int) -> None:
         """Of a replica that may fetch, and whose log agrees with this one up to the offset."""

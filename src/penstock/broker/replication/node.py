@@ -31,13 +31,14 @@ from penstock.broker.replication.fetcher import Asking, Calls, Fetcher
 from penstock.broker.replication.followed import Failure, FollowedLog
 from penstock.broker.replication.group import KINDS, LedLog, ReplicaGroup, log_names
 from penstock.broker.replication.in_sync import InSyncChanges, Place
+from penstock.broker.replication.mending import Mending
 from penstock.broker.replication.metrics import ReplicationCollector
 from penstock.broker.replication.server import NodeReplicas
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
-from penstock.broker.topic.roles import has_replica
+from penstock.broker.topic.roles import has_replica, is_shared
 from penstock.cluster.catalog.nodes import NodeCatalog, NodesChanged
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.partition_image import PartitionChanged, Stated
@@ -125,6 +126,15 @@ class NodeReplication:
 
         site.metrics.register(ReplicationCollector(self))
         self._departures = Departures(self.changes, self._tasks, self._minimum_at, lambda: self._view, self._node_id)
+        self.mending = Mending(
+            store,
+            self._departures,
+            self._tasks,
+            self._logs_of,
+            lambda place: metadata.topics.state(*place),
+            on_mended=self._ask_again,
+            node_id=site.node_id,
+        )
 
     # Life
 
@@ -189,6 +199,7 @@ class NodeReplication:
         for log, _ in self._followed.get(place, ()):
             if log.kind is kind:
                 log.shell = companion
+        self.mending.watch(place, self._logs_of(place))
 
     def _settle_topic(self, topic: Topic) -> None:
         for index in range(topic.partition_count):
@@ -224,6 +235,7 @@ class NodeReplication:
             self._follow(place, shell, shell.role, stated)
         else:
             self._drop(place)
+        self.mending.watch(place, self._logs_of(place))
 
     def _lead(self, place: Place, shell: PartitionShell, stated: Stated) -> None:
         group = self.groups.get(place)
@@ -343,7 +355,15 @@ class NodeReplication:
         else:
             home = source.partition.log.home
             place, is_leader = (home.topic_id, source.partition.index), False
+            if failure is Failure.DIVERGED and source.shell is not None:
+                source.shell.log.flaws.note_other(failure.value)
         self._departures.go(place, failure, is_leader=is_leader)
+
+    def on_full(self, group: ReplicaGroup) -> None:
+        """Who has room leads. Where nobody has, this node keeps the seat and refuses."""
+        place, state = (group.topic_id, group.index), group.progress.state
+        if self._departures.may_hand_over(place, state, Failure.DISK_FULL):
+            self._departures.go(place, Failure.DISK_FULL, is_leader=True)
 
     def _note_short(self, group: ReplicaGroup) -> None:
         if group.is_short:
@@ -359,6 +379,7 @@ class NodeReplication:
                 self.changes.note(group)
             if group.is_even:
                 del self._restless[group]
+        self.mending.look_at_all()
 
     # What fetchers tell
 
@@ -409,6 +430,10 @@ class NodeReplication:
                 followed[number] = (log, other)
                 other.add(log)
 
+    def _ask_again(self, place: Place) -> None:
+        for log, fetcher in self._followed.get(place, ()):
+            fetcher.ask_again(log)
+
     def _fetcher(self, leader: int, lane: Lane) -> Fetcher:
         fetcher = self._fetchers.get((leader, lane))
         if fetcher is None:
@@ -432,6 +457,14 @@ class NodeReplication:
         if led is not None:
             return led.shell
         return next((log.shell for log in self.followed_logs() if log.name == name), None)
+
+    def _logs_of(self, place: Place) -> list[PartitionShell]:
+        """Those that are open, of a partition that others have too."""
+        served, stated = self._broker.topic_by_id(place[0]), self._topics.state(*place)
+        shell = None if served is None else served.shell(place[1])
+        if shell is None or shell.is_closed or stated is None or not is_shared(stated.state):
+            return []
+        return [shell, *self._companions_of(shell).values()]
 
     def _minimum_at(self, place: Place) -> int:
         topic = self._topics.by_id(place[0])
