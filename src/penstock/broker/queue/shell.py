@@ -108,6 +108,8 @@ class QueueShell:
         self._ledger = JournalLedger()
         self._next_position = 0
         self._saved_start = 0
+        # Offsets of the journal that the last load has read.
+        self.replayed_offsets = 0
         # Where the partition's log began when the queues were last told.
         self._trimmed_below = 0
         self._alarm = Alarm(context.clock, self._on_alarm)
@@ -144,6 +146,7 @@ class QueueShell:
         self._journal = Journal(companion, self._clock, leadership=self._leadership)
         self._next_position = end
         self._saved_start = saved
+        self.replayed_offsets = end - start
         self._trimmed_below = 0
         self.is_loaded = True
         is_takeover = end > 0 and companion.log.epochs.epoch_at(end - 1) < self._leadership.epoch

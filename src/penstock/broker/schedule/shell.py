@@ -107,6 +107,8 @@ class ScheduleShell:
         self.may_fire = False
         # By the monotonic clock.
         self.loaded_ms = 0
+        # By the last load, behind the checkpoint.
+        self.replayed_rows = 0
         self._is_lost = False
         self.is_closed = False
         self._is_resigned = False
@@ -147,6 +149,7 @@ class ScheduleShell:
         if self.files.is_closed:
             raise JournalLostError(f"the files of the schedule of {companion.topic} cannot be written")
         self.machine = machine
+        self.replayed_rows = companion.log.log_end - start
         self._producers_before = None
         self.journal = ScheduleJournal(companion, self._clock, self._leadership)
         self._crons = ScheduleCrons(self)
@@ -161,7 +164,7 @@ class ScheduleShell:
             topic=self.partition.topic,
             partition=self.partition.index,
             pending=machine.pending_count,
-            rows=companion.log.log_end - start,
+            rows=self.replayed_rows,
             milliseconds=self._clock.monotonic_ms() - started_ms,
         )
 
