@@ -302,7 +302,7 @@ class GroupCoordinator:
         return shell if isinstance(shell, Refused) else await shell.describe(group_id)
 
     async def list_groups(self) -> list[tuple[str, GroupDescription]] | Refused:
-        """Those of this node: clients ask every one."""
+        """Those of this node, without their members: clients ask every node."""
         if not self.has_any():
             return []
         if not await self.ready():
@@ -310,8 +310,9 @@ class GroupCoordinator:
         if self._residents.is_any_loading:
             return _LOADING
         found: list[tuple[str, GroupDescription]] = []
+        pace = self._work.pace()
         for shell in self._shells:
-            listed = await shell.describe_all()
+            listed = await shell.list_all(pace)
             if isinstance(listed, Refused):
                 return listed
             found += listed

@@ -49,7 +49,7 @@ from penstock.domain.group.commands import (
     Refused,
     Sync,
 )
-from penstock.domain.group.description import GroupDescription, GroupPosition, describe, position_of
+from penstock.domain.group.description import GroupDescription, GroupPosition, describe, position_of, summary
 from penstock.domain.group.records import GroupRecord, OffsetStored, Removed
 from penstock.domain.group.table import GroupTable
 from penstock.domain.group.values import GroupConfig, GroupError, TopicFacts
@@ -288,10 +288,17 @@ class GroupShell:
             return self.unavailable
         return describe(self._table.get(group_id))
 
-    async def describe_all(self) -> list[tuple[str, GroupDescription]] | Refused:
-        if not await self._is_settled():
-            return self.unavailable
-        return [(group_id, describe(self._table.get(group_id))) for group_id in self._table]
+    async def list_all(self, pace: Pace | None = None) -> list[tuple[str, GroupDescription]] | Refused:
+        """Without their members, and each as it is when its turn comes: there may be a hundred thousand."""
+        pace = pace or LongWork(self._clock.monotonic_seconds).pace()
+        listed = []
+        for group_id in [group_id for group_id, _ in self._table.items()]:
+            group = self._table.get(group_id)
+            if group is not None:
+                listed.append((group_id, summary(group)))
+            await pace.rest_if_due()
+        # Afterwards, so that it holds for the last one too.
+        return listed if await self._is_settled() else self.unavailable
 
     async def _is_settled(self) -> bool:
         # What was decided while this waited need not be durable yet. That a reader sees it a moment early is the same
