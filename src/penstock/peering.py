@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from penstock.assembly import Logs
+from penstock.broker.machine.rehearsals import RehearsalSettings
 from penstock.broker.parts import Parts
 from penstock.broker.replication.node import Metadata, NodeReplication
 from penstock.broker.replication.settings import ReplicationSettings
@@ -62,6 +63,7 @@ class Peering:
             settings=ReplicationSettings(
                 replica_lag_ms=config.cluster.replica_lag_ms,
                 catch_up_bytes_per_second=config.cluster.catch_up_bytes_per_second,
+                rehearsal=RehearsalSettings(config.cluster.rehearsal_rows, config.cluster.rehearsal_bytes),
             ),
         )
 

@@ -31,8 +31,9 @@ from penstock.base.long_work import LongWork, Pace
 from penstock.broker.group.share_shell import ShareShell, StoredShareRecord, is_share_key
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.journal import SNAPSHOT_RECORDS_MIN, Journal
-from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.machine.journal import Journal
+from penstock.broker.machine.journal_reader import SNAPSHOT_RECORDS_MIN, JournalReader, Rest
+from penstock.broker.machine.portions import JournalLostError, UnreadableRecordsError, damaged
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.domain.group.commands import (
@@ -160,6 +161,21 @@ class GroupShell:
                 await self._journal.save_snapshot()
             except JournalLostError as error:
                 log.warning("snapshot not made", error=str(error))
+
+    async def rehearse(self, rest: Rest) -> None:
+        """Of a partition that another leads: the table is built of what is committed, the snapshot saved. It is not
+        loaded by it, and answers nobody."""
+        table = self._new_table()
+
+        def look(entries: Sequence[Entry]) -> None:
+            unread = _replay(table, self.shares, entries)
+            if unread is not None:
+                raise UnreadableRecordsError(unread[1])
+
+        try:
+            await JournalReader(self._partition).save_snapshot(look=look, rest=rest)
+        except UnreadableRecordsError as error:
+            raise damaged(self._partition, str(error)) from error
 
     def close(self) -> None:
         """The node stops: whoever waits is told to look for the coordinator."""

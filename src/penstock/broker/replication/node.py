@@ -23,6 +23,7 @@ from functools import partial
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.machine.metrics import MachineCollector
 from penstock.broker.partition.role import Following, Idle, Leading
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.replication.departures import Departures
@@ -31,6 +32,7 @@ from penstock.broker.replication.fetcher import Asking, Calls, Fetcher
 from penstock.broker.replication.followed import Failure, FollowedLog
 from penstock.broker.replication.group import KINDS, LedLog, ReplicaGroup, log_names
 from penstock.broker.replication.in_sync import InSyncChanges, Place
+from penstock.broker.replication.journals import follow_journal
 from penstock.broker.replication.metrics import ReplicationCollector
 from penstock.broker.replication.server import NodeReplicas
 from penstock.broker.replication.settings import ReplicationSettings
@@ -124,6 +126,7 @@ class NodeReplication:
         )
 
         site.metrics.register(ReplicationCollector(self))
+        site.metrics.register(MachineCollector(broker.rehearsals, broker.takeovers))
         self._departures = Departures(self.changes, self._tasks, self._minimum_at, lambda: self._view, self._node_id)
 
     # Life
@@ -137,6 +140,7 @@ class NodeReplication:
         self._broker.on_companion(self._on_companion)
         self._broker.on_replica(lambda shell: self._settle((shell.log.home.topic_id, shell.index)))
         self._broker.led_barrier.count_by(self._has_barrier)
+        self._broker.rehearsals.start(self._settings.rehearsal, self._tasks, self._is_behind)
         self.begin_life()
         self._tasks.every(self._settings.tick_ms, "lagging replicas", self._tick)
 
@@ -171,6 +175,7 @@ class NodeReplication:
             case TopicRemoved(topic):
                 for index in range(topic.partition_count):
                     self._drop((topic.topic_id, index))
+                    self._broker.rehearsals.forget(topic.topic_id, index)
             case _:
                 pass
 
@@ -189,6 +194,7 @@ class NodeReplication:
         for log, _ in self._followed.get(place, ()):
             if log.kind is kind:
                 log.shell = companion
+                follow_journal(self._broker.rehearsals, log)
 
     def _settle_topic(self, topic: Topic) -> None:
         for index in range(topic.partition_count):
@@ -275,6 +281,7 @@ class NodeReplication:
                 shell=shell if kind is None else companions.get(kind),
                 unclean_epoch=stated.state.unclean_epoch,
             )
+            follow_journal(self._broker.rehearsals, log)
             fetcher = self._fetcher(role.leader, _lane_of(log))
             self._followed[place].append((log, fetcher))
             fetcher.add(log)
@@ -399,6 +406,12 @@ class NodeReplication:
             self._departures.come_back(place)
         if any(each is log and fetcher.lane is Lane.CATCH_UP for each, fetcher in self._followed.get(place, ())):
             self._move(place, log, _lane_of(log))
+
+    def _is_behind(self, partition: PartitionShell) -> bool:
+        """Something is far behind, or this replica is not in sync: what there is to do is to fetch."""
+        stated = self._topics.state(partition.log.home.topic_id, partition.index)
+        is_in_sync = stated is not None and self._node_id in stated.state.in_sync
+        return not is_in_sync or any(len(each) for (_, lane), each in self._fetchers.items() if lane is Lane.CATCH_UP)
 
     def _move(self, place: Place, log: FollowedLog, lane: Lane) -> None:
         followed = self._followed.get(place, [])

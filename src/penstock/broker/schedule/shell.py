@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
@@ -34,7 +34,7 @@ from penstock.broker.schedule.refusals import (
     refuse_messages,
     refuse_write,
 )
-from penstock.broker.schedule.replay import replay_rows
+from penstock.broker.schedule.replay import rebuild
 from penstock.broker.schedule.values import (
     ChangeOutcome,
     CronFacts,
@@ -69,9 +69,6 @@ from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.files.buckets import BucketFiles
 
 log = get_logger("schedules")
-
-# Records of a replay that are applied before others may use the loop: some milliseconds.
-REPLAYED_AT_ONCE: Final = 1_000
 
 
 class ScheduleShell:
@@ -110,6 +107,8 @@ class ScheduleShell:
         self.may_fire = False
         # By the monotonic clock.
         self.loaded_ms = 0
+        # By the last load, behind the checkpoint.
+        self.replayed_rows = 0
         self._is_lost = False
         self.is_closed = False
         self._is_resigned = False
@@ -142,13 +141,7 @@ class ScheduleShell:
         machine = self._make_machine()
         started_ms = self._clock.monotonic_ms()
         try:
-            stored = await self.files.open(companion)
-            start = companion.log_start
-            if stored is not None:
-                machine.apply(stored)
-                start = max(start, stored.next_position)
-            async for records in replay_rows(companion, start):
-                await self._replay(machine, records)
+            start = await rebuild(machine, self.files, companion, end=companion.log.log_end)
         except OSError as error:
             raise JournalLostError(f"the files of the schedule of {companion.topic} cannot be read: {error}") from error
         if self.is_closed:
@@ -156,6 +149,7 @@ class ScheduleShell:
         if self.files.is_closed:
             raise JournalLostError(f"the files of the schedule of {companion.topic} cannot be written")
         self.machine = machine
+        self.replayed_rows = companion.log.log_end - start
         self._producers_before = None
         self.journal = ScheduleJournal(companion, self._clock, self._leadership)
         self._crons = ScheduleCrons(self)
@@ -170,16 +164,9 @@ class ScheduleShell:
             topic=self.partition.topic,
             partition=self.partition.index,
             pending=machine.pending_count,
-            rows=companion.log.log_end - start,
+            rows=self.replayed_rows,
             milliseconds=self._clock.monotonic_ms() - started_ms,
         )
-
-    async def _replay(self, machine: PartitionSchedule, records: list[ScheduleRecord]) -> None:
-        for place in range(0, len(records), REPLAYED_AT_ONCE):
-            for record in records[place : place + REPLAYED_AT_ONCE]:
-                machine.apply(record)
-            await asyncio.sleep(0)
-        await self.files.spill(machine)
 
     def _make_machine(self) -> PartitionSchedule:
         return self.machine_type(self._context.site.config.schedules, zones=find_zone)
