@@ -57,7 +57,13 @@ class Peering:
             site,
             logs.broker,
             store,
-            Metadata(topics=logs.topics, nodes=logs.nodes, store=logs.metadata, keys=KeySpace()),
+            Metadata(
+                topics=logs.topics,
+                nodes=logs.nodes,
+                store=logs.metadata,
+                keys=KeySpace(),
+                is_held_at=registry.is_held_at,
+            ),
             calls=ReplicaCalls(self.peers),
             life=lambda: registry.epoch,
             settings=ReplicationSettings(

@@ -86,18 +86,31 @@ class WireOf:
         return await self._wire.call(self._node_id, node_id, lane, fetch)
 
 
+class PausedClock(SystemClock):
+    """A pause is over in no time: the clock is ahead by it from then on."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.ahead_ms
+
+
 class ReplicaNode:
     def __init__(self, node_id: int, metadata: MetadataStore, wire: Wire, files: Files) -> None:
         self.node_id = node_id
         self.files = files
+        self.clock = PausedClock()
         self.life = 0
+        # Its session, as far as it knows.
+        self.is_held = True
         self._metadata = metadata
         self._wire = wire
         self._keys = KeySpace()
 
     async def start(self, duty: Duty) -> None:
         await self._register(duty)
-        clock, threads = SystemClock(), ThreadPoolExecutor(2)
+        clock, threads = self.clock, ThreadPoolExecutor(2)
         self.tasks = TaskSupervisor(get_logger("test"))
         site = Site(clock=clock, tasks=self.tasks, readers=threads, node_id=self.node_id)
         self.metrics = site.metrics
@@ -112,7 +125,13 @@ class ReplicaNode:
             site,
             self.broker,
             self.store,
-            Metadata(topics=self.topics, nodes=self.nodes, store=self._metadata, keys=self._keys),
+            Metadata(
+                topics=self.topics,
+                nodes=self.nodes,
+                store=self._metadata,
+                keys=self._keys,
+                is_held_at=lambda _now_ms: self.is_held,
+            ),
             calls=WireOf(self._wire, self.node_id),
             life=lambda: self.life,
             settings=SETTINGS,
@@ -192,8 +211,8 @@ class Trio:
         assert stated is not None
         return stated
 
-    async def put(self, state: PartitionState, *, seen_by: int) -> None:
-        """As the controller would, comparing what that node has seen."""
+    async def put(self, state: PartitionState, *, seen_by: int, told: tuple[int, ...] = ()) -> None:
+        """As the controller would, comparing what that node has seen. `told`: who hears of it; unless said, all."""
         node = self.nodes[seen_by]
         topic = node.topics.by_name(TOPIC)
         assert topic is not None
@@ -201,15 +220,17 @@ class Trio:
         compare = Absent(key) if not revision else ModRevisionIs(key, revision)
         result = await self.metadata.txn([compare], {key: encode(state)})
         assert result.ok
-        for each in self.nodes.values():
-            await each.topics.wait_for(result.revision)
+        for node_id in told or tuple(self.nodes):
+            await self.nodes[node_id].topics.wait_for(result.revision)
 
-    async def elect(self, leader: int, *, in_sync: tuple[int, ...], seen_by: int | None = None) -> None:
+    async def elect(
+        self, leader: int, *, in_sync: tuple[int, ...], seen_by: int | None = None, told: tuple[int, ...] = ()
+    ) -> None:
         seen_by = seen_by or leader
         state = self.stated(seen_by).state
         life = self.nodes[leader].life
         await self.put(
-            replace(state, leader=leader, life=life, epoch=state.epoch + 1, in_sync=in_sync), seen_by=seen_by
+            replace(state, leader=leader, life=life, epoch=state.epoch + 1, in_sync=in_sync), seen_by=seen_by, told=told
         )
 
     def append(self, leader: int, value: bytes) -> Appended:

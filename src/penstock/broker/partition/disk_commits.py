@@ -31,8 +31,9 @@ class DiskCommits:
         "_readers",
     )
 
-    # Nobody else is needed.
+    # Nobody else is needed, and nobody else can lead.
     has_enough = True
+    may_look = True
 
     def __init__(self, log: PartitionLog, group_commit: GroupCommit, readers: WaitingRoom) -> None:
         self._log = log

@@ -43,6 +43,10 @@ class ReplicaListener(Protocol):
         """The disk did not take something."""
         ...
 
+    def may_look(self) -> bool:
+        """What this node knows of the partition is no older than a second."""
+        ...
+
 
 class _Waiting(NamedTuple):
     # The end of what was written when it asked.
@@ -97,6 +101,10 @@ class ReplicatedCommits:
     @property
     def kept_end(self) -> int:
         return self._log.readable_end
+
+    @property
+    def may_look(self) -> bool:
+        return self.listener is not None and self.listener.may_look()
 
     @property
     def own_end(self) -> int:

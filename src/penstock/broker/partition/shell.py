@@ -193,6 +193,12 @@ class PartitionShell:
         return self._commits if isinstance(self._commits, ReplicatedCommits) else None
 
     @property
+    def may_look(self) -> bool:
+        """Asked when a reply that rests on no write is ready: whether what this node knows may be told. Who was paused,
+        or cut off, may not know yet that another leads."""
+        return self.is_leading and self._commits.may_look
+
+    @property
     def leadership(self) -> Leadership:
         """For whoever begins to decide for this partition now."""
         return Leadership(self.topic, self.index, self.role.epoch)

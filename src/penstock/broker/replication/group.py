@@ -38,6 +38,14 @@ def log_names(topic_id: bytes, index: int) -> tuple[LogName, ...]:
 class Subscriber(Protocol):
     """A follower's session, as a log that it follows tells it."""
 
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def followed_ms(self) -> int:
+        """When that node surely followed what it is subscribed to, by the monotonic clock."""
+        ...
+
     def on_data(self, log: LedLog) -> None:
         """There is more in it."""
         ...
@@ -64,6 +72,10 @@ class GroupListener(Protocol):
 
     def on_failed(self, group: ReplicaGroup) -> None:
         """This node's disk has failed one of the logs."""
+        ...
+
+    def may_look(self, group: ReplicaGroup) -> bool:
+        """What is known of the partition here is no older than a second: nobody else has led it for longer."""
         ...
 
 
@@ -128,6 +140,9 @@ class LedLog:
     def on_failed(self) -> None:
         self._group.on_failed()
 
+    def may_look(self) -> bool:
+        return self._group.may_look()
+
 
 class ReplicaGroup:
     def __init__(
@@ -147,6 +162,7 @@ class ReplicaGroup:
         self.topic_id = partition.log.home.topic_id
         self.epoch = stated.state.epoch
         self.is_over = False
+        self._began_ms = now_ms
         self._listener = listener
         self._waiting_for_barrier: list[Callable[[], None]] = []
         shells: dict[GroupLog, PartitionShell] = {GroupLog.DATA: partition}
@@ -186,6 +202,29 @@ class ReplicaGroup:
     def is_even(self) -> bool:
         """Everybody who is waited for holds everything that is there."""
         return self.progress.is_even(self.log_ends)
+
+    # Looks
+
+    def may_look(self) -> bool:
+        return not self.is_over and self._listener.may_look(self)
+
+    def followed_ms(self) -> dict[int, int]:
+        """When each node surely followed this leader in this epoch; one that turns to another leader takes all three
+        logs out at once."""
+        followed: dict[int, int] = {}
+        for log in self.logs:
+            for subscriber in log.subscribers:
+                node_id = subscriber.node_id
+                followed[node_id] = max(followed.get(node_id, subscriber.followed_ms), subscriber.followed_ms)
+        return followed
+
+    def silent_since(self, since_ms: int) -> list[int]:
+        """Members of the set that have not proved since then that they follow."""
+        if self._began_ms >= since_ms:
+            return []
+        followed, progress = self.followed_ms(), self.progress
+        members = (node for node in progress.state.in_sync if node != progress.node)
+        return [node for node in members if followed.get(node, since_ms - 1) < since_ms]
 
     # The barrier
 

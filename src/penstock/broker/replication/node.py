@@ -73,6 +73,8 @@ class Metadata:
     nodes: NodeCatalog
     store: MetadataStore
     keys: KeySpace
+    # Whether nobody can have ended this node's session before then, by the monotonic clock.
+    is_held_at: Callable[[int], bool]
 
 
 class NodeReplication:
@@ -91,6 +93,7 @@ class NodeReplication:
         self._store = store
         self._topics = metadata.topics
         self._nodes = metadata.nodes
+        self._is_held_at = metadata.is_held_at
         self._calls = calls
         self._clock = site.clock
         self._node_id = site.node_id
@@ -352,6 +355,15 @@ class NodeReplication:
             place, is_leader = (home.topic_id, source.partition.index), False
         self._departures.go(place, failure, is_leader=is_leader)
 
+    def may_look(self, group: ReplicaGroup) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        is_held = self._is_held_at(now_ms)
+        may = group.progress.may_answer_looks(now_ms, self._view, group.followed_ms(), is_held=is_held)
+        if not may:
+            # Who stays silent leaves the set, also where nothing is written.
+            self.on_restless(group)
+        return may
+
     def _note_short(self, group: ReplicaGroup) -> None:
         if group.is_short:
             self._short[group] = None
@@ -362,9 +374,11 @@ class NodeReplication:
         now_ms = self._clock.monotonic_ms()
         for group in list(self._restless):
             group.progress.on_time(now_ms, group.log_ends)
+            silent = group.silent_since(now_ms - self._settings.replica_lag_ms)
+            group.progress.on_silence(silent)
             if group.progress.behind(now_ms, self._settings.replica_lag_ms):
                 self.changes.note(group)
-            if group.is_even:
+            if group.is_even and not silent:
                 del self._restless[group]
 
     # What fetchers tell

@@ -29,6 +29,7 @@ from penstock.broker.schedule.reader import CACHED_MS_MAX, RowReader
 from penstock.broker.schedule.refusals import (
     LOST,
     RESIGNED,
+    UNSURE,
     not_loaded,
     refuse_damaged,
     refuse_messages,
@@ -261,7 +262,14 @@ class ScheduleShell:
         if not await self._is_settled():
             return RESIGNED if self._is_resigned else LOST
         assert isinstance(reply, Done | Refused | Accepted)
+        if isinstance(reply, Refused):
+            # Nothing was written for it.
+            return self.refuse_look() or reply
         return Done() if isinstance(reply, Accepted) else reply
+
+    def refuse_look(self) -> NotScheduled | None:
+        """Why nobody is told what waits here: another node may have changed it by now. Asked at the reply."""
+        return None if self.partition.may_look else UNSURE
 
     async def _is_settled(self) -> bool:
         """Everything written so far is durable, and it is still this schedule that counts."""
@@ -365,7 +373,10 @@ class ScheduleShell:
         return self._crons.facts(self._clock.now_ms())
 
     async def cron_message(self, name: str) -> CronMessage | NotScheduled | None:
-        return await self._crons.message(name) if self.is_loaded else self.unavailable
+        if not self.is_loaded:
+            return self.unavailable
+        found = await self._crons.message(name)
+        return self.refuse_look() or found
 
     async def fire_crons(self) -> bool:
         return self.may_fire and await self._crons.fire()
