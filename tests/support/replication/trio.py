@@ -178,11 +178,13 @@ class Trio:
         for node_id in node_ids or tuple(self.nodes):
             await self.nodes.pop(node_id).stop(clean=clean)
 
-    async def create(self, replicas: tuple[int, ...] = (1, 2, 3), topic: str = TOPIC, **settings: str) -> None:
+    async def create(self, *replicas: tuple[int, ...], topic: str = TOPIC, **settings: str) -> None:
+        """A partition for each of them; without any, one on all nodes, led by the first."""
+        placed = replicas or ((1, 2, 3),)
         await self.until(lambda: all(len(node.nodes.serving()) == len(self.nodes) for node in self.nodes.values()))
         overrides: dict[str, str | None] = {name.replace("_", "."): text for name, text in settings.items()}
-        catalog = self.nodes[replicas[0]].topics
-        (result,) = await catalog.create_topics([NewTopic(topic, 1, overrides, assignment=(replicas,))])
+        catalog = self.nodes[placed[0][0]].topics
+        (result,) = await catalog.create_topics([NewTopic(topic, len(placed), overrides, assignment=placed)])
         assert isinstance(result, Created), result
         await self.until(lambda: all(node.broker.topic(topic) is not None for node in self.nodes.values()))
 
