@@ -39,6 +39,10 @@ class ReplicaListener(Protocol):
 
     def on_own_end(self) -> None: ...
 
+    def on_log_start(self, start: int) -> Commitment:
+        """The log begins there from now on. Kept when all replicas in sync have said that theirs does too."""
+        ...
+
     def on_failed(self) -> None:
         """The disk did not take something."""
         ...
@@ -173,6 +177,10 @@ class ReplicatedCommits:
         # Whoever is told may write, and ask for more, meanwhile.
         while waiting and waiting[0].offset <= log.readable_end:
             waiting.popleft().commitment.settle()
+
+    def start_told(self, start: int) -> Commitment:
+        """Of a log whose start has moved there."""
+        return _settled(Loss.LEADERSHIP) if self.listener is None else self.listener.on_log_start(start)
 
     def give_up(self, loss: Loss) -> None:
         broken = [*self._own.values(), *(each.commitment for each in self._waiting)]

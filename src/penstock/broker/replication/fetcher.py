@@ -256,7 +256,7 @@ class Fetcher:
 
     def _taken(self, log: FollowedLog, taken: Taken) -> tuple[FollowedLog, Commitment] | None:
         if taken.removal is not None:
-            self._tasks.start("log start follows", _remove(log, taken.removal))
+            self._tasks.start("log start follows", self._remove(log, taken.removal))
         if taken.size_bytes:
             self.fetched_bytes += taken.size_bytes
             self._named[log.name] = None
@@ -301,9 +301,12 @@ class Fetcher:
             await asyncio.sleep(FAILED_REST_MS / 1000)
         self._come_back(log)
 
-
-async def _remove(log: FollowedLog, removal: LogRemoval) -> None:
-    try:
-        await asyncio.to_thread(removal.run)
-    except StorageError as error:
-        log_events.error("log start not followed", log=repr(log), error=str(error))
+    async def _remove(self, log: FollowedLog, removal: LogRemoval) -> None:
+        try:
+            await asyncio.to_thread(removal.run)
+        except StorageError as error:
+            log_events.error("log start not followed", log=repr(log), error=str(error))
+            return
+        # Whoever deleted records waits until this replica says where its log begins.
+        if self._logs.get(log.name) is log and log.name not in self._away:
+            self._named[log.name] = None

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.companion import CompanionKind, companion_id
 from penstock.cluster.catalog.partition_image import Stated
@@ -51,7 +52,7 @@ class Subscriber(Protocol):
         ...
 
     def on_news(self, log: LedLog) -> None:
-        """More of it is committed."""
+        """More of it is committed, or it begins later."""
         ...
 
     def on_end(self, log: LedLog) -> None:
@@ -137,6 +138,11 @@ class LedLog:
     def on_own_end(self) -> None:
         self._group.on_own_end(self)
 
+    def on_log_start(self, start: int) -> Commitment:
+        for subscriber in list(self.subscribers):
+            subscriber.on_news(self)
+        return self._group.when_start_told(self, start)
+
     def on_failed(self) -> None:
         self._group.on_failed()
 
@@ -165,6 +171,8 @@ class ReplicaGroup:
         self._began_ms = now_ms
         self._listener = listener
         self._waiting_for_barrier: list[Callable[[], None]] = []
+        # Those who deleted records, and where the log is to begin.
+        self._waiting_for_start: list[tuple[LedLog, int, Commitment]] = []
         shells: dict[GroupLog, PartitionShell] = {GroupLog.DATA: partition}
         shells.update({NUMBERS[kind]: shell for kind, shell in companions.items()})
         names = log_names(self.topic_id, self.index)
@@ -267,12 +275,31 @@ class ReplicaGroup:
         progress = self.progress
         if progress.on_fetch(follower, log.number, offset=offset, log_start=log_start, life=life):
             self._publish()
+        if self._waiting_for_start:
+            self._look_at_starts()
         if follower not in progress.state.in_sync and offset >= progress.watermarks[log.number]:
             self._listener.on_change_wanted(self)
+
+    def when_start_told(self, log: LedLog, start: int) -> Commitment:
+        commitment = Commitment()
+        self._waiting_for_start.append((log, start, commitment))
+        self._look_at_starts()
+        return commitment
+
+    def _look_at_starts(self) -> None:
+        waiting, self._waiting_for_start = self._waiting_for_start, []
+        for each in waiting:
+            log, start, commitment = each
+            if self.progress.told_log_start(log.number, log.log_start) >= start:
+                commitment.settle()
+            elif not commitment.is_known:
+                self._waiting_for_start.append(each)
 
     def on_stored(self, stated: Stated) -> None:
         self.progress.on_stored(stated.state, stated.state_epoch)
         self._publish()
+        # Who has left the set is not waited for.
+        self._look_at_starts()
 
     def on_minimum(self, minimum: int) -> None:
         self.progress.on_minimum(minimum)
@@ -289,6 +316,9 @@ class ReplicaGroup:
         """The lead is lost, or begins anew."""
         self.is_over = True
         self._waiting_for_barrier.clear()
+        waiting, self._waiting_for_start = self._waiting_for_start, []
+        for _, _, commitment in waiting:
+            commitment.settle(Loss.LEADERSHIP)
         for log in self.logs:
             log.detach()
 
