@@ -313,6 +313,14 @@ class TopicCatalog:
         outcome = await self._change_topic(name, grow, validate_only=validate_only)
         return Grown(outcome) if isinstance(outcome, Topic) else outcome
 
+    async def raise_replication(self, name: str, replication: int) -> None:
+        """Its partitions have so many replicas by now."""
+
+        def raised(topic: StoredTopic) -> StoredTopic:
+            return msgspec.structs.replace(topic, replication=max(replication, topic.replication))
+
+        await self._change_topic(name, raised, validate_only=False)
+
     async def replace_config(
         self, name: str, overrides: Mapping[str, str | None], *, validate_only: bool = False
     ) -> AlterResult:
