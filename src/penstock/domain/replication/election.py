@@ -93,6 +93,12 @@ def renew(state: PartitionState, node: int, life: int) -> PartitionState:
     return led_by(state, node, life)
 
 
+def elect_preferred(state: PartitionState, view: View) -> PartitionState | None:
+    """By somebody's wish: the first of the replicas leads. None: it cannot, or does already."""
+    first = state.replicas[0] if state.replicas else NO_LEADER
+    return led_by(state, first, view[first].life) if first != NO_LEADER and _may_go_home(state, view) else None
+
+
 def elect_unclean(state: PartitionState, view: View, *, minimum: int) -> PartitionState | None:
     """By somebody's explicit wish: the first that lives, whatever it lacks. None: nobody lives, or it is not needed."""
     clean = choose(state, view, minimum=minimum)
@@ -128,8 +134,8 @@ def prefer(
     away = [key for key, state in states.items() if _may_go_home(state, view)]
     if len(away) < share * len(states):
         return []
-    home = [(key, states[key]) for key in away[:most]]
-    return [(key, led_by(state, state.replicas[0], view[state.replicas[0]].life)) for key, state in home]
+    home = [(key, elect_preferred(states[key], view)) for key in away[:most]]
+    return [(key, after) for key, after in home if after is not None]
 
 
 def promote_eligible(state: PartitionState) -> PartitionState:
