@@ -11,7 +11,14 @@ from penstock.domain.config.change import (
     node_entry,
 )
 from penstock.domain.config.definition import ConfigDefinition, ConfigProblem, ConfigType
-from penstock.domain.config.topic import DEFINITIONS, TopicConfig, in_force, make_topic_config, validate, warn_of_minimum
+from penstock.domain.config.topic import (
+    DEFINITIONS,
+    TopicConfig,
+    in_force,
+    make_topic_config,
+    validate,
+    warn_of_minimum,
+)
 
 KAFKA_NAMES = [
     "cleanup.policy",
