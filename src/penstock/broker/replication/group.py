@@ -203,7 +203,13 @@ class ReplicaGroup:
 
     @property
     def is_short(self) -> bool:
-        """Not everybody is in sync who should be."""
+        """Not everybody is in sync who should be, or is about to."""
+        state = self.progress.state
+        return len(state.in_sync) < len(state.replicas) + len(state.adding)
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Fewer are in sync than there are replicas; who is being added is none yet."""
         return len(self.progress.state.in_sync) < len(self.progress.state.replicas)
 
     @property
