@@ -158,6 +158,11 @@ class ReplicaNode:
         record = NodeRecord(self.node_id, "127.0.0.1", 0, internal=f"wire:{self.node_id}", status=duty)
         await self._metadata.txn((), {self._keys.node(self.node_id): encode(record)})
 
+    async def tell_room(self, *, has_room: bool) -> None:
+        internal = f"wire:{self.node_id}"
+        record = NodeRecord(self.node_id, "127.0.0.1", 0, internal=internal, status=Duty.SERVING, has_room=has_room)
+        await self._metadata.txn((), {self._keys.node(self.node_id): encode(record)})
+
     async def stop(self, *, clean: bool = True) -> None:
         self.wire.nodes.pop(self.node_id, None)
         await self._metadata.txn((), {}, [self._keys.node(self.node_id)])

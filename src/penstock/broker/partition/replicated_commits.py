@@ -51,6 +51,10 @@ class ReplicaListener(Protocol):
         """What this node knows of the partition is no older than a second."""
         ...
 
+    def on_full(self) -> None:
+        """There is no room for what somebody wanted to write."""
+        ...
+
 
 class _Waiting(NamedTuple):
     # The end of what was written when it asked.
@@ -118,6 +122,10 @@ class ReplicatedCommits:
     @property
     def is_synced(self) -> bool:
         return self._is_synced
+
+    def note_full(self) -> None:
+        if self.listener is not None:
+            self.listener.on_full()
 
     # Writing
 

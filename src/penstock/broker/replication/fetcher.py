@@ -149,6 +149,11 @@ class Fetcher:
             self._away.pop(log.name, None)
             self._forgotten[log.name] = None
 
+    def ask_again(self, log: FollowedLog) -> None:
+        """It is not what the leader was last told."""
+        if self._logs.get(log.name) is log and log.name not in self._away:
+            self._name(log)
+
     def _name(self, log: FollowedLog) -> None:
         self._named[log.name] = None
         self._wake.set()

@@ -79,6 +79,10 @@ class GroupListener(Protocol):
         """What is known of the partition here is no older than a second: nobody else has led it for longer."""
         ...
 
+    def on_full(self, group: ReplicaGroup) -> None:
+        """This node's disk has no room for what somebody wanted to write."""
+        ...
+
 
 class LedLog:
     """One of the three; a `ReplicaListener` of its shell."""
@@ -148,6 +152,9 @@ class LedLog:
 
     def may_look(self) -> bool:
         return self._group.may_look()
+
+    def on_full(self) -> None:
+        self._group.on_full()
 
 
 class ReplicaGroup:
@@ -275,6 +282,10 @@ class ReplicaGroup:
     def on_failed(self) -> None:
         if not self.is_over:
             self._listener.on_failed(self)
+
+    def on_full(self) -> None:
+        if not self.is_over:
+            self._listener.on_full(self)
 
     def on_fetch(self, log: LedLog, *, follower: int, life: int, offset: int, log_start: int) -> None:
         """Of a replica that may fetch, and whose log agrees with this one up to the offset."""

@@ -229,6 +229,8 @@ class LeaderProgress:
             and (book := self._followers.get(node)) is not None
             and (standing := view.get(node)) is not None
             and standing.may_join
+            # Or it would leave again with the next write.
+            and standing.has_room
             and standing.life == book.life
             and book.has_asked
             and book.holds(self.watermarks)
