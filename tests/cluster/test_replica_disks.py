@@ -34,6 +34,7 @@ SCRUB: Final = {
     "PENSTOCK_BROKER__SCRUB_CHECK_MS": "100",
 }
 PUT_ASIDE: Final = "replica put aside"
+TRUSTED_WITH_NOTHING: Final = "trust=nothing"
 
 
 @pytest.fixture
@@ -68,10 +69,12 @@ def test_flipped_bit_costs_a_replica_its_seat_and_nobody_a_record(cluster: Clust
 def test_wiped_directory_is_trusted_with_nothing_and_filled_again(cluster: ClusterUp) -> None:
     load = begin(cluster)
     for victim in (follower_of(leader_of(cluster)), leader_of(cluster)):
+        told = cluster.said.count(TRUSTED_WITH_NOTHING)
         stop_node(cluster, victim)
         shutil.rmtree(directory_of(cluster, victim))
         load.run(acknowledgements=ACKNOWLEDGED)
         cluster.wait_until(lambda: is_well(cluster), "in sync again")
+        assert cluster.said.count(TRUSTED_WITH_NOTHING) > told
     load.finish()
     load.check(cluster.bootstrap)
 
@@ -86,11 +89,13 @@ def test_directory_of_an_earlier_life_is_trusted_with_nothing(cluster: ClusterUp
         shutil.copytree(directory, copy)
         load.run(acknowledgements=ACKNOWLEDGED)
         cluster.wait_until(lambda: is_well(cluster), "in sync again")
+        told = cluster.said.count(TRUSTED_WITH_NOTHING)
         stop_node(cluster, victim)
         shutil.rmtree(directory)
         copy.rename(directory)
         load.run(acknowledgements=ACKNOWLEDGED)
         cluster.wait_until(lambda: is_well(cluster), "in sync again")
+        assert cluster.said.count(TRUSTED_WITH_NOTHING) > told
     load.finish()
     load.check(cluster.bootstrap)
 

@@ -87,8 +87,7 @@ class LeaderFeed:
         session = self._session_of(fetch)
         if isinstance(session, ReplicaProblem):
             return ReplicaFetched(problem=session)
-        session.asked_ms = self._clock.monotonic_ms()
-        session.begin_fetch(wanted.log for wanted in fetch.logs)
+        session.begin_fetch((wanted.log for wanted in fetch.logs), self._clock.monotonic_ms())
         for name in fetch.forgotten:
             session.forget(name)
         view = self._view()
@@ -96,6 +95,7 @@ class LeaderFeed:
             self._take(session, wanted, view)
         await self._wait(session, min(fetch.wait_ms, WAIT_MS_MAX))
         answers = await self._answers(session, min(fetch.bytes_max, REPLY_BYTES_MAX))
+        session.end_fetch(self._clock.monotonic_ms())
         return ReplicaFetched(session_id=session.id, logs=answers)
 
     def stop(self) -> None:
@@ -109,14 +109,6 @@ class LeaderFeed:
         """Sessions of its other lives: nobody asks for them any more."""
         for session in [each for each in self._sessions.values() if each.node_id == node_id and each.life != life]:
             self._drop(session)
-
-    def asked_ms(self, log: LedLog) -> dict[int, int]:
-        """When each node last fetched in a session that has this log in its epoch."""
-        asked: dict[int, int] = {}
-        for session in self._sessions.values():
-            if session in log.subscribers:
-                asked[session.node_id] = max(asked.get(session.node_id, 0), session.asked_ms)
-        return asked
 
     # Sessions
 

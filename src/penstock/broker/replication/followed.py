@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.log_events import get_logger
+from penstock.broker.machine.rehearsals import Tail
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.role import Following
 from penstock.broker.partition.shell import PartitionShell
@@ -103,7 +104,7 @@ STALE: Final = Stale()
 class FollowedLog:
     """In one role: who is followed next, and in which epoch, is another of these."""
 
-    __slots__ = ("_partition", "_role", "_told_end", "full_bytes", "kind", "name", "shell", "unclean_epoch")
+    __slots__ = ("_partition", "_role", "_told_end", "full_bytes", "kind", "name", "shell", "tail", "unclean_epoch")
 
     def __init__(
         self,
@@ -124,6 +125,8 @@ class FollowedLog:
         self.unclean_epoch = unclean_epoch
         # The highest end that the leader was told of.
         self._told_end = 0
+        # Of a journal: what it has got since it was last rehearsed.
+        self.tail: Tail | None = None
         # Of answers that were as full as can be, one after another: how far this log is behind.
         self.full_bytes = 0
 
@@ -238,6 +241,7 @@ class FollowedLog:
         commitment = None
         if len(records):
             is_compacted = log.config.compaction is not None
+            end_before = log.log_end
             try:
                 refused = log.append_replicated(records, leader_epoch=self._role.epoch, may_skip=is_compacted)
             except DiskFullError:
@@ -250,6 +254,8 @@ class FollowedLog:
                 )
                 return Failure.DAMAGED
             commitment = replicated.own()
+            if self.tail is not None:
+                self.tail.note(log.log_end - end_before, len(records))
         replicated.advance(min(answer.high_watermark, log.log_end))
         self.full_bytes = self.full_bytes + len(records) if len(records) >= LOG_BYTES_MAX // 2 else 0
         removal = log.follow_log_start(answer.log_start) if answer.log_start > log.log_start else None

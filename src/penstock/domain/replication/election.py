@@ -41,7 +41,7 @@ def choose(state: PartitionState, view: View, *, minimum: int) -> PartitionState
     leader = _leader_for(state, view)
     if leader == NO_LEADER:
         return _led_by_nobody(state) if state.has_leader else None
-    led = state if _is_leading(state, leader, view) else _led_by(state, leader, view[leader].life)
+    led = state if _is_leading(state, leader, view) else led_by(state, leader, view[leader].life)
     chosen = _without_the_gone(led, view, minimum)
     return None if chosen == state else chosen
 
@@ -63,7 +63,7 @@ def hand_over(state: PartitionState, leader: int, view: View, *, minimum: int, i
     able.sort(key=lambda node: not view[node].has_room)
     if not able:
         return None
-    led = _led_by(state, able[0], view[able[0]].life)
+    led = led_by(state, able[0], view[able[0]].life)
     return _left_by(led, leader, minimum=minimum, is_whole=is_whole)
 
 
@@ -97,7 +97,13 @@ def mended(state: PartitionState, node: int) -> PartitionState | None:
 def renew(state: PartitionState, node: int, life: int) -> PartitionState:
     """A new epoch for the single replica whose recovery cut something off: readers must not go on behind it."""
     assert state.replicas == (node,)
-    return _led_by(state, node, life)
+    return led_by(state, node, life)
+
+
+def elect_preferred(state: PartitionState, view: View) -> PartitionState | None:
+    """By somebody's wish: the first of the replicas leads. None: it cannot, or does already."""
+    first = state.replicas[0] if state.replicas else NO_LEADER
+    return led_by(state, first, view[first].life) if first != NO_LEADER and _may_go_home(state, view) else None
 
 
 def elect_unclean(state: PartitionState, view: View, *, minimum: int) -> PartitionState | None:
@@ -135,8 +141,8 @@ def prefer(
     away = [key for key, state in states.items() if _may_go_home(state, view)]
     if len(away) < share * len(states):
         return []
-    home = [(key, states[key]) for key in away[:most]]
-    return [(key, _led_by(state, state.replicas[0], view[state.replicas[0]].life)) for key, state in home]
+    home = [(key, elect_preferred(states[key], view)) for key in away[:most]]
+    return [(key, after) for key, after in home if after is not None]
 
 
 def promote_eligible(state: PartitionState) -> PartitionState:
@@ -148,7 +154,7 @@ def promote_eligible(state: PartitionState) -> PartitionState:
 
 def _goes_on_alone(state: PartitionState) -> bool:
     """A single replica keeps its seat while it is away: nobody could take it, and nobody's key is written twice."""
-    return state.replicas == (state.leader,) == state.in_sync and not state.unsure
+    return state.replicas == (state.leader,) == state.in_sync and not state.unsure and not state.adding
 
 
 def _leader_for(state: PartitionState, view: View) -> int:
@@ -196,7 +202,7 @@ def _may_go_home(state: PartitionState, view: View) -> bool:
     )
 
 
-def _led_by(state: PartitionState, leader: int, life: int) -> PartitionState:
+def led_by(state: PartitionState, leader: int, life: int) -> PartitionState:
     led = replace(state, leader=leader, life=life, epoch=state.epoch + 1)
     if leader in state.in_sync:
         return led
