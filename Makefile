@@ -106,8 +106,8 @@ conformance-list: $(READY)  ## write docs/conformance/librdkafka.md from the lis
 	PYTHONPATH=tests $(BIN)/python -m conformance.librdkafka --write-list
 
 # One process for each of two processors: a story waits for nothing. A seed that fails prints how to tell it again.
-sim: $(READY)  ## two thousand stories of whole nodes on a simulated network, disk and clock (PENSTOCK_SIM_SEEDS)
-	PENSTOCK_SIM_SEEDS=$${PENSTOCK_SIM_SEEDS:-2000} $(BIN)/python -m pytest -n 2 tests/sim/test_node_simulation.py --timeout 3600
+sim: $(READY)  ## two thousand stories of whole nodes on a simulated network, disk and clock: of one node, of a cluster (PENSTOCK_SIM_SEEDS of each)
+	PENSTOCK_SIM_SEEDS=$${PENSTOCK_SIM_SEEDS:-1000} $(BIN)/python -m pytest -n 2 tests/sim/test_node_simulation.py tests/sim/test_cluster_simulation.py --timeout 3600
 
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
 	PENSTOCK_SIM_SEEDS=2000 $(BIN)/python -m pytest tests/sim/test_storage_simulation.py --timeout 3600

@@ -34,6 +34,7 @@ from penstock.broker.topic.not_here import NotHere
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged, Topic, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
+from penstock.cluster.store.protocol import StoreUnavailableError
 from penstock.domain.config.change import ConfigChange, ConfigOperation
 from penstock.domain.group.commands import (
     CommitTransactionOffsets,
@@ -326,7 +327,10 @@ class GroupCoordinator:
         damage = next((shell.damage.reason for shell in self._shells if shell.damage.reason is not None), None)
         if damage is not None:
             raise JournalDamagedError(damage)
-        return [found for shell in self._shells for found in await shell.positions_in(topic, topic_id, partition)]
+        found = [each for shell in self._shells for each in await shell.positions_in(topic, topic_id, partition)]
+        if any(shell.refuse_look() is not None for shell in self._shells if shell.is_loaded):
+            raise StoreUnavailableError("other nodes may look after the groups of this one by now")
+        return found
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         """At once, for retention: None also while the group is not available, or looked after elsewhere."""

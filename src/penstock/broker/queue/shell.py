@@ -40,6 +40,7 @@ from penstock.broker.queue.take import take
 from penstock.domain.queue.commands import (
     AppendMove,
     DeadLettersWait,
+    Decision,
     QueueCommand,
     QueueEffect,
     QueueReply,
@@ -69,6 +70,7 @@ REPLAYED_AT_ONCE: Final = 500
 
 _NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded", is_loading=True)
 _RESIGNED: Final = QueueUnavailable("another node looks after the queues of this partition")
+_UNSURE: Final = QueueUnavailable("another node may look after the queues of this partition by now")
 _LOST: Final = QueueUnavailable("the disk did not take the queue's journal")
 
 
@@ -237,16 +239,27 @@ class QueueShell:
 
     async def submit(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
         """The reply, when everything it rests on is durable."""
-        reply = self.decide(group, command)
-        if isinstance(reply, QueueUnavailable):
-            return reply
+        decision = self._decide(group, command)
+        if isinstance(decision, QueueUnavailable):
+            return decision
         is_durable = await self.is_durable()
         if self._is_resigned:
             return _RESIGNED
-        return reply if is_durable else _LOST
+        if not is_durable:
+            return _LOST
+        return decision.reply if decision.records else self.refuse_look() or decision.reply
 
     def decide(self, group: str, command: QueueCommand) -> QueueReply | QueueUnavailable:
-        """Decides and applies at once. The reply must not leave before `is_durable` has said yes."""
+        """Decides and applies at once. The reply must not leave before `is_durable` has said yes, and one that rests on
+        no write not if `refuse_look` says why."""
+        decision = self._decide(group, command)
+        return decision if isinstance(decision, QueueUnavailable) else decision.reply
+
+    def refuse_look(self) -> QueueUnavailable | None:
+        """Why nobody is told how the queues are: another node may have changed them by now. Asked at the reply."""
+        return None if self.partition.may_look else _UNSURE
+
+    def _decide(self, group: str, command: QueueCommand) -> Decision | QueueUnavailable:
         if not self.is_loaded:
             return self.unavailable
         if self._journal.is_lost:
@@ -259,7 +272,7 @@ class QueueShell:
         if decision.effects:
             self._journal.when_durable(partial(self._do_effects, group, decision.effects))
         self._alarm.set(queue.next_deadline_ms())
-        return decision.reply
+        return decision
 
     async def take(
         self, definition: QueueDefinition, consumer: str, count_max: int, *, lease_ms: int = 0

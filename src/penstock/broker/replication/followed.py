@@ -71,6 +71,7 @@ class Failure(enum.Enum):
     DISK_FAILED = "the disk failed a write or a sync"
     DAMAGED = "the leader sent what is no batch of this log"
     DIVERGED = "the leader's log parts from this one below the watermark"
+    FLAWED = "a log is damaged, or shorter than it was"
 
     @property
     def is_whole(self) -> bool:
@@ -161,7 +162,8 @@ class FollowedLog:
         """It holds, undamaged, all that it has ever told this leader to hold."""
         if self.shell is None:
             return True
-        return self.is_ready and self.shell.log.damage is None and self.shell.log.log_end >= self._told_end
+        log = self.shell.log
+        return self.is_ready and log.flaws.described is None and log.log_end >= self._told_end
 
     # Asking
 

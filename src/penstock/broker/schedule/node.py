@@ -46,6 +46,7 @@ from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
+from penstock.cluster.catalog.crons import CronMoved
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, TopicRemoved
 from penstock.cluster.catalog.topics import TopicCatalog
@@ -108,9 +109,12 @@ class NodeSchedules:
             pace=pace or MoverPace(),
             limits=limits,
             config_of=self._config_of,
+            place_of=topics.crons.get,
         )
         self._shell = shell
-        self._crons = NodeCrons(broker, self, clock=clock)
+        self._crons = NodeCrons(broker, self, topics.crons, clock=clock)
+        # Topics whose names are about to be settled.
+        self._settling: set[bytes] = set()
         self._residents = Residents(
             Subject.SCHEDULE,
             self._make,
@@ -123,6 +127,7 @@ class NodeSchedules:
         self._number = 0
         self._offset_ms = clock.now_ms() - clock.monotonic_ms()
         topics.on_change(self._on_topic_change, Part.SCHEDULES)
+        topics.crons.on_change(self._on_cron_moved, Part.SCHEDULES)
         broker.follow_roles(self, Part.SCHEDULES)
         broker.follow_journals(self.damages)
 
@@ -211,7 +216,28 @@ class NodeSchedules:
 
     def _on_loaded(self, shell: ScheduleShell) -> None:
         # Not waited for: who defines a schedule waits for a load, and this would wait for him.
-        self._tasks.start("crons of a topic", self._crons.settle(shell.partition.log.home.topic_id))
+        self._settle_soon(shell.partition.log.home.topic_id)
+
+    def _on_cron_moved(self, change: CronMoved) -> None:
+        topic = self._broker.topic_by_id(change.topic_id)
+        if topic is not None and any(self.open_shell(partition) is not None for partition in topic.led()):
+            self._settle_soon(change.topic_id)
+
+    def _settle_soon(self, topic_id: bytes) -> None:
+        if topic_id not in self._settling:
+            self._settling.add(topic_id)
+            self._tasks.start("crons of a topic", self._settle_topic(topic_id))
+
+    async def _settle_topic(self, topic_id: bytes) -> None:
+        # From now on a change is another one.
+        self._settling.discard(topic_id)
+        await self._crons.settle(topic_id)
+        topic = self._broker.topic_by_id(topic_id)
+        for partition in topic.led() if topic is not None else ():
+            shell = self.open_shell(partition)
+            if shell is not None:
+                # One that waited for its name may fire now.
+                shell.mover.wake()
 
     async def _make(self, partition: PartitionShell, leadership: Leadership) -> ScheduleShell | None:
         companion = await self._broker.companion(partition, CompanionKind.SCHEDULE)
@@ -416,8 +442,7 @@ class NodeSchedules:
         return self._residents.damages()
 
     async def _settle_crons(self) -> None:
-        held = (shell for shell in self.loaded_shells() if not shell.may_fire)
-        for topic_id in {shell.partition.log.home.topic_id for shell in held}:
+        for topic_id in sorted({shell.partition.log.home.topic_id for shell in self.loaded_shells()}):
             await self._crons.settle(topic_id)
 
 

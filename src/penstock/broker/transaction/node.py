@@ -232,6 +232,9 @@ class TransactionCoordinators:
             commitment = partition.commit_if_unsynced()
             if commitment is not None:
                 commitments.append(commitment)
+            elif not partition.config.is_synced and not partition.may_look:
+                # Whoever leads by now may have taken more.
+                return False
         # Asked for before the first is waited for: they share a turn of the disk.
         for commitment in commitments:
             if not await commitment.kept():

@@ -221,11 +221,14 @@ class TransactionShell:
             return self.unavailable
         decision = self._machine.decide(command, self._steady.now_ms())
         self._carry_out(decision)
-        return decision.reply if await self._is_settled() else self.unavailable
+        return await self._refuse_reply(is_look=not decision.records) or decision.reply
 
-    async def _is_settled(self) -> bool:
-        """Everything decided so far is durable, and it is still this machine's word that counts."""
-        return await self._journal.until_durable() and not self._is_resigned
+    async def _refuse_reply(self, *, is_look: bool) -> Refused | None:
+        """None: everything decided so far is durable, and it is still this machine's word that counts. A reply that
+        rests on no write of its own is a look: nobody is told what another coordinator may have changed by now."""
+        if not await self._journal.until_durable() or self._is_resigned:
+            return self.unavailable
+        return NOT_COORDINATOR if is_look and not self._partition.may_look else None
 
     def partitions_of(self, transactional_id: str) -> tuple[TopicPartition, ...]:
         """Of the transaction under way, if there is one."""
@@ -236,7 +239,7 @@ class TransactionShell:
         if not self._is_serving:
             return self.unavailable
         found = self._machine.describe(transactional_id)
-        return found if await self._is_settled() else self.unavailable
+        return await self._refuse_reply(is_look=True) or found
 
     async def list_transactions(
         self,
@@ -255,7 +258,8 @@ class TransactionShell:
             longer_than_ms=longer_than_ms,
             id_matches=id_matches,
         )
-        return found if await self._is_settled() else self.unavailable
+        refused = await self._refuse_reply(is_look=True)
+        return found if refused is None else refused
 
     def open_since_ms(self) -> list[int]:
         """When each transaction that is under way began."""
