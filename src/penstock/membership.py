@@ -24,6 +24,7 @@ from penstock.broker.directory.node_directory import NodeDirectory
 from penstock.broker.site import Site
 from penstock.cluster.adoption import adopt_topics
 from penstock.cluster.catalog.nodes import NodeRecord
+from penstock.cluster.controller.longest import AskEnd
 from penstock.cluster.controller.refusals import RefusedNodes
 from penstock.cluster.controller.runner import Controller
 from penstock.cluster.controller.seat import Seat
@@ -192,6 +193,11 @@ class Membership:
         assert self._refusals is not None
         node_id, tasks = self._site.node_id, self._site.tasks
         WatchedNodes(self._logs.nodes, self._refusals, until_lost, node_id=node_id, tasks=tasks).start()
+
+    def ask_ends_by(self, ask_end: AskEnd) -> None:
+        """How the controller learns how far the logs of nodes reach."""
+        assert self._controller is not None
+        self._controller.ask_ends_by(ask_end)
 
     async def _report_refused(self, refusals: RefusedNodes, node_id: int) -> None:
         try:
