@@ -49,6 +49,7 @@ _ROOM_CHECK_MS: Final = 1000
 # from a copy: that is older than this.
 _REVISION_KEPT_MS: Final = 10_000
 NEXT_FREE_ID: Final = 0
+_ADOPT: Final = "put the newest in place, or begin anew from this one: penstock metadata adopt"
 
 log = get_logger("node")
 
@@ -69,23 +70,33 @@ async def settle_node_id(
         directory_id = chance.uuid().hex
         node_id = config.id or await claim_node_id(store, KeySpace(), known, directory_id)
         directory.begin(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+        directory.begin_generation(known.generation)
         return node_id
-    reason = _why_not_ours(config, found, known, directory.metadata_revision)
+    reason = _why_not_ours(config, found, known, directory)
     if reason is not None:
         raise ConfigError(f"the data directory {config.data_dir} {reason}; nothing was changed")
+    directory.begin_generation(known.generation)
     return found.node_id
 
 
-def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes, acted_on: int) -> str | None:
+def _why_not_ours(
+    config: NodeConfig, found: DirectoryRecord, known: KnownNodes, directory: NodeDirectory
+) -> str | None:
     if config.id not in (NEXT_FREE_ID, found.node_id):
         return (
             f"is that of node {found.node_id}, and this node is given the id {config.id}; give it the id "
             f"{found.node_id} (PENSTOCK_NODE__ID), or a directory of its own"
         )
-    if acted_on > known.revision:
+    if directory.generation > known.generation:
+        return (
+            f"has acted on generation {directory.generation} of the metadata, and they are in {known.generation}: they "
+            f"were put back from an older copy; {_ADOPT}"
+        )
+    acted_on = directory.metadata_revision
+    if directory.generation == known.generation and acted_on > known.revision:
         return (
             f"has acted on revision {acted_on} of the metadata, and they are at {known.revision}: they were put back "
-            "from an older copy; put the newest in place, or begin anew from this one: penstock metadata adopt"
+            f"from an older copy; {_ADOPT}"
         )
     copied = known.copy_of(found.directory_id, node_id=found.node_id)
     if copied is not None:
