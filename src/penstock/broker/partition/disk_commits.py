@@ -32,6 +32,9 @@ class DiskCommits:
         "has_enough",
     )
 
+    # Nobody else can lead.
+    may_look = True
+
     def __init__(self, log: PartitionLog, group_commit: GroupCommit, readers: WaitingRoom) -> None:
         self._log = log
         self._group_commit = group_commit

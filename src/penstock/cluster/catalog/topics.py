@@ -21,6 +21,7 @@ import msgspec
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.long_work import LongWork
+from penstock.cluster.catalog.crons import CronCatalog
 from penstock.cluster.catalog.first_placement import Runs, fill_runs, join_runs, nodes_of
 from penstock.cluster.catalog.order import Kind, Part
 from penstock.cluster.catalog.partition_image import UNCHANGED, PartitionChanged, PartitionImage, Stated
@@ -140,6 +141,8 @@ class TopicCatalog:
         self._source = watch
         self._watch = watch.follow(Kind.TOPICS, self._image)
         self._partition_watch = watch.follow(Kind.PARTITIONS, self._partitions)
+        # Which partitions of the topics fire named schedules.
+        self.crons = CronCatalog(watch)
 
     def on_change(self, listener: Listener[Change], part: Part | None = None) -> None:
         """Called on the loop when the image has changed. Added before `start`, it hears of every topic. What takes long
@@ -155,11 +158,12 @@ class TopicCatalog:
 
     async def start(self) -> None:
         # Together: whoever hears of a topic may ask who leads it.
-        await self._source.join(self._watch, self._partition_watch)
+        await self._source.join(self._watch, self._partition_watch, self.crons.followed)
 
     async def stop(self) -> None:
         await self._watch.stop()
         await self._partition_watch.stop()
+        await self.crons.followed.stop()
 
     def __len__(self) -> int:
         return len(self._image)
@@ -184,6 +188,11 @@ class TopicCatalog:
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._image.by_id(topic_id)
 
+    def is_gone(self, topic_id: bytes) -> bool:
+        """There is no such topic, at a moment not before that at which the states of partitions were read: whoever
+        leads a partition may believe it of any topic that leaders before it knew. Else the image lags."""
+        return self._image.by_id(topic_id) is None and not self._watch.is_behind
+
     def state(self, topic_id: bytes, index: int) -> Stated | None:
         """Who leads the partition and who is in sync; None: there is none."""
         return self._partitions.get(topic_id, index)
@@ -192,9 +201,9 @@ class TopicCatalog:
         """Of all partitions of a topic, in order."""
         return self._partitions.of_topic(topic_id)
 
-    def orphaned_partitions(self) -> list[str]:
-        """Keys of partitions whose topics are gone."""
-        return self._partitions.orphans()
+    def orphaned_keys(self) -> list[str]:
+        """Of partitions and named schedules whose topics are gone."""
+        return self._partitions.orphans() + self.crons.orphans(self.is_gone)
 
     def names(self) -> list[str]:
         return self._image.names()

@@ -303,10 +303,10 @@ class Controller:
             await self._topics.wait_for(result.revision)
 
     async def _sweep(self) -> None:
-        """Keys of partitions whose topics are gone. A topic's id is never used again."""
+        """Keys of topics that are gone. A topic's id is never used again."""
         if not self._is_sweep_due:
             return
-        for keys in _in_portions(self._topics.orphaned_partitions(), CHANGES_A_STEP_MAX):
+        for keys in _in_portions(self._topics.orphaned_keys(), CHANGES_A_STEP_MAX):
             result = await self._seat.txn((), deletes=keys)
             if not result.ok:
                 raise SeatLostError

@@ -49,15 +49,18 @@ def choose(state: PartitionState, view: View, *, minimum: int) -> PartitionState
 def hand_over(state: PartitionState, leader: int, view: View, *, minimum: int, is_whole: bool) -> PartitionState | None:
     """By a leader that cannot do its work. None: nobody can take it; it keeps the seat and refuses.
 
-    `is_whole`: it holds everything that it has promised (a full disk), and may lead again if the set is small.
+    `is_whole`: it holds everything that it has promised (a full disk), and may lead again if the set is small. Then
+    only one with room can do better. What is damaged here, anybody can who holds it: also who is eligible alone.
     """
     if state.leader != leader:
         return None
-    able = [
-        node
-        for node in _able(state, state.in_sync, view)
-        if node != leader and view[node].has_room and view[node].duty is not Duty.DRAINING
-    ]
+    members = _able(state, state.in_sync, view)
+    if not is_whole and set(members) <= {leader}:
+        members = _able(state, state.eligible, view)
+    able = [node for node in members if node != leader and view[node].duty is not Duty.DRAINING]
+    if is_whole:
+        able = [node for node in able if view[node].has_room]
+    able.sort(key=lambda node: not view[node].has_room)
     if not able:
         return None
     led = led_by(state, able[0], view[able[0]].life)
@@ -66,10 +69,14 @@ def hand_over(state: PartitionState, leader: int, view: View, *, minimum: int, i
 
 def leave(state: PartitionState, node: int, *, minimum: int, is_whole: bool) -> PartitionState | None:
     """By a follower that can no longer keep up (damage, a failed sync, a full disk): before anything else, because as
-    long as it stands there writers wait for it, and it can be elected."""
-    if node == state.leader or not {node} & {*state.in_sync, *state.eligible}:
+    long as it stands there writers wait for it, and it can be elected. Who is in no set and damaged says so too, or its
+    next fetch would bring it back."""
+    if node == state.leader or node not in {*state.replicas, *state.adding}:
         return None
-    if not {*state.in_sync, *state.eligible} - {node}:
+    members = {*state.in_sync, *state.eligible}
+    if node not in members and (is_whole or node in state.mending):
+        return None
+    if not members - {node}:
         # Nobody leads, and nobody else holds what is committed: giving up the seat would not help anybody.
         return None
     left = promote_eligible(_left_by(state, node, minimum=minimum, is_whole=is_whole))
