@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from penstock.assembly import Logs
+from penstock.broker.machine.rehearsals import RehearsalSettings
 from penstock.broker.parts import Parts
 from penstock.broker.queue.landing import land_for_another
 from penstock.broker.replication.node import Metadata, NodeReplication
@@ -59,12 +60,19 @@ class Peering:
             site,
             logs.broker,
             store,
-            Metadata(topics=logs.topics, nodes=logs.nodes, store=logs.metadata, keys=KeySpace()),
+            Metadata(
+                topics=logs.topics,
+                nodes=logs.nodes,
+                store=logs.metadata,
+                keys=KeySpace(),
+                is_held_at=registry.is_held_at,
+            ),
             calls=ReplicaCalls(self.peers),
             life=lambda: registry.epoch,
             settings=ReplicationSettings(
                 replica_lag_ms=config.cluster.replica_lag_ms,
                 catch_up_bytes_per_second=config.cluster.catch_up_bytes_per_second,
+                rehearsal=RehearsalSettings(config.cluster.rehearsal_rows, config.cluster.rehearsal_bytes),
             ),
         )
 

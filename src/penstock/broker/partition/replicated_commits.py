@@ -47,6 +47,14 @@ class ReplicaListener(Protocol):
         """The disk did not take something."""
         ...
 
+    def may_look(self) -> bool:
+        """What this node knows of the partition is no older than a second."""
+        ...
+
+    def on_full(self) -> None:
+        """There is no room for what somebody wanted to write."""
+        ...
+
 
 class _Waiting(NamedTuple):
     # The end of what was written when it asked.
@@ -103,6 +111,10 @@ class ReplicatedCommits:
         return self._log.readable_end
 
     @property
+    def may_look(self) -> bool:
+        return self.listener is not None and self.listener.may_look()
+
+    @property
     def own_end(self) -> int:
         """Up to here this replica loses nothing, as far as the topic asks for it."""
         return self._log.durable_end if self._is_synced else self._log.log_end
@@ -110,6 +122,10 @@ class ReplicatedCommits:
     @property
     def is_synced(self) -> bool:
         return self._is_synced
+
+    def note_full(self) -> None:
+        if self.listener is not None:
+            self.listener.on_full()
 
     # Writing
 

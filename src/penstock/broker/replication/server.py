@@ -102,6 +102,9 @@ class NodeReplicas:
             if not is_kept:
                 problem = _not_led(shell, asked.leader_epoch) or ReplicaProblem.STORAGE_FAILED
                 return LogPassed(log=asked.log, problem=problem, leader=self._who_leads(asked.log))
+        elif not shell.may_look:
+            # Whoever leads by now may have taken more.
+            return LogPassed(log=asked.log, problem=ReplicaProblem.NOT_LEADER)
         return LogPassed(log=asked.log, high_watermark=shell.readable_end)
 
     # Describe

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.machine.rehearsals import Rehearsal, Subject
 from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.outcome import Refusal
@@ -26,6 +27,7 @@ from penstock.broker.schedule.mover import known_producers
 from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.reader import RowCache
 from penstock.broker.schedule.refusals import LOADING, RESIGNED, not_scheduled
+from penstock.broker.schedule.rehearsal import rehearse
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.topic_crons import NodeCrons
 from penstock.broker.schedule.values import (
@@ -114,8 +116,14 @@ class NodeSchedules:
         # Topics whose names are about to be settled.
         self._settling: set[bytes] = set()
         self._residents = Residents(
-            "schedule", self._make, tasks=site.tasks, on_loaded=self._on_loaded, barrier=lambda: broker.barrier
+            Subject.SCHEDULE,
+            self._make,
+            tasks=site.tasks,
+            on_loaded=self._on_loaded,
+            barrier=lambda: broker.barrier,
+            takeovers=broker.takeovers,
         )
+        broker.rehearsals.add(Subject.SCHEDULE, self._rehearse)
         self._number = 0
         self._offset_ms = clock.now_ms() - clock.monotonic_ms()
         topics.on_change(self._on_topic_change, Part.SCHEDULES)
@@ -237,6 +245,10 @@ class NodeSchedules:
             return None  # its topic was deleted meanwhile
         self._number += 1
         return self._shell(self._context, leadership, partition, companion, number=self._number)
+
+    async def _rehearse(self, rehearsal: Rehearsal) -> None:
+        async with self._residents.rehearsal(rehearsal.partition):
+            await rehearse(rehearsal, self._context)
 
     def _config_of(self, topic_id: bytes) -> TopicConfig | None:
         topic = self._broker.topic_by_id(topic_id)

@@ -122,6 +122,9 @@ class NodeCrons:
         found: list[CronFacts] = []
         for each in self._broker.topics() if topic is None else [topic]:
             for shell in await self._existing(each):
+                refused = shell.refuse_look()
+                if refused is not None:
+                    return refused
                 found += shell.crons()
             problem = self._elsewhere(each) or self._damaged(each)
             if problem is not None:
