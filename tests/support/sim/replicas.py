@@ -53,6 +53,8 @@ class Onlooker:
     watermarks: dict[tuple[Place, int], int] = field(default_factory=dict)
     # How far somebody has ever said that it is committed, by log.
     committed: dict[Place, int] = field(default_factory=dict)
+    # And below which a leader has ever removed it.
+    removed: dict[Place, int] = field(default_factory=dict)
     # States by their keys, with the revisions at which they were decoded.
     _known: dict[str, tuple[int, PartitionState]] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ class Onlooker:
         self.committed[place] = max(self.committed.get(place, 0), log.readable_end)
         if not isinstance(shell.role, Leading):
             return
+        self.removed[place] = max(self.removed.get(place, 0), log.log_start)
         at = (place, shell.role.epoch)
         first = self.leaders.setdefault(at, node.owner)
         what = f"{shell.topic}-{shell.index} in epoch {at[1]}: {first} and {node.owner}"
@@ -109,6 +112,11 @@ class Onlooker:
             committed, end = self.committed.get((each.log.home.topic_id, each.index), 0), each.log.log_end
             what = f"node {node.number} is in sync in {each.topic}-{each.index} and holds {end} of {committed}: {state}"
             check(SET_TRUTH, holds=end >= committed, what=what)
+            removed, start = self.removed.get((each.log.home.topic_id, each.index), 0), each.log.log_start
+            what = (
+                f"node {node.number} holds {each.topic}-{each.index} from {start} on, and no leader removed {removed}"
+            )
+            check(SET_TRUTH, holds=start <= removed, what=what)
 
 
 # After the story

@@ -107,6 +107,7 @@ class SimConsumer(SimClient):
     async def take(self, *, act: Act | None) -> int:
         """Some messages, all of them with the same fate; how many."""
         lease_ms, count_max = self._random.choice(LEASES_MS), self._random.randint(1, RECEIVED_MAX)
+        asked_at = self._now()
         received = await self._world.ask(
             lambda parts: parts.delivery.receive(
                 NAME, consumer=self.name, count_max=count_max, wait_ms=WAIT_MS, lease_ms=lease_ms
@@ -115,16 +116,18 @@ class SimConsumer(SimClient):
         )
         if not isinstance(received, ReceivedMessages):
             raise ClientError(f"nothing was received: {received}")
-        deliveries = [self._note(message) for message in received.messages]
+        deliveries = [self._note(message, asked_at, lease_ms) for message in received.messages]
         await self._rest()
         if act is not None and received.messages:
             await self._settle(act, received.messages, deliveries)
         return len(received.messages)
 
-    def _note(self, message: Message) -> Delivery:
-        delivery = Delivery(message.source.number, message.delivery_count, message.until_ms)
+    def _note(self, message: Message, asked_at: float, lease_ms: int) -> Delivery:
+        delivery = Delivery(message.source.number, message.delivery_count, message.until_ms, asked_at, lease_ms)
         place = message.source.partition, message.record.offset
         self._books.deliver(_value_of(message), place, delivery, highest_ms=self._world.highest_ms())
+        if self._world.is_cluster and not self._world.has_set_clock:
+            self._books.check_alone(_value_of(message), self._now())
         return delivery
 
     async def _settle(self, act: Act, messages: tuple[Message, ...], deliveries: list[Delivery]) -> None:
