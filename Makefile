@@ -12,7 +12,7 @@ CORE := build/core
 CORE_READY := $(CORE)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-core demo-notice quick test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end sim chaos conformance conformance-clients \
+.PHONY: help setup demo demo-core demo-notice quick test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end bench-replicated sim chaos conformance conformance-clients \
 	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
@@ -147,6 +147,9 @@ bench-pipeline: $(READY)  ## rows through Spark's source, sink and archive, besi
 
 bench-end-to-end: $(READY)  ## from produce to consume at 100,000 messages a second, and the event loop's delay
 	$(BIN)/python -m bench.end_to_end
+
+bench-replicated: $(READY)  ## three nodes that keep every message three times, beside one node and the disk
+	$(BIN)/python -m bench.replicated
 
 bench-beside: $(READY)  ## another checkout under the same loads, in turn (BESIDE=../other-checkout)
 	$(BIN)/python -m bench.beside $(BESIDE)

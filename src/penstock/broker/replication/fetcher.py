@@ -149,6 +149,11 @@ class Fetcher:
             self._away.pop(log.name, None)
             self._forgotten[log.name] = None
 
+    def ask_again(self, log: FollowedLog) -> None:
+        """It is not what the leader was last told."""
+        if self._logs.get(log.name) is log and log.name not in self._away:
+            self._name(log)
+
     def _name(self, log: FollowedLog) -> None:
         self._named[log.name] = None
         self._wake.set()
@@ -257,7 +262,7 @@ class Fetcher:
 
     def _taken(self, log: FollowedLog, taken: Taken) -> tuple[FollowedLog, Commitment] | None:
         if taken.removal is not None:
-            self._tasks.start("log start follows", _remove(log, taken.removal))
+            self._tasks.start("log start follows", self._remove(log, taken.removal))
         if taken.size_bytes:
             self.fetched_bytes += taken.size_bytes
             self._named[log.name] = None
@@ -302,9 +307,12 @@ class Fetcher:
             await asyncio.sleep(FAILED_REST_MS / 1000)
         self._come_back(log)
 
-
-async def _remove(log: FollowedLog, removal: LogRemoval) -> None:
-    try:
-        await asyncio.to_thread(removal.run)
-    except StorageError as error:
-        log_events.error("log start not followed", log=repr(log), error=str(error))
+    async def _remove(self, log: FollowedLog, removal: LogRemoval) -> None:
+        try:
+            await asyncio.to_thread(removal.run)
+        except StorageError as error:
+            log_events.error("log start not followed", log=repr(log), error=str(error))
+            return
+        # Whoever deleted records waits until this replica says where its log begins.
+        if self._logs.get(log.name) is log and log.name not in self._away:
+            self._named[log.name] = None
