@@ -154,8 +154,12 @@ def _unsettled(world: World) -> str | None:
             return f"{name} has no leader: {state}"
         if set(state.in_sync) != set(state.replicas) or state.eligible or state.mending or state.unsure:
             return f"{name} is not in sync: {state}"
-        ends = [_ends(node, place) for node in world.nodes if node.number in state.replicas]
-        if len(set(ends)) > 1 or any(readable != end for each in ends for _start, readable, end, _epoch in each):
+        ends = {node.number: _ends(node, place) for node in world.nodes if node.number in state.replicas}
+        logs = [[(readable, end, epoch) for _start, readable, end, epoch in each] for each in ends.values()]
+        is_even = all(each == logs[0] for each in logs) and all(readable == end for readable, end, _epoch in logs[0])
+        # Another leader before may have removed more than this one has.
+        firsts = [[start for start, *_ in each] for each in (ends[state.leader], *ends.values())]
+        if not is_even or any(start < own for each in firsts for start, own in zip(each, firsts[0], strict=False)):
             return f"{name} differs: {ends}"
     return None
 
@@ -178,6 +182,9 @@ def _ends(node: SimNode, place: Place) -> tuple[tuple[int, int, int, int], ...]:
 
 def _check_log(world: World, log: str, state: PartitionState) -> None:
     held = {node.host: _batches_of(node, log) for node in world.nodes if node.number in state.replicas}
+    # Segments go as a whole, and each replica has its own.
+    start = max((min(batches, default=0) for batches in held.values()), default=0)
+    held = {host: {at: data for at, data in batches.items() if at >= start} for host, batches in held.items()}
     first_host, first = next(iter(held.items()))
     for host, batches in held.items():
         _check_epochs(f"{log} on {host}", batches)
