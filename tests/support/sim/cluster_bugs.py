@@ -219,7 +219,7 @@ BUGS: Final = (
         caught_by=ONE_LEASE_HOLDER,
         load="queue",
         faults=("kill", "stop"),
-        first_seed=13,
+        first_seed=18,
     ),
     _bug(
         40,

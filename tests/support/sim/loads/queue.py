@@ -34,9 +34,6 @@ WAIT_MS: Final = 300
 LEASES_MS: Final = (50, 400, 1_500)
 # What becomes of a delivery; None: nothing, until its lease has run out.
 FATES: Final[dict[Act | None, int]] = {Act.ACCEPT: 5, Act.RELEASE: 2, Act.REJECT: 2, None: 2}
-# BUG: dead letters wait while another node leads the partition that they go to; so nothing dies in a cluster.
-NO_DEATHS: Final = 1_000
-FATES_WITHOUT_DEATH: Final[dict[Act | None, int]] = {Act.ACCEPT: 5, Act.RELEASE: 2, None: 2}
 
 
 class QueueLoad:
@@ -45,7 +42,7 @@ class QueueLoad:
     def __init__(self, world: World) -> None:
         self._world = world
         self._books = QueueBooks()
-        deliveries_max = world.random.choice(DELIVERIES_MAX) if not world.is_cluster else NO_DEATHS
+        deliveries_max = world.random.choice(DELIVERIES_MAX)
         self._options = QueueOptions(lease_ms=LEASE_MS, deliveries_max=deliveries_max)
 
     async def prepare(self, client: ClusterClient) -> None:
@@ -99,8 +96,7 @@ class SimConsumer(SimClient):
 
     async def _work(self, client: ClusterClient) -> None:
         while not self.is_stopping:
-            fates = FATES_WITHOUT_DEATH if self._world.is_cluster else FATES
-            act = self._random.choices(list(fates), list(fates.values()))[0]
+            act = self._random.choices(list(FATES), list(FATES.values()))[0]
             await self.take(act=act)
             await self._rest()
 
