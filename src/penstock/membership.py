@@ -171,6 +171,16 @@ class Membership:
         self._site.tasks.every(_ROOM_CHECK_MS, "room told", self._tell_room)
         self._site.tasks.every(_REVISION_KEPT_MS, "metadata revision kept", self._keep_revision)
 
+    async def until_formed(self) -> None:
+        """Returns when several nodes serve that could share partitions; of a node alone never."""
+        assert self._controller is not None
+        while not await self._controller.wait_until(self._is_formed, wait_s=TOLD_EVERY_S):
+            pass
+
+    def _is_formed(self) -> bool:
+        assert self._logs is not None
+        return sum(bool(each.record.internal) for each in self._logs.nodes.serving()) > 1
+
     def report_refused(self, node_id: int) -> None:
         """Nobody listens where that node is: it is dead, if a look by this one says so too."""
         if self._refusals is not None:

@@ -106,11 +106,12 @@ class Node:
             await self._open(door)
         undo.push_async_callback(membership.drain)
         await membership.serve(*self._told_address(), self.addresses, internal=self._told_internal())
-        if not agreed.known.has_only(node_id):
-            # Not at first use: whoever looks for a coordinator may ask any node.
-            site.tasks.start("internal topics", self._make_internal_topics())
+        # Not at first use: whoever looks for a coordinator may ask any node.
+        site.tasks.start("internal topics", self._make_internal_topics(membership, agreed.known.has_only(node_id)))
 
-    async def _make_internal_topics(self) -> None:
+    async def _make_internal_topics(self, membership: Membership, is_alone: bool) -> None:
+        if is_alone:
+            await membership.until_formed()
         await self.parts.groups.ready()
         await self.parts.transactions.ready()
 

@@ -12,12 +12,15 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from penstock.assembly import Logs
+from penstock.broker.machine.rehearsals import RehearsalSettings
 from penstock.broker.parts import Parts
+from penstock.broker.queue.landing import land_for_another
 from penstock.broker.replication.node import Metadata, NodeReplication
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.cluster.identity import ensure_cluster_secret
 from penstock.cluster.store.keys import KeySpace
 from penstock.config import Config
+from penstock.domain.replication.exchange import ForwardKind
 from penstock.domain.replication.identity import NodeIdentity
 from penstock.gateways.cluster.config import ClusterDoorConfig
 from penstock.gateways.cluster.door import ClusterDoor
@@ -25,6 +28,7 @@ from penstock.membership import Membership
 from penstock.net.address import Address, parse_address
 from penstock.net.peers import Peers
 from penstock.net.replica.calls import ReplicaCalls
+from penstock.net.replica.moves import MoveCalls
 from penstock.net.replica.transactions import TransactionCalls
 from penstock.storage.store import LogStore
 
@@ -56,12 +60,19 @@ class Peering:
             site,
             logs.broker,
             store,
-            Metadata(topics=logs.topics, nodes=logs.nodes, store=logs.metadata, keys=KeySpace()),
+            Metadata(
+                topics=logs.topics,
+                nodes=logs.nodes,
+                store=logs.metadata,
+                keys=KeySpace(),
+                is_held_at=registry.is_held_at,
+            ),
             calls=ReplicaCalls(self.peers),
             life=lambda: registry.epoch,
             settings=ReplicationSettings(
                 replica_lag_ms=config.cluster.replica_lag_ms,
                 catch_up_bytes_per_second=config.cluster.catch_up_bytes_per_second,
+                rehearsal=RehearsalSettings(config.cluster.rehearsal_rows, config.cluster.rehearsal_bytes),
             ),
         )
 
@@ -74,6 +85,8 @@ class Peering:
         return parse_address(living.record.internal) if living is not None and living.record.internal else None
 
     def door(self, parts: Parts) -> ClusterDoor:
+        self.replication.replicas.serve(ForwardKind.LANDING, land_for_another)
+        parts.queues.talk_by(MoveCalls(self.peers))
         config = ClusterDoorConfig(self._config.listen, self._config.advertised)
         secret: Callable[[], bytes] = lambda: self._secret  # noqa: E731
         return ClusterDoor(parts, config, self.replication.replicas, identity=self.identity, secret=secret)

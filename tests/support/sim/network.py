@@ -77,6 +77,12 @@ class Network:
             if transport.owner == owner:
                 transport.vanish(silent_seconds)
 
+    def forget(self) -> None:
+        """Whoever is at either end. The world has ended."""
+        self._servers.clear()
+        self._transports.clear()
+        self._links.clear()
+
     # For the loop
 
     def open_server(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimServer:

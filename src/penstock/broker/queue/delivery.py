@@ -176,8 +176,10 @@ class QueueDelivery:
         except asyncio.CancelledError:
             _give_back(shells, name.group, messages)
             raise
-        if problem is not None and not messages:
-            return problem
+        if not messages:
+            problem = problem or _refuse_looks(shells)
+            if problem is not None:
+                return problem
         return ReceivedMessages(tuple(messages), limit, has_more)
 
     async def settle(
@@ -197,7 +199,8 @@ class QueueDelivery:
         if elsewhere is not None:
             return elsewhere
         seen: list[PeekedMessage] = []
-        for shell in await self._queues.shells(name):
+        shells = await self._queues.shells(name)
+        for shell in shells:
             queue = shell.queue(name.group)
             if queue is None or not shell.is_loaded:
                 return shell.unavailable
@@ -230,7 +233,7 @@ class QueueDelivery:
                     elif record.offset >= queue.cursor(_lane_of(record) if is_in_lanes else DEFAULT_LANE):
                         seen.append(PeekedMessage(shell.partition.index, record, None))
                 offset = batch.next_offset
-        return seen
+        return _refuse_looks(shells) or seen
 
     async def totals(self, name: QueueName) -> QueueTotals | NoSuchQueue | QueueUnavailable:
         definition, topic = self._queues.get(name), self._broker.topic(name.topic)
@@ -241,7 +244,8 @@ class QueueDelivery:
             return elsewhere
         partitions: list[tuple[int, QueueStats]] = []
         backlog_count = 0
-        for shell in await self._queues.shells(name):
+        shells = await self._queues.shells(name)
+        for shell in shells:
             queue = shell.queue(name.group)
             if queue is None or not shell.is_loaded:
                 # Sums without it would look whole.
@@ -253,7 +257,7 @@ class QueueDelivery:
         if damage is not None:
             return QueueUnavailable(damage, is_damaged=True)
         stats = [each for _, each in partitions]
-        return QueueTotals(
+        return _refuse_looks(shells) or QueueTotals(
             tuple(partitions),
             backlog_count=backlog_count,
             leased_count=sum(each.leased_count for each in stats),
@@ -303,6 +307,11 @@ class QueueDelivery:
             if isinstance(reply, QueueUnavailable):
                 return reply
         return None
+
+
+def _refuse_looks(shells: Iterable[QueueShell]) -> QueueUnavailable | None:
+    """When an answer is ready that rests on no write: of half of them nobody would know."""
+    return next((refused for shell in shells if (refused := shell.refuse_look()) is not None), None)
 
 
 def is_worth_waiting(received: ReceivedMessages | NoSuchQueue | QueueUnavailable) -> bool:

@@ -39,7 +39,7 @@ class ReplicationCollector(Collector):
         yield GaugeMetricFamily(
             "penstock_replication_under_replicated_partitions",
             "Partitions led here of which fewer replicas are in sync than there are.",
-            value=sum(group.is_short for group in groups),
+            value=sum(group.is_under_replicated for group in groups),
         )
         yield GaugeMetricFamily(
             "penstock_replication_under_minimum_partitions",

@@ -82,7 +82,7 @@ class Elections:
         changes: list[StateChange] = []
         wanted = self._everything() if are_all_due else self._named(due)
         for topic, partitions in wanted:
-            rules = _Rules(topic, self._minimum(topic), view, doubts)
+            rules = _Rules(topic, minimum_of(topic, self._topics), view, doubts)
             for index, stated in partitions:
                 after = rules.apply(stated.state)
                 if after is not None:
@@ -108,9 +108,11 @@ class Elections:
             if topic is not None and stated is not None:
                 yield topic, [(index, stated)]
 
-    def _minimum(self, topic: Topic) -> int:
-        text = topic.overrides.get(_MINIMUM) or self._topics.node_config(None).get(_MINIMUM)
-        return minimum_in_sync(None if text is None else int(text), topic.replication)
+
+def minimum_of(topic: Topic, topics: TopicCatalog) -> int:
+    """How many must be in sync, by its own setting or that of all nodes."""
+    text = topic.overrides.get(_MINIMUM) or topics.node_config(None).get(_MINIMUM)
+    return minimum_in_sync(None if text is None else int(text), topic.replication)
 
 
 class _Rules:

@@ -4,6 +4,7 @@
         ──► the seat is free: take it, the lowest living id at once, any other a second later
         ──► the seat is ours: look at what is due, decide by the rules, write at most 60 partitions at a time
             ──► nothing is left to decide: admit who asks
+            ──► nobody asks: give internal topics the replicas that they lack
 
 Every node has one of these; the seat says whose word counts.
 
@@ -33,6 +34,7 @@ from penstock.cluster.catalog.topic_image import Change, PartitionsGrown, TopicA
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.controller.admissions import Admissions
 from penstock.cluster.controller.elections import Elections, StateChange
+from penstock.cluster.controller.growth import Growth
 from penstock.cluster.controller.seat import Seat, SeatLostError
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import StoreError, StoreFullError
@@ -68,6 +70,7 @@ class Controller:
         self._node_id = node_id
         self._clock = clock
         self._elections = Elections(topics, nodes)
+        self._growth = Growth(topics, nodes)
         self._admissions = Admissions(nodes, keys, cluster_id=cluster_id)
         self._work = LongWork(clock.monotonic_seconds)
         self._tasks = TaskSupervisor(log)
@@ -122,12 +125,14 @@ class Controller:
     def _on_nodes(self, _change: NodesChanged) -> None:
         # Also when the seat is another's now: whoever has just taken it hears of that here.
         self._elections.look_at_all()
+        self._growth.look()
         self._wake()
 
     def _on_topic(self, change: Change) -> None:
         match change:
             case TopicAdded(topic):
-                is_due = self._seat.is_held and self._elections.look_at_topic(topic)
+                is_due = self._seat.is_held and (self._elections.look_at_topic(topic) or topic.is_internal)
+                self._growth.look_at(topic.topic_id)
             case PartitionsGrown(_, topic) | TopicConfigChanged(_, topic):
                 is_due = self._seat.is_held
                 self._elections.look_at((topic.topic_id, index) for index in range(topic.partition_count))
@@ -141,6 +146,7 @@ class Controller:
     def _on_partition(self, change: PartitionChanged) -> None:
         if self._seat.is_held:
             self._elections.look_at([(change.topic_id, change.index)])
+            self._growth.look_at(change.topic_id)
         self._wake()
 
     def _wake(self) -> None:
@@ -190,9 +196,22 @@ class Controller:
                 await self._write(changes)
             elif asking:
                 await self._admit(asking, verdicts)
-            else:
+            elif not await self._grow():
                 break
         await self._sweep()
+
+    async def _grow(self) -> bool:
+        """Whether anything has changed by it."""
+        if not self._growth.is_due:
+            return False
+        changes = self._growth.plan()
+        if changes:
+            await self._write(changes)
+            return True
+        for name, replication in self._growth.grown().items():
+            await self._topics.raise_replication(name, replication)
+            log.info("topic has more replicas", topic=name, replication=replication)
+        return False
 
     async def _write(self, changes: Sequence[StateChange]) -> None:
         revision = 0
@@ -221,6 +240,7 @@ class Controller:
 
     def _look_again(self, changes: Sequence[StateChange]) -> None:
         self._elections.look_at(change.place for change in changes)
+        self._growth.look()
 
     async def _admit(self, asking: Mapping[int, LivingNode], verdicts: Mapping[int, Verdict]) -> None:
         for node_id, node in asking.items():
@@ -236,10 +256,10 @@ class Controller:
             await self._topics.wait_for(result.revision)
 
     async def _sweep(self) -> None:
-        """Keys of partitions whose topics are gone. A topic's id is never used again."""
+        """Keys of topics that are gone. A topic's id is never used again."""
         if not self._is_sweep_due:
             return
-        for keys in _in_portions(self._topics.orphaned_partitions(), CHANGES_A_STEP_MAX):
+        for keys in _in_portions(self._topics.orphaned_keys(), CHANGES_A_STEP_MAX):
             result = await self._seat.txn((), deletes=keys)
             if not result.ok:
                 raise SeatLostError

@@ -49,7 +49,7 @@ class AbortedIndex:
     __hash__ = None  # type: ignore[assignment]
 
     def append(self, entry: AbortedTransaction) -> None:
-        assert not self._last_offsets or self._last_offsets[-1] < entry.last_offset
+        assert not self._last_offsets or self._last_offsets[-1] <= entry.last_offset
         self._producer_ids.append(entry.producer_id)
         self._first_offsets.append(entry.first_offset)
         self._last_offsets.append(entry.last_offset)
