@@ -51,7 +51,7 @@ class Kill(msgspec.Struct, frozen=True):
 
 @pytest.fixture
 def on_sqlite(tmp_path: Path) -> Iterator[Nodes]:
-    with Nodes(tmp_path, metadata=f"sqlite:{tmp_path / 'metadata.sqlite'}") as nodes:
+    with Nodes(tmp_path, metadata=f"sqlite:{tmp_path / 'metadata.sqlite'}", has_http=True) as nodes:
         yield nodes
 
 
@@ -60,7 +60,8 @@ def on_etcd(tmp_path: Path) -> Iterator[Nodes]:
     with ExitStack() as stack:
         etcd = stack.enter_context(EtcdCluster(require_etcd(), tmp_path / "etcd"))
         metadata = f"etcd:{etcd.endpoints}/chaos"
-        yield stack.enter_context(Nodes(tmp_path, metadata=metadata, arguments=("--allow-old-etcd",)))
+        nodes = Nodes(tmp_path, metadata=metadata, arguments=("--allow-old-etcd",), has_http=True)
+        yield stack.enter_context(nodes)
 
 
 @pytest.mark.timeout(180 + 60 * KILLS)

@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from support.chaos.network import Network
 from support.node_process import NodeFailedError, NodeProcess
 
 NODE_IDS: Final = (1, 2, 3)
@@ -31,6 +32,9 @@ PATIENCE_SECONDS: Final = 90.0
 CALL_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.05
 LOCAL: Final = "127.0.0.1:0"
+# In a network of its own a node may have any: for Kafka, metrics, HTTP; for other nodes.
+PORTS: Final = (9092, 9644, 8080)
+INTERNAL_PORT: Final = 19_092
 
 
 class Nodes:
@@ -42,20 +46,23 @@ class Nodes:
         settings: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
         has_http: bool = False,
+        network: Network | None = None,
     ) -> None:
-        self.nodes = {
-            node_id: NodeProcess(
-                root / str(node_id),
+        """In a network each node has a place of its own, which is called by its id."""
+        self.nodes: dict[int, NodeProcess] = {}
+        for node_id in NODE_IDS:
+            place = str(node_id)
+            host = "" if network is None else network.address(place)
+            listen = f"{host}:{INTERNAL_PORT}" if host else LOCAL
+            node = self.nodes[node_id] = NodeProcess(
+                root / place,
                 arguments=("--metadata", metadata, *arguments),
-                environment={
-                    "PENSTOCK_NODE__ID": str(node_id),
-                    "PENSTOCK_CLUSTER__LISTEN": LOCAL,
-                    **(settings or {}),
-                },
+                environment={"PENSTOCK_NODE__ID": place, "PENSTOCK_CLUSTER__LISTEN": listen, **(settings or {})},
+                wrapper=() if network is None else network.wrapper(place),
                 has_http=has_http,
             )
-            for node_id in NODE_IDS
-        }
+            if host:
+                node.kafka, node.metrics, node.http = (f"{host}:{port}" for port in PORTS)
         self._stack = ExitStack()
         self._admin: AdminClient | None = None
 
@@ -78,6 +85,9 @@ class Nodes:
     def bootstrap(self) -> str:
         return ",".join(node.kafka for node in self.nodes.values())
 
+    def http_addresses(self) -> dict[int, str]:
+        return {node_id: node.http for node_id, node in self.nodes.items()}
+
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
@@ -89,8 +99,12 @@ class Nodes:
     def metadata(self) -> Any:
         return self.admin.list_topics(timeout=CALL_SECONDS)
 
-    def create_topic(self, name: str, *, partitions: int, **config: str) -> None:
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=len(self.nodes), config=config)
+    def create_topic(self, name: str, *, partitions: int, replicas: Sequence[int] = ()) -> None:
+        """Without named replicas it is spread over all nodes; the first of those that are named leads."""
+        if replicas:
+            topic = NewTopic(name, num_partitions=partitions, replica_assignment=[list(replicas)] * partitions)
+        else:
+            topic = NewTopic(name, num_partitions=partitions, replication_factor=len(self.nodes))
         self.admin.create_topics([topic], request_timeout=20)[name].result(timeout=20)
         # Whoever is asked next may not have heard of it yet.
         self.wait_until(self.is_well, f"{name} is everywhere")
@@ -153,8 +167,9 @@ class Nodes:
 
     # comparing
 
-    def verify(self, topic: str) -> None:
-        """By the command that compares the replicas' checksums."""
-        command = [sys.executable, "-m", "penstock.main", "cluster", "verify", topic, "--bootstrap", self.bootstrap]
+    def verify(self, *topics: str) -> None:
+        """By the command that compares the replicas' checksums; without a name, of all topics. It asks by HTTP."""
+        door = next(iter(self.nodes.values())).http
+        command = [sys.executable, "-m", "penstock.main", "cluster", "verify", *topics, "--http", door]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
         assert done.returncode == 0, f"cluster verify: {done.stdout}\n{done.stderr}"

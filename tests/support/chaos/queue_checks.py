@@ -79,15 +79,22 @@ def check_acks(delivered: Sequence[Delivered], settled: Sequence[Settled]) -> li
 
 
 def check_fates(
-    sent: Collection[str], settled: Sequence[Settled], dead_letters: Iterable[str], *, has_dead_letters: bool = True
+    sent: Collection[str],
+    settled: Sequence[Settled],
+    dead_letters: Iterable[str],
+    *,
+    maybe: Collection[str] = (),
+    has_dead_letters: bool = True,
 ) -> list[Violation]:
-    """When the queue is empty. `sent` was confirmed to whoever published it."""
+    """When the queue is empty. `sent` was confirmed to whoever published it, of `maybe` nobody knows."""
     dead = Counter(dead_letters)
     acked = {each.message for each in settled if each.fate == "ack" and each.confirmed_at is not None}
     perhaps = {each.message for each in settled if each.fate in ("ack", "reject")}
     rejected = {each.message for each in settled if each.fate == "reject" and each.confirmed_at is not None}
     found = [Violation("dead-twice", f"{message!r}: {count}") for message, count in dead.items() if count > 1]
-    found += [Violation("dead-phantom", repr(message)) for message in dead if message not in sent]
+    found += [
+        Violation("dead-phantom", repr(message)) for message in dead if message not in sent and message not in maybe
+    ]
     found += [Violation("dead-and-acked", repr(message)) for message in dead if message in acked]
     if has_dead_letters:
         found += [Violation("dead-lost", repr(message)) for message in sorted(rejected - dead.keys())]

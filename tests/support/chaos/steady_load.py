@@ -10,7 +10,7 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -36,10 +36,20 @@ QUICK: Final[dict[str, Any]] = {
 
 
 class SteadyLoad(threading.Thread):
-    def __init__(self, bootstrap: str, topic: str, *, partitions: int, name: str = "steady", **settings: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        name: str = "steady",
+        pace_seconds: float = PACE_SECONDS,
+        **settings: Any,
+    ) -> None:
         super().__init__(name=name, daemon=True)
         self.topic = topic
         self.partitions = partitions
+        self._pace_seconds = pace_seconds
         self.sent: dict[str, Sent] = {}
         self.acked: dict[str, Acked] = {}
         self._acked_at = [array("d") for _ in range(partitions)]
@@ -55,7 +65,7 @@ class SteadyLoad(threading.Thread):
         number, next_at = 0, time.monotonic()
         while not self._is_over.is_set():
             if time.monotonic() >= next_at:
-                next_at += PACE_SECONDS
+                next_at += self._pace_seconds
                 self._send_round(number)
                 number += 1
             self._producer.poll(max(0.0, min(PACE_SECONDS, next_at - time.monotonic())))
@@ -91,7 +101,11 @@ class SteadyLoad(threading.Thread):
         assert len(self.acked) == len(self.sent)
 
     def is_acked_everywhere_since(self, moment: float) -> bool:
-        return all(acks and acks[-1] > moment for acks in self._acked_at)
+        return self.is_acked_since(moment, range(self.partitions))
+
+    def is_acked_since(self, moment: float, partitions: Iterable[int]) -> bool:
+        last = [self._acked_at[number] for number in partitions]
+        return all(acks and acks[-1] > moment for acks in last)
 
     def gap(self, partition: int, *, since: float, until: float) -> float:
         """The longest time without an acknowledgement that reached into this span."""
