@@ -13,11 +13,13 @@ from typing import Final
 
 from penstock.assembly import Logs
 from penstock.broker.parts import Parts
+from penstock.broker.queue.landing import land_for_another
 from penstock.broker.replication.node import Metadata, NodeReplication
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.cluster.identity import ensure_cluster_secret
 from penstock.cluster.store.keys import KeySpace
 from penstock.config import Config
+from penstock.domain.replication.exchange import ForwardKind
 from penstock.domain.replication.identity import NodeIdentity
 from penstock.gateways.cluster.config import ClusterDoorConfig
 from penstock.gateways.cluster.door import ClusterDoor
@@ -25,6 +27,7 @@ from penstock.membership import Membership
 from penstock.net.address import Address, parse_address
 from penstock.net.peers import Peers
 from penstock.net.replica.calls import ReplicaCalls
+from penstock.net.replica.moves import MoveCalls
 from penstock.net.replica.transactions import TransactionCalls
 from penstock.storage.store import LogStore
 
@@ -74,6 +77,8 @@ class Peering:
         return parse_address(living.record.internal) if living is not None and living.record.internal else None
 
     def door(self, parts: Parts) -> ClusterDoor:
+        self.replication.replicas.serve(ForwardKind.LANDING, land_for_another)
+        parts.queues.talk_by(MoveCalls(self.peers))
         config = ClusterDoorConfig(self._config.listen, self._config.advertised)
         secret: Callable[[], bytes] = lambda: self._secret  # noqa: E731
         return ClusterDoor(parts, config, self.replication.replicas, identity=self.identity, secret=secret)

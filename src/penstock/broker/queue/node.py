@@ -23,6 +23,7 @@ from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.ages import QueueAges
 from penstock.broker.queue.batch import BatchCache
+from penstock.broker.queue.landing import MoveLine
 from penstock.broker.queue.lanes import LaneIndex, LaneScans
 from penstock.broker.queue.mover import QueueMover
 from penstock.broker.queue.reader import QueueReader
@@ -91,7 +92,7 @@ class NodeQueues:
             broker,
             producer_ids,
             find_target=self._dead_letter_target,
-            is_gone=lambda topic_id: topics.by_id(topic_id) is None,
+            is_gone=topics.is_gone,
             copies=lambda topic, group: self._options_of(QueueName(topic, group)).copies_dead_letters,
             tasks=site.tasks,
         )
@@ -318,6 +319,14 @@ class NodeQueues:
 
     def _no_shell(self, partition: PartitionShell) -> StoreUnavailableError:
         return StoreUnavailableError(f"the queues of {partition.topic}-{partition.index} cannot be opened")
+
+    def talk_by(self, line: MoveLine) -> None:
+        """How targets of dead letters that other nodes lead are reached, as soon as this node can talk to them."""
+        self._mover.line = line
+
+    def move_waits_for(self, shell: QueueShell, group: str) -> str:
+        """What keeps dead letters of a queue from where they go; empty: nothing that is known."""
+        return self._mover.waits_for(shell, group)
 
     def buried_count(self, name: QueueName) -> int:
         """Dead letters since the start."""

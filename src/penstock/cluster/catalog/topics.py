@@ -182,6 +182,11 @@ class TopicCatalog:
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._image.by_id(topic_id)
 
+    def is_gone(self, topic_id: bytes) -> bool:
+        """There is no such topic, at a moment not before that at which the states of partitions were read: whoever
+        leads a partition may believe it of any topic that leaders before it knew. Else the image lags."""
+        return self._image.by_id(topic_id) is None and not self._watch.is_behind
+
     def state(self, topic_id: bytes, index: int) -> Stated | None:
         """Who leads the partition and who is in sync; None: there is none."""
         return self._partitions.get(topic_id, index)
