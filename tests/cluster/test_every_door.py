@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from support.cluster.whole_nodes import WholeNodes
+from support.door.sqs_client import sqs_client_at
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(120)]
 
@@ -128,3 +129,74 @@ async def test_messages_for_a_caller_who_left_are_free_again_on_the_other_node(c
     await publish(cluster.http[1], "orders", "a")
     got = await receive(cluster.http[2], "orders/workers", wait_ms=5_000)
     assert [each["value"] for each in got] == ["a"]
+
+
+async def test_sqs_answers_alike_at_every_node(cluster: WholeNodes) -> None:
+    await cluster.create("jobs", *SPREAD)
+    first = sqs_client_at(cluster.address(1))
+    await asyncio.to_thread(first.create_queue, QueueName="jobs")
+    await asyncio.to_thread(first.create_queue, QueueName="orders.fifo", Attributes={"FifoQueue": "true"})
+    await cluster.knows_queue("jobs", "sqs")
+    await cluster.knows_queue("orders.fifo", "sqs")
+    for node_id in NODES:
+        await asyncio.to_thread(use_sqs, cluster.address(node_id), f"from-{node_id}")
+
+
+def use_sqs(address: str, text: str) -> None:
+    sqs = sqs_client_at(address)
+    url = sqs.get_queue_url(QueueName="jobs")["QueueUrl"]
+    entries = [{"Id": str(number), "MessageBody": f"{text}-{number}"} for number in range(10)]
+    assert len(sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]) == 10
+    got: list[dict[str, str]] = []
+    while len(got) < 10:
+        found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=5).get("Messages", [])
+        assert found, f"{len(got)} messages, and no more come"
+        got += found
+    assert {each["Body"] for each in got} == {f"{text}-{number}" for number in range(10)}
+    in_flight = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessagesNotVisible"])
+    assert in_flight["Attributes"] == {"ApproximateNumberOfMessagesNotVisible": "10"}
+    handles = [each["ReceiptHandle"] for each in got]
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handles[0], VisibilityTimeout=0)
+    (again,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5)["Messages"]
+    assert again["MessageId"] == got[0]["MessageId"]
+    deleted = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(handles[1:])]
+    assert len(sqs.delete_message_batch(QueueUrl=url, Entries=deleted)["Successful"]) == 9
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=again["ReceiptHandle"])
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+    fifo = sqs.get_queue_url(QueueName="orders.fifo")["QueueUrl"]
+    sent = [
+        sqs.send_message(QueueUrl=fifo, MessageBody=text, MessageGroupId="g", MessageDeduplicationId=text)
+        for _ in range(2)
+    ]
+    assert sent[0]["MessageId"] == sent[1]["MessageId"]
+    (ordered,) = sqs.receive_message(QueueUrl=fifo, MaxNumberOfMessages=10, WaitTimeSeconds=5)["Messages"]
+    assert ordered["Body"] == text
+    sqs.delete_message(QueueUrl=fifo, ReceiptHandle=ordered["ReceiptHandle"])
+
+
+async def test_stats_name_the_node_that_did_not_answer(cluster: WholeNodes) -> None:
+    await cluster.create("orders", (1,), (2,))
+    assert (await cluster.http[3].put("/v1/queues/orders/workers", json={})).status_code == 201
+    await publish(cluster.http[3], "orders", *map(str, range(20)))
+    await cluster.stop(2)
+    told = (await cluster.http[3].get("/v1/queues/orders/workers/stats")).json()
+    assert len(told["incomplete"]) == 1
+    assert [each["partition"] for each in told["partitions"]] == [0]
+    refused = await cluster.http[3].get("/v1/queues/orders/workers/peek")
+    assert refused.status_code == 503
+    assert "orders-1" in refused.json()["detail"]
+
+
+async def test_many_who_wait_cost_the_leader_one_question(cluster: WholeNodes) -> None:
+    await cluster.create("orders", (1, 2, 3))
+    assert await receive(cluster.http[3], "orders/workers") == []
+    delivery = cluster.nodes[3].parts.delivery
+    limits = httpx.Limits(max_connections=200)
+    async with httpx.AsyncClient(base_url=str(cluster.http[3].base_url), limits=limits, timeout=30) as many:
+        waiting = [asyncio.ensure_future(receive(many, "orders/workers", wait_ms=20_000, count=1)) for _ in range(100)]
+        waits = delivery._spread._waits
+        await cluster.until(lambda: sum(len(each._line) for each in waits.values()) == 100)
+        assert delivery._spread._parked == {1: 1}
+        await publish(cluster.http[1], "orders", *map(str, range(100)))
+        got = [message["value"] for messages in await asyncio.gather(*waiting) for message in messages]
+    assert sorted(got) == sorted(str(number) for number in range(100))

@@ -93,7 +93,7 @@ class QueueDelivery:
         if not wait_ms and caller is None:
             elsewhere = self._elsewhere(name)
             if elsewhere is not None:
-                asked = Asked(consumer=consumer, count_max=count_max, lease_ms=lease_ms, is_first=is_first, by=by)
+                asked = Asked(consumer, count_max, lease_ms, is_first=is_first, by=by)
                 return await self._receive_elsewhere(name, asked, elsewhere)
             shells = await self._queues.shells(name, wait_ms=LOADING_MS_MAX)
             return await self.take_here(definition, shells, consumer, count_max, lease_ms)
@@ -106,14 +106,8 @@ class QueueDelivery:
                 elsewhere = self._elsewhere(name)
                 if elsewhere is not None:
                     waiter.leave()
-                    asked = Asked(
-                        consumer=consumer,
-                        count_max=count_max,
-                        lease_ms=lease_ms,
-                        wait_ms=max(deadline_ms - clock.monotonic_ms(), 0),
-                        receiver=caller,
-                        by=by,
-                    )
+                    left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
+                    asked = Asked(consumer, count_max, lease_ms, left_ms, receiver=caller, by=by)
                     return await self._receive_elsewhere(name, asked, elsewhere)
                 loading_ms = max(deadline_ms - clock.monotonic_ms(), self._loading_ms_max)
                 shells = await self._queues.shells(name, wait_ms=loading_ms)

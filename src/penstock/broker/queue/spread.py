@@ -47,7 +47,7 @@ from penstock.net.peers import Lane
 GIVING_BACK_MS_MAX: Final = 10_000
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class Asked(msgspec.Struct, frozen=True):
     """What a receiver wants."""
 
     consumer: str
