@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from support.cluster.whole_nodes import WholeNodes
+from support.cluster.nodes_with_doors import NodesWithDoors
 from support.door.sqs_client import sqs_client_at
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(120)]
@@ -20,8 +20,8 @@ SPREAD = ((1, 2, 3), (2, 3, 1), (1, 3, 2), (2, 1, 3))
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[WholeNodes]:
-    made = WholeNodes(tmp_path)
+async def cluster(tmp_path: Path) -> AsyncIterator[NodesWithDoors]:
+    made = NodesWithDoors(tmp_path)
     for node_id in NODES:
         await made.start(node_id)
     yield made
@@ -44,7 +44,7 @@ async def receive(http: httpx.AsyncClient, queue: str, **fields: object) -> list
     return found
 
 
-async def test_each_node_publishes_receives_and_settles_alike(cluster: WholeNodes) -> None:
+async def test_each_node_publishes_receives_and_settles_alike(cluster: NodesWithDoors) -> None:
     await cluster.create("orders", *SPREAD)
     for node_id, http in cluster.http.items():
         values = {f"{node_id}-{number}" for number in range(40)}
@@ -72,7 +72,7 @@ async def test_each_node_publishes_receives_and_settles_alike(cluster: WholeNode
         assert (await http.get("/v1/queues/orders/workers/stats")).json()["leased_count"] == 0
 
 
-async def test_a_queue_is_paused_resumed_and_purged_through_any_node(cluster: WholeNodes) -> None:
+async def test_a_queue_is_paused_resumed_and_purged_through_any_node(cluster: NodesWithDoors) -> None:
     await cluster.create("orders", *SPREAD)
     assert (await cluster.http[3].put("/v1/queues/orders/workers", json={})).status_code == 201
     await cluster.knows_queue("orders", "workers")
@@ -91,7 +91,7 @@ async def test_a_queue_is_paused_resumed_and_purged_through_any_node(cluster: Wh
     assert (await cluster.http[3].delete("/v1/queues/orders/workers")).status_code == 204
 
 
-async def test_delayed_messages_are_shown_and_changed_through_any_node(cluster: WholeNodes) -> None:
+async def test_delayed_messages_are_shown_and_changed_through_any_node(cluster: NodesWithDoors) -> None:
     await cluster.create("orders", *SPREAD)
     for http in cluster.http.values():
         placed = await publish(http, "orders", *"abcdefgh", delay_ms=3_600_000)
@@ -106,7 +106,7 @@ async def test_delayed_messages_are_shown_and_changed_through_any_node(cluster: 
             assert (await http.get(path)).status_code == 404
 
 
-async def test_who_waits_at_a_node_that_leads_nothing_gets_what_comes(cluster: WholeNodes) -> None:
+async def test_who_waits_at_a_node_that_leads_nothing_gets_what_comes(cluster: NodesWithDoors) -> None:
     await cluster.create("orders", *SPREAD)
     assert await receive(cluster.http[3], "orders/workers") == []
     waiting = [
@@ -118,7 +118,7 @@ async def test_who_waits_at_a_node_that_leads_nothing_gets_what_comes(cluster: W
     assert sorted(got) == [str(number) for number in range(8)]
 
 
-async def test_messages_for_a_caller_who_left_are_free_again_on_the_other_node(cluster: WholeNodes) -> None:
+async def test_messages_for_a_caller_who_left_are_free_again_on_the_other_node(cluster: NodesWithDoors) -> None:
     await cluster.create("orders", ((1, 2, 3)))
     assert await receive(cluster.http[3], "orders/workers") == []
     async with httpx.AsyncClient(base_url=str(cluster.http[3].base_url)) as leaving:
@@ -131,7 +131,7 @@ async def test_messages_for_a_caller_who_left_are_free_again_on_the_other_node(c
     assert [each["value"] for each in got] == ["a"]
 
 
-async def test_sqs_answers_alike_at_every_node(cluster: WholeNodes) -> None:
+async def test_sqs_answers_alike_at_every_node(cluster: NodesWithDoors) -> None:
     await cluster.create("jobs", *SPREAD)
     first = sqs_client_at(cluster.address(1))
     await asyncio.to_thread(first.create_queue, QueueName="jobs")
@@ -174,7 +174,7 @@ def use_sqs(address: str, text: str) -> None:
     sqs.delete_message(QueueUrl=fifo, ReceiptHandle=ordered["ReceiptHandle"])
 
 
-async def test_stats_name_the_node_that_did_not_answer(cluster: WholeNodes) -> None:
+async def test_stats_name_the_node_that_did_not_answer(cluster: NodesWithDoors) -> None:
     await cluster.create("orders", (1,), (2,))
     assert (await cluster.http[3].put("/v1/queues/orders/workers", json={})).status_code == 201
     await publish(cluster.http[3], "orders", *map(str, range(20)))
@@ -187,7 +187,7 @@ async def test_stats_name_the_node_that_did_not_answer(cluster: WholeNodes) -> N
     assert "orders-1" in refused.json()["detail"]
 
 
-async def test_many_who_wait_cost_the_leader_one_question(cluster: WholeNodes) -> None:
+async def test_many_who_wait_cost_the_leader_one_question(cluster: NodesWithDoors) -> None:
     await cluster.create("orders", (1, 2, 3))
     assert await receive(cluster.http[3], "orders/workers") == []
     delivery = cluster.nodes[3].parts.delivery

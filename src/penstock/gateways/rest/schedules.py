@@ -43,10 +43,10 @@ _MISSING: Final = frozenset({ScheduleProblem.NOT_PENDING, ScheduleProblem.NO_SUC
 
 
 class ScheduleRoutes:
-    def __init__(self, door: HttpDoor, schedules: NodeSchedules, pending: PendingMessages) -> None:
+    def __init__(self, door: HttpDoor, schedules: NodeSchedules, pending: PendingMessages | None = None) -> None:
         self._door = door
         self._schedules = schedules
-        self._pending = pending
+        self._pending = pending or PendingMessages(schedules, lambda: None)
 
     def routes(self) -> list[Route]:
         one = "/v1/schedules/{message_id}"

@@ -18,7 +18,7 @@ from penstock.node import Node
 PATIENCE_SECONDS = 60.0
 
 
-class WholeNodes:
+class NodesWithDoors:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.nodes: dict[int, Node] = {}
