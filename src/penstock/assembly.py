@@ -33,6 +33,7 @@ from penstock.broker.queue.delivery import QueueDelivery
 from penstock.broker.queue.metrics import QueueCollector
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.redrive import Redrives
+from penstock.broker.replication.verify import ReplicaVerifier
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.schedule.metrics import ScheduleCollector
 from penstock.broker.schedule.node import NodeSchedules
@@ -52,6 +53,7 @@ from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.redrives import RedriveStore
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.catalog.watch import MetadataWatch
+from penstock.cluster.controller.requested import RequestedElections
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore
@@ -189,6 +191,7 @@ class Assembly:
             broker=logs.broker,
             topics=logs.topics,
             nodes=logs.nodes,
+            elections=RequestedElections(logs.metadata, KeySpace(), logs.topics, logs.nodes),
             producer_ids=logs.producer_ids,
             publisher=Publisher(logs.schedules, site.clock),
             groups=logs.groups,
@@ -201,6 +204,7 @@ class Assembly:
             redrives=await _open_redrives(logs, queues, delivery, authorizer, undo),
             shares=ShareGroups(site, logs.groups, queues, logs.topics),
             trace=trace,
+            verifier=logs.verifier,
             access=access,
             authorizer=authorizer,
         )
@@ -243,6 +247,7 @@ class Logs:
     delays: DelayedBatches
     markers: MarkerWriter
     transactions: TransactionCoordinators
+    verifier: ReplicaVerifier
 
 
 async def open_logs(
@@ -309,6 +314,7 @@ def _make_logs(
         delays=delays,
         markers=markers,
         transactions=transactions,
+        verifier=ReplicaVerifier(broker, topics),
     )
 
 

@@ -9,6 +9,7 @@ from penstock.broker.publisher import Publisher
 from penstock.broker.queue.delivery import QueueDelivery
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.redrive import Redrives
+from penstock.broker.replication.verify import ReplicaVerifier
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.share.node import ShareGroups
@@ -20,6 +21,7 @@ from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.cluster.catalog.access import AccessCatalog
 from penstock.cluster.catalog.nodes import NodeCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.controller.requested import RequestedElections
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.domain.security.access import Authorizer
 
@@ -30,6 +32,7 @@ class Parts:
     broker: Broker
     topics: TopicCatalog
     nodes: NodeCatalog
+    elections: RequestedElections
     producer_ids: ProducerIds
     publisher: Publisher
     groups: GroupCoordinator
@@ -42,5 +45,6 @@ class Parts:
     redrives: Redrives
     shares: ShareGroups
     trace: NodeTrace
+    verifier: ReplicaVerifier
     access: AccessCatalog
     authorizer: Authorizer

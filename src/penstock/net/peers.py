@@ -60,6 +60,8 @@ class Lane(enum.StrEnum):
     # Work of doors; and what is parked at the other node, so that nothing waits behind it.
     DOORS = "doors"
     WAITS = "waits"
+    # Questions that take their time: nobody waits behind them.
+    SLOW = "slow"
 
 
 @dataclass(slots=True)

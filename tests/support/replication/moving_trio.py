@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from penstock.broker.queue.delivery import QueueDelivery, ReceivedMessages
 from penstock.broker.queue.landing import land_for_another
 from penstock.broker.queue.node import NodeQueues
@@ -14,6 +16,7 @@ from penstock.broker.schedule.node import NodeSchedules
 from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.redrives import RedriveStore
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.store.values import encode
 from penstock.domain.queue.commands import Act, Outcome
 from penstock.domain.queue.definition import QueueName, QueueOptions
 from penstock.domain.queue.landing import Landing, read_landing
@@ -86,6 +89,17 @@ class MovingTrio(Trio):
         await self.create()
         await self.create(dead_replicas, topic=DEAD)
         await self.nodes[1].queues.define(QUEUE, QueueOptions(dead_letter_topic=DEAD, deliveries_max=5))
+
+    async def put_leader(self, leader: int, *, partition: int, in_sync: tuple[int, ...]) -> None:
+        """Of any partition of the orders."""
+        node = self.nodes[leader]
+        topic_id = node.shell(partition).log.home.topic_id
+        stated = node.topics.state(topic_id, partition)
+        assert stated is not None
+        state = replace(stated.state, leader=leader, life=node.life, epoch=stated.state.epoch + 1, in_sync=in_sync)
+        result = await self.metadata.txn([], {self.keys.partition(topic_id, partition): encode(state)})
+        for each in self.nodes.values():
+            await each.topics.wait_for(result.revision)
 
     async def reject(self, values: Sequence[bytes], *, leader: int = 1) -> None:
         """Sends messages, receives each and rejects it: they become dead letters."""

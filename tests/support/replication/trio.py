@@ -89,18 +89,31 @@ class WireOf:
         return await self._wire.call(self._node_id, node_id, lane, fetch)
 
 
+class PausedClock(SystemClock):
+    """A pause is over in no time: the clock is ahead by it from then on."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.ahead_ms
+
+
 class ReplicaNode:
     def __init__(self, node_id: int, metadata: MetadataStore, wire: Wire, files: Files) -> None:
         self.node_id = node_id
         self.files = files
+        self.clock = PausedClock()
         self.life = 0
+        # Its session, as far as it knows.
+        self.is_held = True
         self._metadata = metadata
         self.wire = wire
         self._keys = KeySpace()
 
     async def start(self, duty: Duty) -> None:
         await self._register(duty)
-        clock, threads = SystemClock(), ThreadPoolExecutor(2)
+        clock, threads = self.clock, ThreadPoolExecutor(2)
         self.tasks = TaskSupervisor(get_logger("test"))
         self.site = site = Site(clock=clock, tasks=self.tasks, readers=threads, node_id=self.node_id)
         self.metrics = site.metrics
@@ -114,7 +127,13 @@ class ReplicaNode:
             site,
             self.broker,
             self.store,
-            Metadata(topics=self.topics, nodes=self.nodes, store=self._metadata, keys=self._keys),
+            Metadata(
+                topics=self.topics,
+                nodes=self.nodes,
+                store=self._metadata,
+                keys=self._keys,
+                is_held_at=lambda _now_ms: self.is_held,
+            ),
             calls=WireOf(self.wire, self.node_id),
             life=lambda: self.life,
             settings=SETTINGS,
@@ -137,6 +156,11 @@ class ReplicaNode:
     async def tell(self, duty: Duty) -> None:
         """In its key, whose life goes on."""
         record = NodeRecord(self.node_id, "127.0.0.1", 0, internal=f"wire:{self.node_id}", status=duty)
+        await self._metadata.txn((), {self._keys.node(self.node_id): encode(record)})
+
+    async def tell_room(self, *, has_room: bool) -> None:
+        internal = f"wire:{self.node_id}"
+        record = NodeRecord(self.node_id, "127.0.0.1", 0, internal=internal, status=Duty.SERVING, has_room=has_room)
         await self._metadata.txn((), {self._keys.node(self.node_id): encode(record)})
 
     async def stop(self, *, clean: bool = True) -> None:
@@ -178,11 +202,13 @@ class Trio:
         for node_id in node_ids or tuple(self.nodes):
             await self.nodes.pop(node_id).stop(clean=clean)
 
-    async def create(self, replicas: tuple[int, ...] = (1, 2, 3), topic: str = TOPIC, **settings: str) -> None:
+    async def create(self, *replicas: tuple[int, ...], topic: str = TOPIC, **settings: str) -> None:
+        """A partition for each of them; without any, one on all nodes, led by the first."""
+        placed = replicas or ((1, 2, 3),)
         await self.until(lambda: all(len(node.nodes.serving()) == len(self.nodes) for node in self.nodes.values()))
         overrides: dict[str, str | None] = {name.replace("_", "."): text for name, text in settings.items()}
-        catalog = self.nodes[replicas[0]].topics
-        (result,) = await catalog.create_topics([NewTopic(topic, 1, overrides, assignment=(replicas,))])
+        catalog = self.nodes[placed[0][0]].topics
+        (result,) = await catalog.create_topics([NewTopic(topic, len(placed), overrides, assignment=placed)])
         assert isinstance(result, Created), result
         await self.until(lambda: all(node.broker.topic(topic) is not None for node in self.nodes.values()))
 
@@ -196,8 +222,8 @@ class Trio:
         assert stated is not None
         return stated
 
-    async def put(self, state: PartitionState, *, seen_by: int, topic: str = TOPIC) -> None:
-        """As the controller would, comparing what that node has seen."""
+    async def put(self, state: PartitionState, *, seen_by: int, topic: str = TOPIC, told: tuple[int, ...] = ()) -> None:
+        """As the controller would, comparing what that node has seen. `told`: who hears of it; unless said, all."""
         node = self.nodes[seen_by]
         known = node.topics.by_name(topic)
         assert known is not None
@@ -205,16 +231,22 @@ class Trio:
         compare = Absent(key) if not revision else ModRevisionIs(key, revision)
         result = await self.metadata.txn([compare], {key: encode(state)})
         assert result.ok
-        for each in self.nodes.values():
-            await each.topics.wait_for(result.revision)
+        for node_id in told or tuple(self.nodes):
+            await self.nodes[node_id].topics.wait_for(result.revision)
 
     async def elect(
-        self, leader: int, *, in_sync: tuple[int, ...], seen_by: int | None = None, topic: str = TOPIC
+        self,
+        leader: int,
+        *,
+        in_sync: tuple[int, ...],
+        seen_by: int | None = None,
+        topic: str = TOPIC,
+        told: tuple[int, ...] = (),
     ) -> None:
         seen_by = seen_by or leader
         state = self.stated(seen_by, topic).state
         elected = replace(state, leader=leader, life=self.nodes[leader].life, epoch=state.epoch + 1, in_sync=in_sync)
-        await self.put(elected, seen_by=seen_by, topic=topic)
+        await self.put(elected, seen_by=seen_by, topic=topic, told=told)
 
     def append(self, leader: int, value: bytes) -> Appended:
         batch = memoryview(build_batch([Record(value=value, timestamp_ms=SystemClock().now_ms())]))

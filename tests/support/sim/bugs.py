@@ -272,7 +272,7 @@ MACHINE_BUGS: Final = (
             "the end of a transaction is confirmed before it is durable",
             "penstock.broker.transaction.shell",
             "        self._carry_out(decision)\n"
-            "        return decision.reply if await self._is_settled() else self.unavailable\n",
+            "        return await self._refuse_reply(is_look=not decision.records) or decision.reply\n",
             "        self._carry_out(decision)\n        return decision.reply\n",
             READ_COMMITTED,
             first_seed=13,

@@ -24,6 +24,7 @@ from penstock.broker.group.shell import GroupContext, GroupShell
 from penstock.broker.group.topics import BrokerTopics
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError
+from penstock.broker.machine.rehearsals import Rehearsal, Subject
 from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
@@ -33,6 +34,7 @@ from penstock.broker.topic.not_here import NotHere
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, GroupConfigChanged, Topic, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
+from penstock.cluster.store.protocol import StoreUnavailableError
 from penstock.domain.config.change import ConfigChange, ConfigOperation
 from penstock.domain.group.commands import (
     CommitTransactionOffsets,
@@ -93,8 +95,14 @@ class GroupCoordinator:
             self._config, self._topics, self._clock, SteadyClock(site.clock), config_of=self._config_of
         )
         self._residents = Residents(
-            "groups", self._make, tasks=site.tasks, on_loaded=self._on_loaded, barrier=lambda: broker.barrier
+            Subject.GROUPS,
+            self._make,
+            tasks=site.tasks,
+            on_loaded=self._on_loaded,
+            barrier=lambda: broker.barrier,
+            takeovers=broker.takeovers,
         )
+        broker.rehearsals.add(Subject.GROUPS, self._rehearse)
         # The internal topic is there, and what was led here then has been loaded.
         self._is_ready = False
         self._loading: asyncio.Task[None] | None = None
@@ -188,6 +196,11 @@ class GroupCoordinator:
     async def _save_snapshots(self) -> None:
         for shell in self._shells:
             await shell.save_snapshot_if_due()
+
+    async def _rehearse(self, rehearsal: Rehearsal) -> None:
+        async with self._residents.rehearsal(rehearsal.partition):
+            shell = GroupShell(self._context, rehearsal.partition.leadership, rehearsal.partition)
+            await shell.rehearse(rehearsal.rest)
 
     async def _reload_lost(self) -> None:
         if not self._broker.is_stopping:
@@ -314,7 +327,10 @@ class GroupCoordinator:
         damage = next((shell.damage.reason for shell in self._shells if shell.damage.reason is not None), None)
         if damage is not None:
             raise JournalDamagedError(damage)
-        return [found for shell in self._shells for found in await shell.positions_in(topic, topic_id, partition)]
+        found = [each for shell in self._shells for each in await shell.positions_in(topic, topic_id, partition)]
+        if any(shell.refuse_look() is not None for shell in self._shells if shell.is_loaded):
+            raise StoreUnavailableError("other nodes may look after the groups of this one by now")
+        return found
 
     def committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         """At once, for retention: None also while the group is not available, or looked after elsewhere."""

@@ -17,6 +17,7 @@ from penstock.domain.group.commands import Refused
 from penstock.domain.group.records import RecordKey
 from penstock.domain.group.values import GroupError, TopicFacts
 from penstock.domain.share.machine import (
+    ShareDecision,
     ShareEpochStored,
     ShareGroup,
     ShareGroupCommand,
@@ -44,9 +45,6 @@ class Keeper(Protocol):
     """Who writes down what must not be forgotten."""
 
     @property
-    def is_loaded(self) -> bool: ...
-
-    @property
     def can_store(self) -> bool: ...
 
     @property
@@ -56,7 +54,13 @@ class Keeper(Protocol):
 
     def store(self, entries: Sequence[tuple[bytes, bytes | None]]) -> None: ...
 
-    async def is_stored(self) -> bool: ...
+    async def refuse_reply(self, *, is_look: bool) -> Refused | None:
+        """Why a reply must not leave, when everything is durable that it may have seen."""
+        ...
+
+    def refuse_look(self) -> Refused | None:
+        """The same of what is told at once."""
+        ...
 
     def has_other_group(self, group_id: str) -> bool: ...
 
@@ -117,22 +121,20 @@ class ShareShell:
     async def submit(self, group_id: str, command: ShareGroupCommand) -> ShareGroupReply:
         """The reply, when everything it rests on is durable."""
         if not self._keeper.can_store:
-            return self._unavailable()
+            return _refused(self._keeper.unavailable)
         if self._keeper.has_other_group(group_id):
             return ShareRefused(GroupError.GROUP_ID_NOT_FOUND, f"the group {group_id} is not a share group")
-        reply = self._decide(group_id, self._make(group_id), command)
+        decision = self._decide(group_id, self._make(group_id), command)
         self._arm()
-        return reply if await self._keeper.is_stored() else self._unavailable()
+        refused = await self._keeper.refuse_reply(is_look=not decision.records)
+        return decision.reply if refused is None else _refused(refused)
 
     def refusal(self) -> ShareRefused | None:
         """Why nobody can say which groups there are; None: it is known."""
-        return None if self._keeper.is_loaded else self._unavailable()
+        refused = self._keeper.refuse_look()
+        return None if refused is None else _refused(refused)
 
-    def _unavailable(self) -> ShareRefused:
-        refused = self._keeper.unavailable
-        return ShareRefused(refused.error, refused.detail)
-
-    def _decide(self, group_id: str, group: ShareGroup, command: ShareGroupCommand) -> ShareGroupReply:
+    def _decide(self, group_id: str, group: ShareGroup, command: ShareGroupCommand) -> ShareDecision:
         decision = group.decide(command, self._steady.now_ms())
         for record in decision.records:
             group.apply(record)
@@ -140,7 +142,7 @@ class ShareShell:
             self._keeper.store([_entry(group_id, record) for record in decision.records])
         if not group.exists and not group.members:
             self._groups.pop(group_id, None)
-        return decision.reply
+        return decision
 
     # The alarm
 
@@ -157,6 +159,10 @@ class ShareShell:
             if deadline_ms is not None and deadline_ms <= now_ms:
                 self._decide(group_id, group, ShareTick())
         self._arm()
+
+
+def _refused(refused: Refused) -> ShareRefused:
+    return ShareRefused(refused.error, refused.detail)
 
 
 def _entry(group_id: str, record: ShareGroupRecord) -> tuple[bytes, bytes | None]:

@@ -11,7 +11,8 @@ read. When there is room again everything is replayed: heartbeats were refused m
 that.
 
 A shell is of one leadership. When that ends nothing is answered from its table any more, not even what was decided
-before and is durable only now: whoever leads next may have decided otherwise.
+before and is durable only now: whoever leads next may have decided otherwise. A reply that only looks is given while
+the partition `may_look`: who was paused or cut off finds by that, at the reply, that another may lead by now.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Final, get_args
 
@@ -31,8 +32,9 @@ from penstock.base.long_work import LongWork, Pace
 from penstock.broker.group.share_shell import ShareShell, StoredShareRecord, is_share_key
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.journal import SNAPSHOT_RECORDS_MIN, Journal
-from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.machine.journal import Journal
+from penstock.broker.machine.journal_reader import SNAPSHOT_RECORDS_MIN, JournalReader, Rest
+from penstock.broker.machine.portions import JournalLostError, UnreadableRecordsError, damaged
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.domain.group.commands import (
@@ -57,6 +59,7 @@ from penstock.storage.log.journal_snapshot import Entry
 
 log = get_logger("groups")
 
+NOT_COORDINATOR: Final = Refused(GroupError.NOT_COORDINATOR)
 # What is answered also while nothing can be stored.
 READING: Final = (FetchOffsets, Heartbeat)
 # Groups that are looked at before others may use the loop: a millisecond.
@@ -161,13 +164,28 @@ class GroupShell:
             except JournalLostError as error:
                 log.warning("snapshot not made", error=str(error))
 
+    async def rehearse(self, rest: Rest) -> None:
+        """Of a partition that another leads: the table is built of what is committed, the snapshot saved. It is not
+        loaded by it, and answers nobody."""
+        table = self._new_table()
+
+        def look(entries: Sequence[Entry]) -> None:
+            unread = _replay(table, self.shares, entries)
+            if unread is not None:
+                raise UnreadableRecordsError(unread[1])
+
+        try:
+            await JournalReader(self._partition).save_snapshot(look=look, rest=rest)
+        except UnreadableRecordsError as error:
+            raise damaged(self._partition, str(error)) from error
+
     def close(self) -> None:
         """The node stops: whoever waits is told to look for the coordinator."""
         self.is_loaded = False
         self.shares.close()
         self._alarm.cancel()
         for _, decision in self._table.unload(self._steady.now_ms()):
-            self._release(decision.answers, is_durable=True)
+            self._release(decision.answers)
         for future in self._tickets.values():
             if not future.done():
                 future.set_result(self.unavailable)
@@ -208,7 +226,7 @@ class GroupShell:
         """What whoever asks is told while nothing can be read or stored. Never that there is no offset: a consumer
         would begin anew, or skip what it has not read."""
         if self._is_resigned:
-            return Refused(GroupError.NOT_COORDINATOR)
+            return NOT_COORDINATOR
         if self.damage.reason is None:
             return Refused(GroupError.COORDINATOR_NOT_AVAILABLE)
         return Refused(GroupError.UNKNOWN_SERVER_ERROR, detail=self.damage.reason)
@@ -235,9 +253,23 @@ class GroupShell:
         if waiting is not None:
             return await waiting
         assert decision.reply is not None
+        return await self.refuse_reply(is_look=not decision.records, may_wait=may_wait) or decision.reply
+
+    async def refuse_reply(self, *, is_look: bool, may_wait: bool = False) -> Refused | None:
+        """Why a reply must not leave, when everything is durable that it may have seen; None: it may. One that rests on
+        no write of its own is a look."""
         is_durable = await self._journal.until_durable(may_wait=may_wait)
+        return self._refuse(is_durable=is_durable, is_look=is_look)
+
+    def _refuse(self, *, is_durable: bool, is_look: bool) -> Refused | None:
         # Also if it is durable: it may have become so for whoever leads now.
-        return decision.reply if is_durable and not self._is_resigned else self.unavailable
+        if not is_durable or self._is_resigned:
+            return self.unavailable
+        return NOT_COORDINATOR if is_look and not self._partition.may_look else None
+
+    def refuse_look(self) -> Refused | None:
+        """Of what is told at once, durable or not."""
+        return self._refuse(is_durable=self.is_loaded, is_look=True)
 
     async def end_transaction(self, command: EndTransaction, pace: Pace | None = None) -> bool:
         """True once what follows from it is durable, also if nothing does. False: it is to be said again.
@@ -268,9 +300,7 @@ class GroupShell:
 
     async def describe(self, group_id: str) -> GroupDescription | Refused:
         """As it is once everything that it may show is durable: what may still be lost is not told to anybody."""
-        if not await self._is_settled():
-            return self.unavailable
-        return describe(self._table.get(group_id))
+        return await self._refuse_description() or describe(self._table.get(group_id))
 
     async def list_all(self, pace: Pace | None = None) -> list[tuple[str, GroupDescription]] | Refused:
         """Without their members, and each as it is when its turn comes: there may be a hundred thousand."""
@@ -282,13 +312,13 @@ class GroupShell:
                 listed.append((group_id, summary(group)))
             await pace.rest_if_due()
         # Afterwards, so that it holds for the last one too.
-        return listed if await self._is_settled() else self.unavailable
+        return await self._refuse_description() or listed
 
-    async def _is_settled(self) -> bool:
+    async def _refuse_description(self) -> Refused | None:
         # What was decided while this waited need not be durable yet. That a reader sees it a moment early is the same
         # as if it had asked a moment later, unless it is lost, which the journal knows then.
         is_durable = self.is_loaded and await self._journal.until_durable()
-        return is_durable and not self._journal.is_lost and not self._is_resigned
+        return self._refuse(is_durable=is_durable and not self._journal.is_lost, is_look=True)
 
     def group_ids(self) -> list[str]:
         return list(self._table)
@@ -362,9 +392,6 @@ class GroupShell:
     def store(self, entries: Sequence[Entry]) -> None:
         self._journal.append(entries)
 
-    async def is_stored(self) -> bool:
-        return await self._journal.until_durable() and not self._is_resigned
-
     def has_other_group(self, group_id: str) -> bool:
         group = self._table.get(group_id)
         return group is not None and group.exists
@@ -379,14 +406,17 @@ class GroupShell:
             entries.append((_encode((group_id, record.key)), value))
         self._journal.append(entries, may_wait=may_wait)
         if decision.answers:
-            answers = decision.answers
-            self._journal.when_durable(lambda is_durable: self._release(answers, is_durable=is_durable))
+            self._journal.when_durable(partial(self._release_unless_refused, decision))
 
-    def _release(self, answers: tuple[Answer, ...], *, is_durable: bool) -> None:
+    def _release_unless_refused(self, decision: Decision, is_durable: bool) -> None:
+        refused = self._refuse(is_durable=is_durable, is_look=not decision.records)
+        self._release(decision.answers, refused)
+
+    def _release(self, answers: tuple[Answer, ...], refused: Refused | None = None) -> None:
         for answer in answers:
             future = self._tickets.pop(answer.ticket, None)
             if future is not None and not future.done():
-                future.set_result(answer.reply if is_durable else self.unavailable)
+                future.set_result(refused or answer.reply)
 
     def _on_alarm(self) -> None:
         if self.is_loaded and not self._journal.is_lost and not self._holds_writes():

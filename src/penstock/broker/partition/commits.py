@@ -27,6 +27,11 @@ class Commits(Protocol):
         """So many replicas are in sync as the topic asks for; without them nobody is promised that all have it."""
         ...
 
+    @property
+    def may_look(self) -> bool:
+        """Whether somebody who only looks may be told what this node knows: with others it may have been replaced."""
+        ...
+
     def configure(self, config: TopicConfig) -> None: ...
 
     def promise(self, acks: Acks, /) -> Commitment | None:

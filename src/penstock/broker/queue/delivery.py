@@ -8,7 +8,7 @@ A consumer that finds nothing waits until one of the partitions has more, a mess
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.broker.partition.outcome import Refusal
@@ -194,8 +194,10 @@ class QueueDelivery:
         except asyncio.CancelledError:
             give_back(shells, name.group, messages)
             raise
-        if problem is not None and not messages:
-            return problem
+        if not messages:
+            problem = problem or _refuse_looks(shells)
+            if problem is not None:
+                return problem
         return ReceivedMessages(tuple(messages), limit, has_more)
 
     async def settle(
@@ -232,7 +234,8 @@ class QueueDelivery:
         """Of the partitions that this node leads."""
         name = definition.name
         seen: list[PeekedMessage] = []
-        for shell in await self._queues.shells(name):
+        shells = await self._queues.shells(name)
+        for shell in shells:
             queue = shell.queue(name.group)
             if queue is None or not shell.is_loaded:
                 return shell.unavailable
@@ -265,7 +268,7 @@ class QueueDelivery:
                     elif record.offset >= queue.cursor(_lane_of(record) if is_in_lanes else DEFAULT_LANE):
                         seen.append(PeekedMessage(shell.partition.index, record, None))
                 offset = batch.next_offset
-        return seen
+        return _refuse_looks(shells) or seen
 
     async def totals(
         self, name: QueueName, *, by: Caller | None = None
@@ -283,7 +286,8 @@ class QueueDelivery:
         name = definition.name
         partitions: list[tuple[int, QueueStats]] = []
         backlog_count = 0
-        for shell in await self._queues.shells(name):
+        shells = await self._queues.shells(name)
+        for shell in shells:
             queue = shell.queue(name.group)
             if queue is None or not shell.is_loaded:
                 # Sums without it would look whole.
@@ -295,7 +299,7 @@ class QueueDelivery:
         if damage is not None:
             return QueueUnavailable(damage, is_damaged=True)
         stats = [each for _, each in partitions]
-        return QueueTotals(
+        return _refuse_looks(shells) or QueueTotals(
             tuple(partitions),
             backlog_count=backlog_count,
             leased_count=sum(each.leased_count for each in stats),
@@ -370,6 +374,11 @@ class QueueDelivery:
             if isinstance(reply, QueueUnavailable):
                 return reply
         return None
+
+
+def _refuse_looks(shells: Iterable[QueueShell]) -> QueueUnavailable | None:
+    """When an answer is ready that rests on no write: of half of them nobody would know."""
+    return next((refused for shell in shells if (refused := shell.refuse_look()) is not None), None)
 
 
 def is_worth_waiting(received: ReceivedMessages | NoSuchQueue | QueueUnavailable) -> bool:

@@ -16,6 +16,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.long_work import LongWork
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError
+from penstock.broker.machine.rehearsals import Rehearsal, Subject
 from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.leadership import Leadership
@@ -28,6 +29,7 @@ from penstock.broker.queue.landing import MoveLine
 from penstock.broker.queue.lanes import LaneIndex, LaneScans
 from penstock.broker.queue.mover import QueueMover
 from penstock.broker.queue.reader import QueueReader
+from penstock.broker.queue.replay import rehearse
 from penstock.broker.queue.replay_start import Kept
 from penstock.broker.queue.shell import QueueContext, QueueShell, QueueUnavailable
 from penstock.broker.relay.asking import Relay
@@ -43,7 +45,7 @@ from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.protocol import StoreUnavailableError
 from penstock.domain.queue.commands import Close, Open
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, Start
-from penstock.domain.queue.machine import deletable_below
+from penstock.domain.queue.machine import Queue, deletable_below
 from penstock.domain.security import access
 from penstock.domain.security.access import Authorizer, Operation
 
@@ -110,7 +112,10 @@ class NodeQueues:
         )
         self.ages = QueueAges(site.clock)
         self._work = LongWork(site.clock.monotonic_seconds)
-        self._residents = Residents("queues", self._make, tasks=site.tasks, barrier=lambda: broker.barrier)
+        self._residents = Residents(
+            Subject.QUEUES, self._make, tasks=site.tasks, barrier=lambda: broker.barrier, takeovers=broker.takeovers
+        )
+        broker.rehearsals.add(Subject.QUEUES, self._rehearse)
         # Queues that are being opened on their partitions: once, and everybody who wants one waits for the same.
         self._opening: dict[QueueName, asyncio.Task[None]] = {}
         queues.on_change(self._on_queue_change, Part.QUEUES)
@@ -365,6 +370,15 @@ class NodeQueues:
         shell = QueueShell(self._context, leadership, partition, companion, reader)
         lanes.on_progress = shell.wake_all
         return shell
+
+    async def _rehearse(self, rehearsal: Rehearsal) -> None:
+        topic = rehearsal.partition.topic
+
+        def make(group: str) -> Queue:
+            return Queue(self._context.config_of(topic, group), chance=self._context.chance)
+
+        async with self._residents.rehearsal(rehearsal.partition):
+            await rehearse(rehearsal, make)
 
     def _options_of(self, name: QueueName) -> QueueOptions:
         definition = self._queues.get(name)

@@ -8,6 +8,7 @@ asked about one by one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -31,6 +32,8 @@ class ReceiptSettlement(msgspec.Struct, frozen=True):
 
 
 SettleOutcome = Outcome | QueueUnavailable
+
+_LOST: Final = QueueUnavailable("the disk did not take the queue's journal")
 
 
 async def settle_by_receipts(
@@ -63,9 +66,15 @@ async def settle_by_receipts(
             outcomes[place] = outcome
         decided.append((shell, places))
     for shell, places in decided:
+        unavailable: QueueUnavailable | None = None
         if not await shell.is_durable():
+            unavailable = _LOST
+        elif all(outcomes[place] is not Outcome.DONE for place in places):
+            # Nothing was written for them.
+            unavailable = shell.refuse_look()
+        if unavailable is not None:
             for place in places:
-                outcomes[place] = QueueUnavailable("the disk did not take the queue's journal")
+                outcomes[place] = unavailable
     return outcomes
 
 

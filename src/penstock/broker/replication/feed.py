@@ -87,8 +87,7 @@ class LeaderFeed:
         session = self._session_of(fetch)
         if isinstance(session, ReplicaProblem):
             return ReplicaFetched(problem=session)
-        session.asked_ms = self._clock.monotonic_ms()
-        session.begin_fetch(wanted.log for wanted in fetch.logs)
+        session.begin_fetch((wanted.log for wanted in fetch.logs), self._clock.monotonic_ms())
         for name in fetch.forgotten:
             session.forget(name)
         view = self._view()
@@ -96,6 +95,7 @@ class LeaderFeed:
             self._take(session, wanted, view)
         await self._wait(session, min(fetch.wait_ms, WAIT_MS_MAX))
         answers = await self._answers(session, min(fetch.bytes_max, REPLY_BYTES_MAX))
+        session.end_fetch(self._clock.monotonic_ms())
         return ReplicaFetched(session_id=session.id, logs=answers)
 
     def stop(self) -> None:
@@ -109,14 +109,6 @@ class LeaderFeed:
         """Sessions of its other lives: nobody asks for them any more."""
         for session in [each for each in self._sessions.values() if each.node_id == node_id and each.life != life]:
             self._drop(session)
-
-    def asked_ms(self, log: LedLog) -> dict[int, int]:
-        """When each node last fetched in a session that has this log in its epoch."""
-        asked: dict[int, int] = {}
-        for session in self._sessions.values():
-            if session in log.subscribers:
-                asked[session.node_id] = max(asked.get(session.node_id, 0), session.asked_ms)
-        return asked
 
     # Sessions
 
@@ -212,6 +204,10 @@ class LeaderFeed:
                 session.forget(name)
                 return LogFetched(log=name, problem=ReplicaProblem.STORAGE_FAILED)
             loaded = found
+            if shell.log.flaws.is_withheld:
+                # By what was found behind it: nothing more is answered from here.
+                session.forget(name)
+                return LogFetched(log=name, problem=ReplicaProblem.STORAGE_FAILED)
         if not len(loaded):
             return None
         session.give(position)
@@ -235,6 +231,9 @@ def _judge(session: FeedSession, log: LedLog, wanted: LogFetch, view: View) -> L
         if wanted.offset == 0:
             return None
         return LogFetched(log=wanted.log, diverging=EpochEnd(-1, 0), high_watermark=0, log_start=0)
+    if log.shell.log.flaws.is_troubled and (log.shell.log.lost_end is not None or log.shell.log.flaws.is_withheld):
+        # Where it ends is not known: who has more must not be told that it has too much.
+        return LogFetched(log=wanted.log, problem=ReplicaProblem.STORAGE_FAILED)
     parted = truncation.answer(
         log.shell.log.epochs,
         log_start=log.log_start,

@@ -39,7 +39,7 @@ class ReplicationCollector(Collector):
         yield GaugeMetricFamily(
             "penstock_replication_under_replicated_partitions",
             "Partitions led here of which fewer replicas are in sync than there are.",
-            value=sum(group.is_short for group in groups),
+            value=sum(group.is_under_replicated for group in groups),
         )
         yield GaugeMetricFamily(
             "penstock_replication_under_minimum_partitions",
@@ -55,6 +55,16 @@ class ReplicationCollector(Collector):
             "penstock_replication_in_sync_changes",
             "Changes of in-sync sets that this node has made since the start.",
             value=self._node.changes.change_count,
+        )
+        yield GaugeMetricFamily(
+            "penstock_replication_flawed_partitions",
+            "Partitions with several replicas of which a log on this node is damaged, shorter than it was or offline.",
+            value=len(self._node.mending.places),
+        )
+        yield CounterMetricFamily(
+            "penstock_replication_logs_put_aside",
+            "Damaged logs that this node has put aside since the start, to fetch them anew.",
+            value=self._node.mending.begun_anew_count,
         )
         fetched = CounterMetricFamily(
             "penstock_replication_fetched_bytes",

@@ -23,6 +23,7 @@ from functools import partial
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.machine.metrics import MachineCollector
 from penstock.broker.partition.role import Following, Idle, Leading
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.replication.departures import Departures
@@ -31,13 +32,16 @@ from penstock.broker.replication.fetcher import Asking, Calls, Fetcher
 from penstock.broker.replication.followed import Failure, FollowedLog
 from penstock.broker.replication.group import KINDS, LedLog, ReplicaGroup, log_names
 from penstock.broker.replication.in_sync import InSyncChanges, Place
+from penstock.broker.replication.journals import follow_journal
+from penstock.broker.replication.mending import Mending
 from penstock.broker.replication.metrics import ReplicationCollector
+from penstock.broker.replication.preparation import Preparation
 from penstock.broker.replication.server import NodeReplicas
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
-from penstock.broker.topic.roles import has_replica
+from penstock.broker.topic.roles import has_replica, is_shared
 from penstock.cluster.catalog.nodes import NodeCatalog, NodesChanged
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.partition_image import PartitionChanged, Stated
@@ -71,6 +75,8 @@ class Metadata:
     nodes: NodeCatalog
     store: MetadataStore
     keys: KeySpace
+    # Whether nobody can have ended this node's session before then, by the monotonic clock.
+    is_held_at: Callable[[int], bool]
 
 
 class NodeReplication:
@@ -89,6 +95,7 @@ class NodeReplication:
         self._store = store
         self._topics = metadata.topics
         self._nodes = metadata.nodes
+        self._is_held_at = metadata.is_held_at
         self._calls = calls
         self._clock = site.clock
         self._node_id = site.node_id
@@ -109,8 +116,7 @@ class NodeReplication:
         self._led: dict[LogName, LedLog] = {}
         self._followed: dict[Place, list[tuple[FollowedLog, Fetcher]]] = {}
         self._fetchers: dict[tuple[int, Lane], Fetcher] = {}
-        # Being led or followed as soon as companions are open and cuts are over.
-        self._preparing: set[Place] = set()
+        self._preparation = Preparation(broker, self._tasks, self._settle)
         self.feed = LeaderFeed(self._led, lambda: self._view, self._who_leads, readers=self._readers, clock=site.clock)
         self.replicas = NodeReplicas(self.feed, self._find, self._who_leads, self._readers)
         self.changes = InSyncChanges(
@@ -124,7 +130,17 @@ class NodeReplication:
         )
 
         site.metrics.register(ReplicationCollector(self))
+        site.metrics.register(MachineCollector(broker.rehearsals, broker.takeovers))
         self._departures = Departures(self.changes, self._tasks, self._minimum_at, lambda: self._view, self._node_id)
+        self.mending = Mending(
+            store,
+            self._departures,
+            self._tasks,
+            self._logs_of,
+            lambda place: metadata.topics.state(*place),
+            on_mended=self._ask_again,
+            node_id=site.node_id,
+        )
 
     # Life
 
@@ -137,6 +153,7 @@ class NodeReplication:
         self._broker.on_companion(self._on_companion)
         self._broker.on_replica(lambda shell: self._settle((shell.log.home.topic_id, shell.index)))
         self._broker.led_barrier.count_by(self._has_barrier)
+        self._broker.rehearsals.start(self._settings.rehearsal, self._tasks, self._is_behind)
         self.begin_life()
         self._tasks.every(self._settings.tick_ms, "lagging replicas", self._tick)
 
@@ -171,6 +188,7 @@ class NodeReplication:
             case TopicRemoved(topic):
                 for index in range(topic.partition_count):
                     self._drop((topic.topic_id, index))
+                    self._broker.rehearsals.forget(topic.topic_id, index)
             case _:
                 pass
 
@@ -189,6 +207,8 @@ class NodeReplication:
         for log, _ in self._followed.get(place, ()):
             if log.kind is kind:
                 log.shell = companion
+                follow_journal(self._broker.rehearsals, log)
+        self.mending.watch(place, self._logs_of(place))
 
     def _settle_topic(self, topic: Topic) -> None:
         for index in range(topic.partition_count):
@@ -224,6 +244,7 @@ class NodeReplication:
             self._follow(place, shell, shell.role, stated)
         else:
             self._drop(place)
+        self.mending.watch(place, self._logs_of(place))
 
     def _lead(self, place: Place, shell: PartitionShell, stated: Stated) -> None:
         group = self.groups.get(place)
@@ -235,12 +256,12 @@ class NodeReplication:
                 self.changes.note(group)
             return
         self._drop(place)
-        if not self._is_prepared(shell):
-            self._prepare(place, shell)
+        if not self._preparation.is_done(shell):
+            self._preparation.begin(place, shell)
             return
         group = ReplicaGroup(
             shell,
-            self._companions_of(shell),
+            self._preparation.companions_of(shell),
             stated,
             node_id=self._node_id,
             minimum=self._minimum_at(place),
@@ -261,10 +282,10 @@ class NodeReplication:
                 log.unclean_epoch = stated.state.unclean_epoch
             return
         self._drop(place)
-        if not self._is_prepared(shell):
-            self._prepare(place, shell)
+        if not self._preparation.is_done(shell):
+            self._preparation.begin(place, shell)
             return
-        companions = self._companions_of(shell)
+        companions = self._preparation.companions_of(shell)
         self._followed[place] = []
         for name, kind in zip(log_names(*place), (None, *KINDS.values()), strict=True):
             log = FollowedLog(
@@ -275,6 +296,7 @@ class NodeReplication:
                 shell=shell if kind is None else companions.get(kind),
                 unclean_epoch=stated.state.unclean_epoch,
             )
+            follow_journal(self._broker.rehearsals, log)
             fetcher = self._fetcher(role.leader, _lane_of(log))
             self._followed[place].append((log, fetcher))
             fetcher.add(log)
@@ -300,34 +322,6 @@ class NodeReplication:
         group = self.groups.get((shell.log.home.topic_id, shell.index))
         return group is not None and group.partition is shell and group.epoch == epoch and group.has_barrier
 
-    # Before a log is led or followed
-
-    def _is_prepared(self, shell: PartitionShell) -> bool:
-        opened = self._companions_of(shell)
-        missing = any(kind not in opened and self._broker.has_companion(shell, kind) for kind in CompanionKind)
-        return not missing and not any(each.log.is_being_cut for each in (shell, *opened.values()))
-
-    def _prepare(self, place: Place, shell: PartitionShell) -> None:
-        if place not in self._preparing:
-            self._preparing.add(place)
-            self._tasks.start("companions of a replica", self._open_companions(place, shell))
-
-    async def _open_companions(self, place: Place, shell: PartitionShell) -> None:
-        try:
-            for kind in CompanionKind:
-                if self._broker.has_companion(shell, kind):
-                    await self._broker.companion(shell, kind)
-            for each in (shell, *self._companions_of(shell).values()):
-                async with each.log.maintenance.alone():
-                    each.begin_epoch()
-        finally:
-            self._preparing.discard(place)
-        self._settle(place)
-
-    def _companions_of(self, shell: PartitionShell) -> dict[CompanionKind, PartitionShell]:
-        found = {kind: self._broker.open_companion_of(shell, kind) for kind in CompanionKind}
-        return {kind: companion for kind, companion in found.items() if companion is not None}
-
     # What groups tell
 
     def on_restless(self, group: ReplicaGroup) -> None:
@@ -343,7 +337,24 @@ class NodeReplication:
         else:
             home = source.partition.log.home
             place, is_leader = (home.topic_id, source.partition.index), False
+            if failure is Failure.DIVERGED and source.shell is not None:
+                source.shell.log.flaws.note_other(failure.value)
         self._departures.go(place, failure, is_leader=is_leader)
+
+    def may_look(self, group: ReplicaGroup) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        is_held = self._is_held_at(now_ms)
+        may = group.progress.may_answer_looks(now_ms, self._view, group.followed_ms(), is_held=is_held)
+        if not may:
+            # Who stays silent leaves the set, also where nothing is written.
+            self.on_restless(group)
+        return may
+
+    def on_full(self, group: ReplicaGroup) -> None:
+        """Who has room leads. Where nobody has, this node keeps the seat and refuses."""
+        place, state = (group.topic_id, group.index), group.progress.state
+        if self._departures.may_hand_over(place, state, Failure.DISK_FULL):
+            self._departures.go(place, Failure.DISK_FULL, is_leader=True)
 
     def _note_short(self, group: ReplicaGroup) -> None:
         if group.is_short:
@@ -355,10 +366,13 @@ class NodeReplication:
         now_ms = self._clock.monotonic_ms()
         for group in list(self._restless):
             group.progress.on_time(now_ms, group.log_ends)
+            silent = group.silent_since(now_ms - self._settings.replica_lag_ms)
+            group.progress.on_silence(silent)
             if group.progress.behind(now_ms, self._settings.replica_lag_ms):
                 self.changes.note(group)
-            if group.is_even:
+            if group.is_even and not silent:
                 del self._restless[group]
+        self.mending.look_at_all()
 
     # What fetchers tell
 
@@ -395,10 +409,20 @@ class NodeReplication:
         place = (log.partition.log.home.topic_id, log.partition.index)
         stated = self._topics.state(*place)
         is_mending = stated is not None and self._node_id in stated.state.mending
-        if is_mending and all(each.is_whole for each, _ in self._followed.get(place, ())):
-            self._departures.come_back(place)
+        if is_mending and self._is_whole(place):
+            self._departures.come_back(place, partial(self._is_whole, place))
         if any(each is log and fetcher.lane is Lane.CATCH_UP for each, fetcher in self._followed.get(place, ())):
             self._move(place, log, _lane_of(log))
+
+    def _is_whole(self, place: Place) -> bool:
+        followed = self._followed.get(place, ())
+        return bool(followed) and all(log.is_current and log.is_whole for log, _ in followed)
+
+    def _is_behind(self, partition: PartitionShell) -> bool:
+        """Something is far behind, or this replica is not in sync: what there is to do is to fetch."""
+        stated = self._topics.state(partition.log.home.topic_id, partition.index)
+        is_in_sync = stated is not None and self._node_id in stated.state.in_sync
+        return not is_in_sync or any(len(each) for (_, lane), each in self._fetchers.items() if lane is Lane.CATCH_UP)
 
     def _move(self, place: Place, log: FollowedLog, lane: Lane) -> None:
         followed = self._followed.get(place, [])
@@ -408,6 +432,10 @@ class NodeReplication:
                 other = self._fetcher(fetcher.leader, lane)
                 followed[number] = (log, other)
                 other.add(log)
+
+    def _ask_again(self, place: Place) -> None:
+        for log, fetcher in self._followed.get(place, ()):
+            fetcher.ask_again(log)
 
     def _fetcher(self, leader: int, lane: Lane) -> Fetcher:
         fetcher = self._fetchers.get((leader, lane))
@@ -432,6 +460,14 @@ class NodeReplication:
         if led is not None:
             return led.shell
         return next((log.shell for log in self.followed_logs() if log.name == name), None)
+
+    def _logs_of(self, place: Place) -> list[PartitionShell]:
+        """Those that are open, of a partition that others have too."""
+        served, stated = self._broker.topic_by_id(place[0]), self._topics.state(*place)
+        shell = None if served is None else served.shell(place[1])
+        if shell is None or shell.is_closed or stated is None or not is_shared(stated.state):
+            return []
+        return [shell, *self._preparation.companions_of(shell).values()]
 
     def _minimum_at(self, place: Place) -> int:
         topic = self._topics.by_id(place[0])

@@ -17,9 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.broker.replication.group import LedLog
 from penstock.domain.replication.exchange import NO_OFFSET, LogFetch, LogFetched, LogName, ReplicaProblem
+
+# Of a follower that has not proved anything yet, by the monotonic clock.
+NEVER_MS: Final = -(2**62)
 
 
 @dataclass(slots=True)
@@ -52,6 +56,9 @@ class FeedSession:
         # Of the next fetch.
         self.epoch = 1
         self.asked_ms = 0
+        # When the follower surely followed: see `begin_fetch`.
+        self.followed_ms = NEVER_MS
+        self._answered_ms = NEVER_MS
         self._positions: dict[LogName, Position] = {}
         self._given: dict[LogName, None] = {}
         self._data: dict[LogName, None] = {}
@@ -68,8 +75,15 @@ class FeedSession:
 
     # What the follower says
 
-    def begin_fetch(self, named: Iterable[LogName]) -> None:
-        """What was given and is not named now has not been taken."""
+    def begin_fetch(self, named: Iterable[LogName], now_ms: int) -> None:
+        """What was given and is not named now has not been taken.
+
+        The follower has made this fetch after it had our last answer, so when that left it followed still what it does
+        not take out now. When the fetch came here says less: one that was sent to a paused process is read when that
+        wakes, however long ago its sender has turned to another leader.
+        """
+        self.asked_ms = now_ms
+        self.followed_ms = self._answered_ms
         given, self._given = self._given, {}
         taken = set(named)
         for name in given:
@@ -95,6 +109,9 @@ class FeedSession:
         self.forget(answer.log)
         self._refused.append(answer)
         self._ring()
+
+    def ask_again(self, log: LedLog) -> None:
+        self.refuse(LogFetched(log=log.name, problem=ReplicaProblem.TIMED_OUT))
 
     def forget(self, name: LogName) -> None:
         position = self._positions.pop(name, None)
@@ -133,6 +150,10 @@ class FeedSession:
             self._news[position.wanted.log] = None
 
     # What is to be told
+
+    def end_fetch(self, now_ms: int) -> None:
+        """It is answered: before the answer leaves."""
+        self._answered_ms = now_ms
 
     @property
     def has_data(self) -> bool:

@@ -61,6 +61,8 @@ class PendingShell(Protocol):
 
     async def settle(self, reply: object) -> ChangeOutcome: ...
 
+    def refuse_look(self) -> NotScheduled | None: ...
+
     def message_id(self, origin: int) -> str: ...
 
 
@@ -108,9 +110,9 @@ class PendingMessages:
             return self._shell.unavailable
         position = self._shell.machine.place_of(origin)
         if position is None:
-            return Refused(ScheduleProblem.NOT_PENDING)
+            return self._shell.refuse_look() or Refused(ScheduleProblem.NOT_PENDING)
         if self._shell.machine.is_being_released(origin):
-            return Refused(ScheduleProblem.BEING_RELEASED)
+            return self._shell.refuse_look() or Refused(ScheduleProblem.BEING_RELEASED)
         return await self._row_at(position) or refuse_unreadable(self._shell.companion)
 
     async def _row_at(self, position: int) -> Row | None:
@@ -129,9 +131,11 @@ class PendingMessages:
             return self._shell.unavailable
         position = self._shell.machine.place_of(origin)
         if position is None:
-            return None
+            return self._shell.refuse_look()
         row = await self._row_at(position)
-        return refuse_unreadable(self._shell.companion) if row is None else self._message(position, row)
+        if row is None:
+            return refuse_unreadable(self._shell.companion)
+        return self._shell.refuse_look() or self._message(position, row)
 
     def _message(self, position: int, row: Row) -> PendingMessage:
         record, message = read_message(row)
@@ -192,7 +196,8 @@ class PendingMessages:
             size_bytes = sum(len(row.value or b"") for row in rows.values())
             bytes_max -= size_bytes
             if bytes_max <= 0 and first < len(entries):
-                return PendingPage(messages, DueCursor(some[-1][0], self._shell.partition.index, some[-1][1]))
+                page = PendingPage(messages, DueCursor(some[-1][0], self._shell.partition.index, some[-1][1]))
+                return self._shell.refuse_look() or page
             # As many as will fit, if they are as large as these.
             count = max(LISTED_AT_ONCE, bytes_max * len(some) // max(size_bytes, 1))
-        return PendingPage(messages, cursor)
+        return self._shell.refuse_look() or PendingPage(messages, cursor)

@@ -15,6 +15,7 @@ from penstock.domain.config.topic import TopicConfig
 LOADING: Final = NotScheduled(Refusal.OFFLINE, "the schedule of this partition is being loaded")
 LOST: Final = NotScheduled(Refusal.OFFLINE, "the disk did not take the schedule's rows")
 RESIGNED: Final = NotScheduled(Refusal.NOT_LEADER, "another node looks after the schedule of this partition")
+UNSURE: Final = NotScheduled(Refusal.NOT_LEADER, "another node may look after the schedule of this partition by now")
 _UNREADABLE: Final = NotScheduled(Refusal.OFFLINE, "the rows of the schedule cannot be read")
 
 

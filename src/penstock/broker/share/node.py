@@ -101,13 +101,16 @@ class ShareGroups:
         found = self._groups.share_group(group_id)
         return found is not None and found.is_current(member_id)
 
-    def all(self) -> list[tuple[str, ShareGroup]]:
-        return [
-            (group_id, found)
-            for shell in self._groups.share_shells()
-            for group_id in shell.group_ids()
-            if (found := shell.get(group_id)) is not None
-        ]
+    def all(self) -> list[tuple[str, ShareGroup]] | ShareRefused:
+        """Of this node: clients ask every one."""
+        listed: list[tuple[str, ShareGroup]] = []
+        for shell in self._groups.share_shells():
+            refused = shell.refusal()
+            if refused is not None:
+                return refused
+            found = ((group_id, shell.get(group_id)) for group_id in shell.group_ids())
+            listed += [(group_id, group) for group_id, group in found if group is not None]
+        return listed
 
     async def create(self, group_id: str) -> ShareRefused | None:
         """A group without members, unless it is there. None: done."""
@@ -157,17 +160,18 @@ class ShareGroups:
 
     # Offsets
 
-    async def where(self, name: QueueName) -> dict[int, ShareStart] | None:
+    async def where(self, name: QueueName) -> dict[int, ShareStart | QueueUnavailable] | None:
         """By partition; None: the group has nothing to do with the topic."""
         if self.queues.get(name) is None:
             return None
-        found: dict[int, ShareStart] = {}
+        found: dict[int, ShareStart | QueueUnavailable] = {}
         for shell in await self.queues.shells(name):
             queue = shell.queue(name.group)
             if queue is not None:
                 cursor = max(queue.cursor(), shell.partition.log_start)
                 lag = max(0, shell.partition.readable_end - cursor) + queue.in_flight_count
-                found[shell.partition.index] = ShareStart(max(queue.finished_below, shell.partition.log_start), lag)
+                start = ShareStart(max(queue.finished_below, shell.partition.log_start), lag)
+                found[shell.partition.index] = shell.refuse_look() or start
         return found
 
     async def move(self, name: QueueName, partition: int, start_offset: int) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from penstock.broker.partition.outcome import AppendRefused, Refusal
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.role import NO_EPOCH, NO_LEADER, Following, Role
+from penstock.broker.partition.shell import PartitionShell
 from penstock.domain.topic_rules import NAME_CHARACTERS_MAX
 
 
@@ -42,6 +43,18 @@ class NotHere(msgspec.Struct, frozen=True):
 
     def refusal(self) -> AppendRefused:
         return AppendRefused(Refusal.OFFLINE if self.is_unknown else Refusal.NOT_LEADER, self.detail)
+
+
+def for_looks(found: PartitionShell | NotHere) -> PartitionShell | NotHere:
+    """The same for an answer that rests on no write: of a partition that another node may lead by now nothing is told.
+    Asked when the answer is ready."""
+    if isinstance(found, NotHere) or found.may_look:
+        return found
+    return NotHere(Absence.NOT_LED_HERE, unsure(found), epoch=found.role.epoch)
+
+
+def unsure(partition: PartitionShell) -> str:
+    return f"{partition.topic}-{partition.index} may be led by another node by now: not all replicas were heard"
 
 
 def no_topic(name: str) -> NotHere:

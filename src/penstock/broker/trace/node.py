@@ -20,7 +20,7 @@ from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
-from penstock.broker.topic.not_here import NotHere
+from penstock.broker.topic.not_here import NotHere, for_looks
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.trace.commits import CommitHistory, note_damage
 from penstock.broker.trace.index import BEHIND_BYTES_MAX, TraceIndex, TraceScans
@@ -46,6 +46,8 @@ EVENTS_MAX: Final = 10_000
 
 class NoSuchMessage(msgspec.Struct, frozen=True):
     reason: str
+    # Another node can tell, or this one in a moment.
+    is_elsewhere: bool = False
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -130,8 +132,10 @@ class NodeTrace:
         if not topic.has_partition(place.partition):
             count = topic.partition_count
             return NoSuchMessage(f"{place.topic!r} has no partition {place.partition}, it has {count} of them")
-        partition = topic.find(place.partition)
-        return NoSuchMessage(partition.detail) if isinstance(partition, NotHere) else (topic, partition)
+        partition = for_looks(topic.find(place.partition))
+        if isinstance(partition, NotHere):
+            return NoSuchMessage(partition.detail, is_elsewhere=True)
+        return topic, partition
 
     async def search(self, topic: str, key: bytes, *, since_ms: int, until_ms: int) -> Findings | NoSuchMessage:
         """Messages of a key between two times, the first few."""
@@ -157,6 +161,8 @@ class NodeTrace:
                 reasons += [] if reason is None else [reason]
             else:
                 reasons += await self._why_not.reasons(facts, *found, events)
+        if isinstance(found := self.find(asked), NoSuchMessage):
+            return found
         seen = tuple(reason for reason in reasons if not reason.group or sight.group(reason.group))
         return WhyAnswer(journey.id, seen, journey.notes)
 
@@ -180,6 +186,9 @@ class NodeTrace:
             await self._walk(begin, sight, visits, notes)
         if not visits:
             return NoSuchMessage("; ".join(dict.fromkeys(notes)))
+        if isinstance(found := self.find(asked), NoSuchMessage):
+            # Reading took a while.
+            return found
         events = merge(visits)
         if len(events) > EVENTS_MAX:
             notes.append(f"{len(events):,} events are known; the first {EVENTS_MAX:,} are shown")

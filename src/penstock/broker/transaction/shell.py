@@ -20,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -32,6 +32,8 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
+from penstock.broker.machine.journal_reader import JournalReader, Rest
+from penstock.broker.machine.portions import JournalLostError, damaged
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter, WaitingRoom
@@ -59,6 +61,7 @@ from penstock.domain.transaction.state import (
     TransactionRecord,
     TransactionState,
 )
+from penstock.storage.log.journal_snapshot import Entry
 
 log = get_logger("transactions")
 
@@ -159,6 +162,13 @@ class TransactionShell:
             machine.apply(record)
         journal.append([encode_record(record) for record in records])
 
+    async def save_snapshot_if_due(self) -> None:
+        if self._is_serving and self._journal.is_snapshot_due:
+            try:
+                await self._journal.save_snapshot()
+            except JournalLostError as error:
+                log.warning("snapshot not made", error=str(error))
+
     def close(self) -> None:
         """The node stops, or the journal was lost: nothing is decided any more, and no marker leaves."""
         self.is_loaded = False
@@ -211,11 +221,14 @@ class TransactionShell:
             return self.unavailable
         decision = self._machine.decide(command, self._steady.now_ms())
         self._carry_out(decision)
-        return decision.reply if await self._is_settled() else self.unavailable
+        return await self._refuse_reply(is_look=not decision.records) or decision.reply
 
-    async def _is_settled(self) -> bool:
-        """Everything decided so far is durable, and it is still this machine's word that counts."""
-        return await self._journal.until_durable() and not self._is_resigned
+    async def _refuse_reply(self, *, is_look: bool) -> Refused | None:
+        """None: everything decided so far is durable, and it is still this machine's word that counts. A reply that
+        rests on no write of its own is a look: nobody is told what another coordinator may have changed by now."""
+        if not await self._journal.until_durable() or self._is_resigned:
+            return self.unavailable
+        return NOT_COORDINATOR if is_look and not self._partition.may_look else None
 
     def partitions_of(self, transactional_id: str) -> tuple[TopicPartition, ...]:
         """Of the transaction under way, if there is one."""
@@ -226,7 +239,7 @@ class TransactionShell:
         if not self._is_serving:
             return self.unavailable
         found = self._machine.describe(transactional_id)
-        return found if await self._is_settled() else self.unavailable
+        return await self._refuse_reply(is_look=True) or found
 
     async def list_transactions(
         self,
@@ -245,7 +258,8 @@ class TransactionShell:
             longer_than_ms=longer_than_ms,
             id_matches=id_matches,
         )
-        return found if await self._is_settled() else self.unavailable
+        refused = await self._refuse_reply(is_look=True)
+        return found if refused is None else refused
 
     def open_since_ms(self) -> list[int]:
         """When each transaction that is under way began."""
@@ -332,6 +346,21 @@ class TransactionShell:
             version=effect.version,
         )
         return await self._markers.write(partition.topic, partition.partition, end)
+
+
+async def rehearse(partition: PartitionShell, settings: TransactionSettings, rest: Rest) -> None:
+    """Of a partition that another leads: the machine is built of what is committed, the snapshot saved. It answers
+    nobody."""
+    machine = TransactionCoordinator(settings, coordinator_epoch=0)
+
+    def look(entries: Sequence[Entry]) -> None:
+        for key, value in entries:
+            _replay(machine, key, value)
+
+    try:
+        await JournalReader(partition).save_snapshot(look=look, rest=rest)
+    except msgspec.DecodeError as error:
+        raise damaged(partition, f"a record is not a transaction's: {error}") from error
 
 
 def _replay(machine: TransactionCoordinator, key: bytes, value: bytes | None) -> None:

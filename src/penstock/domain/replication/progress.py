@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -37,7 +37,7 @@ class GroupLog(enum.IntEnum):
 
 
 LOG_COUNT: Final = len(GroupLog)
-# A follower that was heard within this time has not been told of another leader by then.
+# Who is told what this leader knows may hear something that was true so long ago.
 LOOKS_MS_MAX: Final = 1_000
 
 # Of a log that the follower has not asked for in this epoch and life: it counts for nothing, not even if it is empty.
@@ -89,6 +89,7 @@ class LeaderProgress:
         "_now_ms",
         "_own_ends",
         "_pending",
+        "_silent",
         "_waited",
         "epoch_starts",
         "node",
@@ -120,6 +121,7 @@ class LeaderProgress:
         self._own_ends = list(watermarks)
         self._followers: dict[int, _Follower] = {}
         self._pending: frozenset[int] = frozenset()
+        self._silent: frozenset[int] = frozenset()
         self._is_busy = False
         self._must_read = False
         self._waited: list[_Follower] = []
@@ -174,6 +176,11 @@ class LeaderProgress:
                     book.goals[log] = end
                     book.goals_ms[log] = now_ms
 
+    def on_silence(self, silent: Iterable[int]) -> None:
+        """Who has not been heard for longer than anybody may lag. It may hold everything; but while it could be elected
+        nobody knows that it was not, and no look is answered."""
+        self._silent = frozenset(silent)
+
     def on_minimum(self, minimum: int) -> bool:
         """True: a watermark has moved."""
         self._minimum = minimum
@@ -206,19 +213,24 @@ class LeaderProgress:
     # What follows
 
     def behind(self, now_ms: int, lag_ms: int) -> list[int]:
-        """Members of the set that have not caught up in some log for longer than `lag_ms`."""
-        return [node for node in self.state.in_sync if node != self.node and self._is_behind(node, now_ms - lag_ms)]
+        """Members of the set that have not caught up in some log for longer than `lag_ms`, or are silent."""
+        since_ms = now_ms - lag_ms
+        members = (node for node in self.state.in_sync if node != self.node)
+        return [node for node in members if node in self._silent or self._is_behind(node, since_ms)]
 
     def caught_up(self, view: View) -> list[int]:
-        """Replicas outside the set that hold all that is committed, and all that was there when the epoch began."""
+        """Replicas outside the set, and who is to be one, that hold all that is committed, and all that was there when
+        the epoch began."""
         return [
             node
-            for node in self.state.replicas
+            for node in (*self.state.replicas, *self.state.adding)
             if node not in self.state.in_sync
             and node not in self.state.mending
             and (book := self._followers.get(node)) is not None
             and (standing := view.get(node)) is not None
             and standing.may_join
+            # Or it would leave again with the next write.
+            and standing.has_room
             and standing.life == book.life
             and book.has_asked
             and book.holds(self.watermarks)
@@ -245,20 +257,19 @@ class LeaderProgress:
         joins = tuple(Join(node, self._followers[node].life) for node in joining)
         return Propose(wanted, self.revision, joins)
 
-    def may_answer_looks(
-        self, now_ms: int, view: View, asked_ms: Mapping[int, int], *, renewed_ms: int, session_ms: int
-    ) -> bool:
+    def may_answer_looks(self, now_ms: int, view: View, followed_ms: Mapping[int, int], *, is_held: bool) -> bool:
         """Whether an answer that only looks is not older than a second: asked at the reply, never by a timer.
 
-        `asked_ms` says when each node last fetched in a session that has this partition in this epoch: a follower that
-        has turned to another leader has taken it out. Alone, the session of this node must be its own still:
-        `renewed_ms` is when its last renewal was sent.
+        Whoever leads by now has been in one of these sets, and follows nobody. `followed_ms` says when each node surely
+        followed this leader in this epoch. Of those who are not there nothing is heard, and one of them may have come
+        back and been elected: then the session of this node must be its own still (`is_held`). So must that of a leader
+        without anybody else.
         """
-        members = {*self.state.in_sync, *self.state.eligible} - {self.node}
+        members = self._pending.union(self.state.in_sync, self.state.eligible) - {self.node}
         living = [node for node in members if node in view]
-        if not living:
-            return now_ms - renewed_ms < session_ms
-        return all(node in asked_ms and now_ms - asked_ms[node] <= LOOKS_MS_MAX for node in living)
+        if not is_held and (len(living) < len(members) or not members):
+            return False
+        return all(node in followed_ms and now_ms - followed_ms[node] <= LOOKS_MS_MAX for node in living)
 
     def told_log_start(self, log: int, own_start: int) -> int:
         """The start up to which every member of the set has removed the log, this node included."""

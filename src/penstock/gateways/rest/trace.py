@@ -20,7 +20,7 @@ from penstock.domain.trace.events import Journey, JourneyList, Place
 from penstock.domain.trace.picture import FORMATS, render
 from penstock.gateways.caller import Caller
 from penstock.gateways.http.door import HttpDoor, caller_of, endpoint, number_of
-from penstock.gateways.http.problem import bad_request, not_found
+from penstock.gateways.http.problem import ProblemError, bad_request, not_found, unavailable
 
 SINCE_MS_DEFAULT: Final = 3_600_000
 
@@ -63,7 +63,7 @@ class TraceRoutes:
         until_ms = _number(query.get("until_ms", str(now_ms)), "until_ms", MOMENT_MS_MAX)
         found = await self._trace.search(topic, key.encode(), since_ms=since_ms, until_ms=until_ms)
         if isinstance(found, NoSuchMessage):
-            raise not_found(found.reason)
+            raise _missing(found)
         sight = self._sight(caller_of(request))
         journeys = [await self._trace.trace(place, sight) for place in found.places]
         return self._door.listing(
@@ -83,7 +83,7 @@ class TraceRoutes:
             raise bad_request(f"format is {wanted[:40]!r}; there are json, {', '.join(FORMATS)}")
         journey = await self._trace.trace(place, self._sight(caller_of(request)))
         if isinstance(journey, NoSuchMessage):
-            raise not_found(journey.reason)
+            raise _missing(journey)
         if wanted == "json":
             return self._door.listing(caller_of(request), journey)
         return Response(render(journey, wanted), media_type=FORMATS[wanted])
@@ -92,7 +92,7 @@ class TraceRoutes:
         self._door.allow(caller_of(request), Operation.READ, access.topic(place.topic))
         answer = await self._trace.why(place, self._sight(caller_of(request)))
         if isinstance(answer, NoSuchMessage):
-            raise not_found(answer.reason)
+            raise _missing(answer)
         return self._door.listing(caller_of(request), answer)
 
     def _sight(self, caller: Caller) -> Sight:
@@ -100,6 +100,10 @@ class TraceRoutes:
             topic=lambda name: self._door.is_allowed(caller, Operation.READ, access.topic(name)),
             group=lambda name: self._door.is_allowed(caller, Operation.DESCRIBE, access.group(name)),
         )
+
+
+def _missing(found: NoSuchMessage) -> ProblemError:
+    return unavailable(found.reason) if found.is_elsewhere else not_found(found.reason)
 
 
 def _placed(request: Request) -> Place:

@@ -151,7 +151,7 @@ async def test_a_shell_that_has_resigned_answers_nobody(node: TalkingNode) -> No
     await of_group(node).come()
     assert await old.submit(GROUP, WANTED) == NOT_COORDINATOR, "though this node leads again"
     assert await old.describe(GROUP) == NOT_COORDINATOR
-    assert not await old.is_stored()
+    assert await old.refuse_reply(is_look=False) == NOT_COORDINATOR
     assert await group_shell(node) is not old
     assert await committed(node) == 41
 

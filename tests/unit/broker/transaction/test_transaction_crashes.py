@@ -31,7 +31,7 @@ BUGS = [
     Bug(
         "a reply does not wait for the disk",
         SHELL,
-        "return decision.reply if await self._is_settled() else self.unavailable",
+        "return await self._refuse_reply(is_look=not decision.records) or decision.reply",
         "return decision.reply",
         "told",
     ),

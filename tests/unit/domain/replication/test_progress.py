@@ -250,8 +250,8 @@ def test_barrier_is_reached_when_all_three_logs_are_committed_to_where_the_epoch
     assert progress.has_barrier
 
 
-def looks(progress: LeaderProgress, view: View, asked_ms: dict[int, int], renewed_ms: int = 0) -> bool:
-    return progress.may_answer_looks(10_000, view, asked_ms, renewed_ms=renewed_ms, session_ms=4_000)
+def looks(progress: LeaderProgress, view: View, followed_ms: dict[int, int], *, is_held: bool = False) -> bool:
+    return progress.may_answer_looks(10_000, view, followed_ms, is_held=is_held)
 
 
 def test_looks_are_answered_while_every_living_member_was_just_heard() -> None:
@@ -259,13 +259,28 @@ def test_looks_are_answered_while_every_living_member_was_just_heard() -> None:
     assert looks(progress, EVERYBODY, {2: 9_000, 3: 9_500})
     assert not looks(progress, EVERYBODY, {2: 9_000, 3: 8_999})
     assert not looks(progress, EVERYBODY, {2: 9_000})
-    assert looks(progress, {1: Standing(LIFE), 2: Standing(LIFE)}, {2: 9_000})
+    assert looks(progress, {1: Standing(LIFE), 2: Standing(LIFE)}, {2: 9_000}, is_held=True)
+
+
+def test_looks_wait_for_the_session_where_a_member_is_not_there() -> None:
+    # It may have come back, been elected and have committed by itself, if nobody tells this leader anything.
+    progress = leading(state((1, 2), eligible=(3,)))
+    assert not looks(progress, {1: Standing(LIFE), 2: Standing(LIFE)}, {2: 9_000}, is_held=False)
+
+
+def test_looks_wait_for_who_is_about_to_join() -> None:
+    # The store may have let it in and elected it, while this leader does not know how its proposal ended.
+    progress = leading(state((1, 2)))
+    ask(progress, 3, 0, 0, 0)
+    assert progress.propose(0, LAG_MS, EVERYBODY) is not None
+    assert not looks(progress, EVERYBODY, {2: 9_900}, is_held=True)
+    assert looks(progress, EVERYBODY, {2: 9_900, 3: 9_900})
 
 
 def test_alone_looks_are_answered_while_the_session_is_surely_there() -> None:
     progress = leading(state((1,)), minimum=1)
-    assert looks(progress, EVERYBODY, {}, renewed_ms=6_001)
-    assert not looks(progress, EVERYBODY, {}, renewed_ms=6_000)
+    assert looks(progress, EVERYBODY, {}, is_held=True)
+    assert not looks(progress, EVERYBODY, {}, is_held=False)
 
 
 def test_log_start_is_told_when_every_member_has_it() -> None:

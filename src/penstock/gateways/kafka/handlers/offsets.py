@@ -98,6 +98,8 @@ class OffsetsHandler:
         is_end_asked = wanted.timestamp in (LATEST, MAX_TIMESTAMP) or wanted.timestamp >= 0
         if is_end_asked and shell.check_end() is not None:
             return _failed(wanted, END_UNKNOWN if api_version >= END_UNKNOWN_FROM else ErrorCode.LEADER_NOT_AVAILABLE)
+        if not shell.may_look:
+            return _failed(wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         match wanted.timestamp:
             case _ if wanted.timestamp == LATEST:
                 return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, end, epoch)
@@ -125,6 +127,8 @@ class OffsetsHandler:
             found = await loop.run_in_executor(self._readers, shell.offset_for_timestamp, wanted.timestamp)
         if isinstance(found, ReadProblem):
             return _failed(wanted, READ_CODES[found])
+        if not shell.may_look:
+            return _failed(wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if found is None or found.offset >= end:
             # -1 says that no record is that young, or none that may be read yet; it is not an error.
             return ListOffsetsPartitionResponse(wanted.partition_index, 0, -1, -1, -1)
@@ -149,6 +153,8 @@ class OffsetsHandler:
         if isinstance(shell, ErrorCode):
             return EpochEndOffset(error_code=shell, partition=wanted.partition)
         problem = shell.check_epoch(wanted.current_leader_epoch)
+        if problem is None and not shell.may_look:
+            problem = ReadProblem.NOT_LEADER
         if problem is not None:
             return EpochEndOffset(error_code=READ_CODES[problem], partition=wanted.partition)
         epoch, end_offset = shell.epoch_end(wanted.leader_epoch)

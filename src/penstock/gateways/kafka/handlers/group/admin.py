@@ -34,7 +34,7 @@ from penstock.codec.kafka.messages.list_groups import ListedGroup, ListGroupsReq
 from penstock.domain.group.classic import ClassicState
 from penstock.domain.group.commands import DeleteGroup, Refused
 from penstock.domain.group.description import DEAD, GroupDescription, MemberDescription
-from penstock.domain.group.values import Assignment, GroupKind, by_topic
+from penstock.domain.group.values import Assignment, GroupError, GroupKind, by_topic
 from penstock.domain.security import access
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.share.machine import ShareRefused
@@ -202,16 +202,18 @@ class GroupAdminHandler:
     async def list_groups(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
         if not await self._groups.ready():
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        listed = await self._groups.list_groups()
+        listed, shares = await self._groups.list_groups(), self._shares.all()
         if isinstance(listed, Refused):
-            return ListGroupsResponse(error_code=GROUP_CODES[listed.error])
+            return ListGroupsResponse(error_code=_listing_code(listed.error))
+        if isinstance(shares, ShareRefused):
+            return ListGroupsResponse(error_code=_listing_code(shares.error))
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         # Who may see the cluster sees every group; others those that they may see.
         sees_all = self._admission.may(context.caller, Operation.DESCRIBE, CLUSTER)
         found = chain(
             (ListedGroup(group_id, group.protocol_type, group.state, group.kind) for group_id, group in listed),
-            (ListedGroup(group_id, SHARE, group.state, SHARE) for group_id, group in self._shares.all()),
+            (ListedGroup(group_id, SHARE, group.state, SHARE) for group_id, group in shares),
         )
         groups = []
         pace = context.pace()
@@ -256,6 +258,11 @@ class GroupAdminHandler:
         if not with_operations:
             return NOT_ASKED
         return self._admission.operations(context.caller, access.group(group_id))
+
+
+def _listing_code(error: GroupError) -> ErrorCode:
+    """Whoever lists asks every node and looks for no coordinator: this one is to be asked again."""
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if error is GroupError.NOT_COORDINATOR else GROUP_CODES[error]
 
 
 def _not_described(group_id: str, code: ErrorCode, message: str) -> consumer_wire.DescribedGroup:

@@ -17,7 +17,7 @@ from penstock.broker.queue.shell import QueueShell, QueueUnavailable
 from penstock.broker.share.delivery import let_go, settle
 from penstock.broker.share.node import ShareGroups
 from penstock.broker.topic.broker import Broker
-from penstock.broker.topic.not_here import NotHere
+from penstock.broker.topic.not_here import NotHere, unsure
 from penstock.codec.kafka import ErrorCode
 from penstock.domain.queue.commands import Outcome
 from penstock.domain.queue.definition import QueueDefinition, QueueName
@@ -175,6 +175,9 @@ class ShareDesk:
         if is_renewing and not self._shares.may_renew(session.group):
             return ShareProblem(ErrorCode.INVALID_RECORD_STATE, "the group does not renew locks")
         outcome = settle(place.shell, session.group, session.member_id, items)
+        if outcome is not Outcome.DONE and not place.partition.may_look:
+            # What is refused is not written: another node may have given these records to this member since.
+            return ShareProblem(ErrorCode.NOT_LEADER_OR_FOLLOWER, unsure(place.partition))
         if outcome is None:
             return ShareProblem(ErrorCode.INVALID_REQUEST, "records that nobody was ever given")
         if isinstance(outcome, QueueUnavailable):

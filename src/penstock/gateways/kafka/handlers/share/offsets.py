@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.broker.queue.shell import QueueUnavailable
 from penstock.broker.share.node import ShareGroups
 from penstock.broker.topic.broker import Broker
 from penstock.codec.kafka import ErrorCode
@@ -102,6 +103,13 @@ class ShareOffsetsHandler:
         for number in sorted(found) if partitions is None else partitions:
             await pace.rest_if_due()
             where = found.get(number)
+            if isinstance(where, QueueUnavailable):
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                unsure = DescribeShareGroupOffsetsResponsePartition(
+                    number, NO_START, error_code=code, error_message=where.reason
+                )
+                told.append(unsure)
+                continue
             start, lag = (NO_START, NO_LAG) if where is None else (where.start_offset, where.lag)
             told.append(DescribeShareGroupOffsetsResponsePartition(number, start, lag=lag))
         return DescribeShareGroupOffsetsResponseTopic(name, NO_UUID if topic is None else topic.topic_id, told)

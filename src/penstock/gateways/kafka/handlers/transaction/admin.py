@@ -15,7 +15,7 @@ from penstock.base.long_work import Pace, Steps
 from penstock.base.patterns import compile_pattern
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.broker import Broker
-from penstock.broker.topic.not_here import NotHere, no_topic
+from penstock.broker.topic.not_here import NotHere, for_looks, no_topic
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.broker.transaction.markers import MarkerWriter
 from penstock.broker.transaction.node import TransactionCoordinators
@@ -210,7 +210,7 @@ class TransactionsAdminHandler:
 
 
 def _producers_of(topic: ServedTopic | None, name: str, index: int) -> PartitionResponse:
-    shell = no_topic(name) if topic is None else topic.find(index)
+    shell = for_looks(no_topic(name) if topic is None else topic.find(index))
     if isinstance(shell, NotHere):
         return PartitionResponse(index, ABSENCE_CODES[shell.why], shell.detail)
     return PartitionResponse(index, active_producers=_active_producers(shell))
