@@ -111,7 +111,7 @@ sim: $(READY)  ## two thousand stories of whole nodes on a simulated network, di
 
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
 	PENSTOCK_SIM_SEEDS=2000 $(BIN)/python -m pytest tests/sim/test_storage_simulation.py --timeout 3600
-	PENSTOCK_KILL_CYCLES=200 PENSTOCK_LEADER_KILLS=30 PENSTOCK_QUEUE_KILL_CYCLES=100 PENSTOCK_SCHEDULE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
+	PENSTOCK_KILL_CYCLES=200 PENSTOCK_LEADER_KILLS=30 PENSTOCK_EVERY_LOAD_KILLS=30 PENSTOCK_PAUSES_SECONDS=2,6,20 PENSTOCK_QUEUE_KILL_CYCLES=100 PENSTOCK_SCHEDULE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
 	PENSTOCK_SPARK_KILLS=20 $(BIN)/python -m pytest tests/pipeline/test_spark_kills.py -v --timeout 3600
 	$(BIN)/python -m pytest tests/pipeline -m slow -v --timeout 3600
 

@@ -104,6 +104,7 @@ class Peering:
         self._registry.on_life(self.replication.begin_life)
         self.replication.start()
         self._logs.transactions.talk_by(TransactionCalls(self.peers))
+        self._logs.verifier.talk_by(self.replication.replicas, ReplicaCalls(self.peers))
         self._membership.watch_others(self.peers.until_lost)
         self._membership.ask_ends_by(self._end_of)
 

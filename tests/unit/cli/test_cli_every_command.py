@@ -66,6 +66,7 @@ ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {
     "mirror run": ("--from", "127.0.0.1:1", "--to", "127.0.0.1:1", "--topic", "t"),
     "mirror status": ("--from", "127.0.0.1:1", "--to", "127.0.0.1:1"),
     "cluster status": KAFKA,
+    "cluster verify": HTTP,
     "log verify": ("--data-dir", "absent"),
     "log dump": ("t", "--data-dir", "absent"),
     "log repair": ("-y", "--data-dir", "absent"),
