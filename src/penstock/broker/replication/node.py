@@ -53,6 +53,7 @@ from penstock.cluster.catalog.topic_image import (
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore
+from penstock.domain.replication.causes import ElectionCause, cause_of
 from penstock.domain.replication.exchange import KnownLeader, LogName
 from penstock.domain.replication.sets import minimum_in_sync
 from penstock.domain.replication.truncation import BeginAnew, Cut
@@ -100,6 +101,7 @@ class NodeReplication:
         self._asking = Asking(
             node_id=site.node_id,
             life=life,
+            clock=site.clock,
             tasks=self._tasks,
             catch_up_bytes_per_second=self._settings.catch_up_bytes_per_second,
         )
@@ -114,6 +116,8 @@ class NodeReplication:
         self._fetchers: dict[tuple[int, Lane], Fetcher] = {}
         # Being led or followed as soon as companions are open and cuts are over.
         self._preparing: set[Place] = set()
+        self.election_counts: dict[ElectionCause, int] = {}
+        self.refused_look_count = 0
         self.feed = LeaderFeed(self._led, lambda: self._view, self._who_leads, readers=self._readers, clock=site.clock)
         self.replicas = NodeReplicas(self.feed, self._find, self._who_leads, self._readers)
         self.changes = InSyncChanges(
@@ -237,6 +241,7 @@ class NodeReplication:
                 # Somebody may be whole again, or have been let in as a replica, who has caught up long ago.
                 self.changes.note(group)
             return
+        self._note_election(place, stated)
         self._drop(place)
         if not self._is_prepared(shell):
             self._prepare(place, shell)
@@ -256,6 +261,12 @@ class NodeReplication:
         self._note_short(group)
         group.when_barrier(partial(self._broker.led_barrier.wake, shell))
         log_events.info("leading", topic=shell.topic, partition=shell.index, epoch=group.epoch)
+
+    def _note_election(self, place: Place, stated: Stated) -> None:
+        led_before = next((fetcher.leader for _, fetcher in self._followed.get(place, ())), None)
+        cause = cause_of(stated.state, led_before, self._view)
+        if cause is not None and place not in self._preparing:
+            self.election_counts[cause] = self.election_counts.get(cause, 0) + 1
 
     def _follow(self, place: Place, shell: PartitionShell, role: Following, stated: Stated) -> None:
         followed = self._followed.get(place)
@@ -353,6 +364,7 @@ class NodeReplication:
         is_held = self._is_held_at(now_ms)
         may = group.progress.may_answer_looks(now_ms, self._view, group.followed_ms(), is_held=is_held)
         if not may:
+            self.refused_look_count += 1
             # Who stays silent leaves the set, also where nothing is written.
             self.on_restless(group)
         return may
@@ -463,12 +475,9 @@ class NodeReplication:
     def leaderless_count(self) -> int:
         return sum(isinstance(shell.role, Idle) for shell in self._broker.shells())
 
-    def fetched_bytes(self) -> dict[str, int]:
-        """By lane."""
-        fetched: dict[str, int] = {}
-        for fetcher in self._fetchers.values():
-            fetched[fetcher.lane] = fetched.get(fetcher.lane, 0) + fetcher.fetched_bytes
-        return fetched
+    @property
+    def fetchers(self) -> Iterable[Fetcher]:
+        return list(self._fetchers.values())
 
     def followed_logs(self) -> Iterable[FollowedLog]:
         return [log for each in self._followed.values() for log, _ in each]
