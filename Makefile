@@ -12,7 +12,7 @@ CORE := build/core
 CORE_READY := $(CORE)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-core demo-notice quick test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end sim chaos conformance conformance-clients \
+.PHONY: help setup demo demo-core demo-notice quick test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end bench-replicated bench-takeover sim chaos conformance conformance-clients \
 	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
@@ -106,12 +106,12 @@ conformance-list: $(READY)  ## write docs/conformance/librdkafka.md from the lis
 	PYTHONPATH=tests $(BIN)/python -m conformance.librdkafka --write-list
 
 # One process for each of two processors: a story waits for nothing. A seed that fails prints how to tell it again.
-sim: $(READY)  ## two thousand stories of whole nodes on a simulated network, disk and clock (PENSTOCK_SIM_SEEDS)
-	PENSTOCK_SIM_SEEDS=$${PENSTOCK_SIM_SEEDS:-2000} $(BIN)/python -m pytest -n 2 tests/sim/test_node_simulation.py --timeout 3600
+sim: $(READY)  ## two thousand stories of whole nodes on a simulated network, disk and clock: of one node, of a cluster (PENSTOCK_SIM_SEEDS of each)
+	PENSTOCK_SIM_SEEDS=$${PENSTOCK_SIM_SEEDS:-1000} $(BIN)/python -m pytest -n 2 tests/sim/test_node_simulation.py tests/sim/test_cluster_simulation.py --timeout 3600
 
 chaos: $(READY)  ## two hundred kill -9 under load, and the other long proofs
 	PENSTOCK_SIM_SEEDS=2000 $(BIN)/python -m pytest tests/sim/test_storage_simulation.py --timeout 3600
-	PENSTOCK_KILL_CYCLES=200 PENSTOCK_LEADER_KILLS=30 PENSTOCK_QUEUE_KILL_CYCLES=100 PENSTOCK_SCHEDULE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
+	PENSTOCK_KILL_CYCLES=200 PENSTOCK_LEADER_KILLS=30 PENSTOCK_EVERY_LOAD_KILLS=30 PENSTOCK_PAUSES_SECONDS=2,6,20 PENSTOCK_QUEUE_KILL_CYCLES=100 PENSTOCK_SCHEDULE_KILL_CYCLES=100 $(BIN)/python -m pytest tests/cluster -v --timeout 3600
 	PENSTOCK_SPARK_KILLS=20 $(BIN)/python -m pytest tests/pipeline/test_spark_kills.py -v --timeout 3600
 	$(BIN)/python -m pytest tests/pipeline -m slow -v --timeout 3600
 
@@ -147,6 +147,12 @@ bench-pipeline: $(READY)  ## rows through Spark's source, sink and archive, besi
 
 bench-end-to-end: $(READY)  ## from produce to consume at 100,000 messages a second, and the event loop's delay
 	$(BIN)/python -m bench.end_to_end
+
+bench-replicated: $(READY)  ## three nodes that keep every message three times, beside one node and the disk
+	$(BIN)/python -m bench.replicated
+
+bench-takeover: $(READY)  ## a killed leader with a million delays, queue records and positions: when the next one answers
+	$(BIN)/python -m bench.takeover
 
 bench-beside: $(READY)  ## another checkout under the same loads, in turn (BESIDE=../other-checkout)
 	$(BIN)/python -m bench.beside $(BESIDE)

@@ -84,7 +84,7 @@ def _turn(tree: Path, load: EndToEndLoad, durability: str) -> Turn:
         with node:
             create_topic(node, load.topic, durability=durability)
             began = node.cpu_seconds()
-            arrived = _run(msgspec.structs.replace(load, bootstrap=node.bootstrap))
+            arrived = run_end_to_end(msgspec.structs.replace(load, bootstrap=node.bootstrap))
             node_cpu = node.cpu_seconds() - began
         loop_delays = sorted(msgspec.json.decode(delays.read_bytes(), type=list[int]))
     finally:
@@ -98,7 +98,7 @@ def _turn(tree: Path, load: EndToEndLoad, durability: str) -> Turn:
     )
 
 
-def _run(load: EndToEndLoad) -> Arrived:
+def run_end_to_end(load: EndToEndLoad) -> Arrived:
     told = msgspec.json.encode(load).decode()
     command = [sys.executable, "-m", "bench.end_to_end_load"]
     consumer = subprocess.Popen([*command, "consume", told], stdout=subprocess.PIPE, cwd=ROOT)

@@ -53,6 +53,7 @@ from penstock.cluster.catalog.queues import QueueCatalog
 from penstock.cluster.catalog.redrives import RedriveStore
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.catalog.watch import MetadataWatch
+from penstock.cluster.controller.requested import RequestedElections
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore
@@ -190,6 +191,7 @@ class Assembly:
             broker=logs.broker,
             topics=logs.topics,
             nodes=logs.nodes,
+            elections=RequestedElections(logs.metadata, KeySpace(), logs.topics, logs.nodes),
             producer_ids=logs.producer_ids,
             publisher=Publisher(logs.schedules, site.clock),
             groups=logs.groups,

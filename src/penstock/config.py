@@ -56,6 +56,7 @@ NodeId = Annotated[int, msgspec.Meta(ge=0, le=0x7FFF_FFFF)]
 SessionMs = Annotated[int, msgspec.Meta(ge=2_000, le=60_000)]
 PositiveMs = Annotated[int, msgspec.Meta(ge=1)]
 PositiveBytes = Annotated[int, msgspec.Meta(ge=1)]
+PositiveCount = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +87,10 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replica_lag_ms: PositiveMs = 10_000
     # What this node fetches at the most from one leader of what is far behind.
     catch_up_bytes_per_second: PositiveBytes = 64 * 1024 * 1024
+    # A follower whose journal (of groups, transactions, queues, delays) has got so many records since the last saved
+    # start, or so many bytes, makes the next one: about as much is replayed when it has to take over.
+    rehearsal_rows: PositiveCount = 50_000
+    rehearsal_bytes: PositiveBytes = 64 * 1024 * 1024
 
 
 class LogEventsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

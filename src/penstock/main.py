@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import shlex
 import signal
@@ -17,6 +16,7 @@ import msgspec
 import typer
 
 from penstock import __version__, metadata_command
+from penstock.base import garbage
 from penstock.cli.app import app, new_app, run
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 # A thread that has synced the disk asks for the interpreter at most this long; the default of 5 ms would show in
 # every acknowledgement of a busy node.
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
-# Requests leave no cycles behind, so the collector finds nothing young: look seldom.
-COLLECT_AFTER_ALLOCATIONS: Final = 50_000
 # Instead of a directory, where there is none.
 MEMORY: Final = "memory"
 
@@ -70,9 +68,7 @@ def serve(
     as_json: Annotated[bool, typer.Option("--json", help="The line that says ready as a JSON object.")] = False,
 ) -> None:
     """Runs a node until it is told to stop (SIGTERM, Ctrl-C)."""
-    # Before anything is loaded: modules, and a replay's millions of objects, stay, and looking through them again and
-    # again would cost more than making them.
-    gc.set_threshold(COLLECT_AFTER_ALLOCATIONS, 20, 100)
+    garbage.begin_start()
     from penstock.base import log_events
     from penstock.base.config_error import ConfigError
     from penstock.config import Settings, load_config
@@ -128,8 +124,7 @@ async def _run(node: Node, tell_ready: Callable[[Mapping[str, str]], str]) -> No
         loop.add_signal_handler(number, stop.set)
     await node.start()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    gc.collect()
-    gc.freeze()
+    garbage.begin_serving()
     print(tell_ready(node.addresses), flush=True)
     await stop.wait()
     await node.stop()

@@ -106,11 +106,12 @@ class Node:
             await self._open(door)
         undo.push_async_callback(membership.drain)
         await membership.serve(*self._told_address(), self.addresses, internal=self._told_internal())
-        if not agreed.known.has_only(node_id):
-            # Not at first use: whoever looks for a coordinator may ask any node.
-            site.tasks.start("internal topics", self._make_internal_topics())
+        # Not at first use: whoever looks for a coordinator may ask any node.
+        site.tasks.start("internal topics", self._make_internal_topics(membership, agreed.known.has_only(node_id)))
 
-    async def _make_internal_topics(self) -> None:
+    async def _make_internal_topics(self, membership: Membership, is_alone: bool) -> None:
+        if is_alone:
+            await membership.until_formed()
         await self.parts.groups.ready()
         await self.parts.transactions.ready()
 
@@ -133,11 +134,16 @@ class Node:
     def _way_out(self) -> str:
         node = self._config.node
         if isinstance(metadata_location(node), EtcdLocation):
-            return "no log was touched; is it the right etcd, with the right prefix? It is restored from its snapshots"
+            return (
+                "no log was touched; is it the right etcd, with the right prefix? It is restored from its snapshots, "
+                f"or begun anew from what is there: penstock metadata adopt --data-dir {node.data_dir} "
+                f"--metadata {node.metadata} --dry-run"
+            )
         elsewhere = f" --metadata {node.metadata}" if node.metadata else ""
         return (
             "no log was touched; put the right file back, or see what can be restored: "
-            f"penstock metadata rebuild --data-dir {node.data_dir}{elsewhere} --dry-run"
+            f"penstock metadata rebuild --data-dir {node.data_dir}{elsewhere} --dry-run; where several nodes share an "
+            "older copy, go on with it: penstock metadata adopt"
         )
 
     def _told_internal(self) -> str:

@@ -115,3 +115,38 @@ async def test_confirmed_records_outlive_their_leader(cluster: Cluster) -> None:
     await cluster.start(1)
     await cluster.until(lambda: (shell := cluster.shell(1)) is not None and shell.readable_end == 4)
     await cluster.until(lambda: cluster.in_sync(topic) == (1, 2, 3))
+
+
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
+def replicas_of(node: Node, name: str) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Sorted replicas, and the set, of each partition as that node knows it."""
+    topic = node.parts.topics.by_name(name)
+    if topic is None:
+        return set()
+    states = [stated.state for _, stated in node.parts.topics.states(topic.topic_id)]
+    return {(tuple(sorted(state.replicas)), state.in_sync) for state in states}
+
+
+def replication_of(node: Node, name: str) -> int:
+    topic = node.parts.topics.by_name(name)
+    return 0 if topic is None else topic.replication
+
+
+async def test_internal_topics_are_made_with_the_cluster_and_grow_to_three_replicas(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        await cluster.start(1)
+        # A node alone has made one of them, and goes on leading what it has.
+        assert await cluster.nodes[1].parts.groups.ready()
+        assert replicas_of(cluster.nodes[1], INTERNAL[0]) == {((1,), (1,))}
+        await cluster.start(2)
+        await cluster.until(lambda: all(replicas_of(cluster.nodes[2], name) == {((1, 2), (1, 2))} for name in INTERNAL))
+        await cluster.start(3)
+        whole = {((1, 2, 3), (1, 2, 3))}
+        await cluster.until(lambda: all(replicas_of(cluster.nodes[3], name) == whole for name in INTERNAL))
+        await cluster.until(lambda: [replication_of(cluster.nodes[3], name) for name in INTERNAL] == [3, 3])
+    finally:
+        for node_id in list(cluster.nodes):
+            await cluster.stop(node_id)

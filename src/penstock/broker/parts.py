@@ -21,6 +21,7 @@ from penstock.broker.transaction.node import TransactionCoordinators
 from penstock.cluster.catalog.access import AccessCatalog
 from penstock.cluster.catalog.nodes import NodeCatalog
 from penstock.cluster.catalog.topics import TopicCatalog
+from penstock.cluster.controller.requested import RequestedElections
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.domain.security.access import Authorizer
 
@@ -31,6 +32,7 @@ class Parts:
     broker: Broker
     topics: TopicCatalog
     nodes: NodeCatalog
+    elections: RequestedElections
     producer_ids: ProducerIds
     publisher: Publisher
     groups: GroupCoordinator

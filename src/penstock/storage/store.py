@@ -156,6 +156,8 @@ class LogStore:
                 log.adopt(self._recover(home, is_clean=self.statistics.was_clean, readable_end=readable_end))
                 # It is what the checkpoint says.
                 log.saved_readable_end = log.readable_end
+                if readable_end is not None and log.log_end < readable_end:
+                    log.flaws.note_other(f"it ends at offset {log.log_end}; all below {readable_end} was committed")
             except OSError as error:
                 # The others are served; this one is tried again by `recover_log`.
                 log.fail(f"recovery: {error}")
@@ -231,10 +233,10 @@ class LogStore:
         before its leader's start, or has to be fetched once more. Raises StorageError: then the log is offline."""
         await self._begin_anew(log, offset, Aside.DROPPED, is_due)
 
-    async def put_aside(self, log: PartitionLog, offset: int) -> str | None:
-        """As `begin_log_at`, of a replica that is damaged or not its leader's: what it held is kept, and where is
-        returned; None: it held nothing."""
-        return await self._begin_anew(log, offset, Aside.DAMAGED)
+    async def put_aside(self, log: PartitionLog, offset: int, *, is_due: Callable[[], bool] = always) -> str | None:
+        """As `begin_log_at`, of a replica that is damaged or not its leader's: what it held is kept, the last of them,
+        and where is returned; None: it held nothing."""
+        return await self._begin_anew(log, offset, Aside.DAMAGED, is_due)
 
     async def _begin_anew(
         self, log: PartitionLog, offset: int, kind: Aside, is_due: Callable[[], bool] = always

@@ -3,6 +3,7 @@ heard or not, as a test says."""
 
 from __future__ import annotations
 
+from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.role import Leading
 from penstock.broker.partition.shell import PartitionShell
 
@@ -32,7 +33,12 @@ class _Log:
         assert replicated is not None
         replicated.advance(replicated.own_end)
 
+    def on_log_start(self, _start: int) -> Commitment:
+        raise AssertionError("nothing is removed here")
+
     def on_failed(self) -> None: ...
+
+    def on_full(self) -> None: ...
 
     def may_look(self) -> bool:
         return self._doubt.is_heard

@@ -131,6 +131,7 @@ class MemberNode:
             f"host-{self.node_id}",
             9092,
             directory_id=self.directory.on_disk.directory_id,
+            started_ms=self._world.clock.now_ms(),
             place=f"place-of-{self.directory.on_disk.directory_id}",
             internal=f"host-{self.node_id}:9093",
             status=Duty.STARTING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.base.clock import ManualClock
 from penstock.broker.group.shell import GroupContext, GroupShell
-from penstock.broker.machine.journal import SNAPSHOT_RECORDS_MIN
+from penstock.broker.machine.journal_reader import SNAPSHOT_RECORDS_MIN
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.role import ALONE
 from penstock.broker.partition.shell import PartitionShell

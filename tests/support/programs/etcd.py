@@ -132,9 +132,18 @@ class EtcdCluster:
     """
 
     def __init__(
-        self, program: str, directory: Path, *, members: int = 3, certificates: Certificates | None = None
+        self,
+        program: str,
+        directory: Path,
+        *,
+        members: int = 3,
+        certificates: Certificates | None = None,
+        host: str = "127.0.0.1",
+        wrapper: tuple[str, ...] = (),
     ) -> None:
-        """With certificates clients come by https, and show one too."""
+        """With certificates clients come by https, and show one too. `wrapper` is put before the command line."""
+        self._host = host
+        self._wrapper = wrapper
         self._program = program
         self._certificates = certificates
         self._directory = directory
@@ -153,7 +162,7 @@ class EtcdCluster:
 
     def url(self, member: int) -> str:
         scheme = "http" if self._certificates is None else "https"
-        return f"{scheme}://127.0.0.1:{self._client_ports[member]}"
+        return f"{scheme}://{self._host}:{self._client_ports[member]}"
 
     # life
 
@@ -252,8 +261,9 @@ class EtcdCluster:
         return process
 
     def _spawn(self, member: int) -> subprocess.Popen[bytes]:
-        peers = [f"http://127.0.0.1:{port}" for port in self._peer_ports]
-        command = [self._program, "--name", f"m{member}", "--data-dir", str(self._directory / f"m{member}")]
+        peers = [f"http://{self._host}:{port}" for port in self._peer_ports]
+        command = [*self._wrapper, self._program, "--name", f"m{member}"]
+        command += ["--data-dir", str(self._directory / f"m{member}")]
         command += ["--listen-client-urls", self.url(member), "--advertise-client-urls", self.url(member)]
         command += ["--listen-peer-urls", peers[member], "--initial-advertise-peer-urls", peers[member]]
         command += ["--initial-cluster", ",".join(f"m{number}={url}" for number, url in enumerate(peers)), *_TIMING]

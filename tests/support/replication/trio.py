@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -57,6 +58,8 @@ class Wire:
         self.cuts: set[tuple[int, int]] = set()
         # Every fetch that arrived, by who asked.
         self.fetches: list[tuple[int, Lane, ReplicaFetch]] = []
+        # Of new topics, whoever makes them.
+        self.topic_ids = (number.to_bytes(16, "big") for number in count(1))
 
     def cut(self, *nodes: int) -> None:
         """Those are alone from now on."""
@@ -105,21 +108,20 @@ class ReplicaNode:
         # Its session, as far as it knows.
         self.is_held = True
         self._metadata = metadata
-        self._wire = wire
+        self.wire = wire
         self._keys = KeySpace()
 
     async def start(self, duty: Duty) -> None:
         await self._register(duty)
         clock, threads = self.clock, ThreadPoolExecutor(2)
         self.tasks = TaskSupervisor(get_logger("test"))
-        site = Site(clock=clock, tasks=self.tasks, readers=threads, node_id=self.node_id)
+        self.site = site = Site(clock=clock, tasks=self.tasks, readers=threads, node_id=self.node_id)
         self.metrics = site.metrics
         self.store = LogStore.open(self.files, "/data", StorageConfig(free_bytes_min=0), clock)
-        watch = MetadataWatch(self._metadata, self._keys)
+        self.watch = watch = MetadataWatch(self._metadata, self._keys)
         self.nodes = NodeCatalog(watch)
-        self.topics = TopicCatalog(
-            watch, clock=clock, new_topic_id=lambda: bytes(range(16)), placing=Placing(self.node_id, self.nodes)
-        )
+        placing = Placing(self.node_id, self.nodes)
+        self.topics = TopicCatalog(watch, clock=clock, new_topic_id=lambda: next(self.wire.topic_ids), placing=placing)
         self.broker = Broker(site, catalog=self.topics, store=self.store, life=lambda: self.life)
         self.replication = NodeReplication(
             site,
@@ -132,14 +134,14 @@ class ReplicaNode:
                 keys=self._keys,
                 is_held_at=lambda _now_ms: self.is_held,
             ),
-            calls=WireOf(self._wire, self.node_id),
+            calls=WireOf(self.wire, self.node_id),
             life=lambda: self.life,
             settings=SETTINGS,
         )
         await self.nodes.start()
         await self.broker.start()
         self.replication.start()
-        self._wire.nodes[self.node_id] = self
+        self.wire.nodes[self.node_id] = self
 
     async def _register(self, duty: Duty) -> None:
         """As one that was admitted at once."""
@@ -156,8 +158,13 @@ class ReplicaNode:
         record = NodeRecord(self.node_id, "127.0.0.1", 0, internal=f"wire:{self.node_id}", status=duty)
         await self._metadata.txn((), {self._keys.node(self.node_id): encode(record)})
 
+    async def tell_room(self, *, has_room: bool) -> None:
+        internal = f"wire:{self.node_id}"
+        record = NodeRecord(self.node_id, "127.0.0.1", 0, internal=internal, status=Duty.SERVING, has_room=has_room)
+        await self._metadata.txn((), {self._keys.node(self.node_id): encode(record)})
+
     async def stop(self, *, clean: bool = True) -> None:
-        self._wire.nodes.pop(self.node_id, None)
+        self.wire.nodes.pop(self.node_id, None)
         await self._metadata.txn((), {}, [self._keys.node(self.node_id)])
         await self.replication.stop()
         await self.tasks.stop()
@@ -167,8 +174,8 @@ class ReplicaNode:
             await self.store.group_commit.join(self.store.logs[0]).wait()
         await asyncio.to_thread(self.store.close, clean=clean)
 
-    def shell(self, index: int = 0) -> PartitionShell:
-        served = self.broker.topic(TOPIC)
+    def shell(self, index: int = 0, topic: str = TOPIC) -> PartitionShell:
+        served = self.broker.topic(topic)
         assert served is not None
         shell = served.shell(index)
         assert shell is not None
@@ -176,6 +183,8 @@ class ReplicaNode:
 
 
 class Trio:
+    node_type: type[ReplicaNode] = ReplicaNode
+
     def __init__(self, metadata: SqliteStore, disks: dict[int, Files] | None = None) -> None:
         self.metadata = metadata
         self.keys = KeySpace()
@@ -185,7 +194,7 @@ class Trio:
 
     async def start(self, *node_ids: int, duty: Duty = Duty.SERVING) -> None:
         for node_id in node_ids or (1, 2, 3):
-            node = ReplicaNode(node_id, self.metadata, self.wire, self.files[node_id])
+            node = self.node_type(node_id, self.metadata, self.wire, self.files[node_id])
             await node.start(duty)
             self.nodes[node_id] = node
 
@@ -193,30 +202,32 @@ class Trio:
         for node_id in node_ids or tuple(self.nodes):
             await self.nodes.pop(node_id).stop(clean=clean)
 
-    async def create(self, replicas: tuple[int, ...] = (1, 2, 3), **settings: str) -> None:
+    async def create(self, *replicas: tuple[int, ...], topic: str = TOPIC, **settings: str) -> None:
+        """A partition for each of them; without any, one on all nodes, led by the first."""
+        placed = replicas or ((1, 2, 3),)
         await self.until(lambda: all(len(node.nodes.serving()) == len(self.nodes) for node in self.nodes.values()))
         overrides: dict[str, str | None] = {name.replace("_", "."): text for name, text in settings.items()}
-        catalog = self.nodes[replicas[0]].topics
-        (result,) = await catalog.create_topics([NewTopic(TOPIC, 1, overrides, assignment=(replicas,))])
+        catalog = self.nodes[placed[0][0]].topics
+        (result,) = await catalog.create_topics([NewTopic(topic, len(placed), overrides, assignment=placed)])
         assert isinstance(result, Created), result
-        await self.until(lambda: all(node.broker.topic(TOPIC) is not None for node in self.nodes.values()))
+        await self.until(lambda: all(node.broker.topic(topic) is not None for node in self.nodes.values()))
 
     # Of partition 0
 
-    def stated(self, node_id: int) -> Stated:
+    def stated(self, node_id: int, topic: str = TOPIC) -> Stated:
         node = self.nodes[node_id]
-        topic = node.topics.by_name(TOPIC)
-        assert topic is not None
-        stated = node.topics.state(topic.topic_id, 0)
+        known = node.topics.by_name(topic)
+        assert known is not None
+        stated = node.topics.state(known.topic_id, 0)
         assert stated is not None
         return stated
 
-    async def put(self, state: PartitionState, *, seen_by: int, told: tuple[int, ...] = ()) -> None:
+    async def put(self, state: PartitionState, *, seen_by: int, topic: str = TOPIC, told: tuple[int, ...] = ()) -> None:
         """As the controller would, comparing what that node has seen. `told`: who hears of it; unless said, all."""
         node = self.nodes[seen_by]
-        topic = node.topics.by_name(TOPIC)
-        assert topic is not None
-        key, revision = self.keys.partition(topic.topic_id, 0), self.stated(seen_by).state_epoch
+        known = node.topics.by_name(topic)
+        assert known is not None
+        key, revision = self.keys.partition(known.topic_id, 0), self.stated(seen_by, topic).state_epoch
         compare = Absent(key) if not revision else ModRevisionIs(key, revision)
         result = await self.metadata.txn([compare], {key: encode(state)})
         assert result.ok
@@ -224,14 +235,18 @@ class Trio:
             await self.nodes[node_id].topics.wait_for(result.revision)
 
     async def elect(
-        self, leader: int, *, in_sync: tuple[int, ...], seen_by: int | None = None, told: tuple[int, ...] = ()
+        self,
+        leader: int,
+        *,
+        in_sync: tuple[int, ...],
+        seen_by: int | None = None,
+        topic: str = TOPIC,
+        told: tuple[int, ...] = (),
     ) -> None:
         seen_by = seen_by or leader
-        state = self.stated(seen_by).state
-        life = self.nodes[leader].life
-        await self.put(
-            replace(state, leader=leader, life=life, epoch=state.epoch + 1, in_sync=in_sync), seen_by=seen_by, told=told
-        )
+        state = self.stated(seen_by, topic).state
+        elected = replace(state, leader=leader, life=self.nodes[leader].life, epoch=state.epoch + 1, in_sync=in_sync)
+        await self.put(elected, seen_by=seen_by, topic=topic, told=told)
 
     def append(self, leader: int, value: bytes) -> Appended:
         batch = memoryview(build_batch([Record(value=value, timestamp_ms=SystemClock().now_ms())]))
@@ -246,9 +261,9 @@ class Trio:
             if commitment is not None:
                 assert await asyncio.wait_for(commitment.kept(), PATIENCE_SECONDS), commitment.loss
 
-    def written(self, node_id: int) -> list[bytes | None]:
+    def written(self, node_id: int, topic: str = TOPIC) -> list[bytes | None]:
         """All that is in the log of a node, readable or not."""
-        log = self.nodes[node_id].shell().log
+        log = self.nodes[node_id].shell(topic=topic).log
         values: list[bytes | None] = []
         offset = log.log_start
         while offset < log.log_end:

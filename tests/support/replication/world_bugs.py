@@ -180,7 +180,7 @@ BUGS: Final = (
     _bug(
         "an epoch is kept over a restart",
         "state",
-        "return self.leader == node and (self.life == life or self.replicas == (node,))",
+        "return self.leader == node and (self.life == life or self.is_alone(node))",
         "return self.leader == node",
         caught_by=ONE_LEADER,
     ),

@@ -28,6 +28,11 @@ AFTER_TROUBLE_SECONDS: Final = 0.1
 VALUE_BYTES_MAX: Final = 600
 
 
+def undivided(world: World) -> int:
+    """Partitions of a topic whose queue or schedule is asked as a whole: one node has to lead them all."""
+    return 1 if world.is_cluster else PARTITIONS
+
+
 class SimClient:
     """Runs `_work` again and again, each time with a connection of its own."""
 

@@ -47,7 +47,7 @@ GRACE_MS: Final = 5_000
 DERIVED_SUFFIXES: Final = (".index", ".timeindex", "/producers", "/leader_epochs", "/checkpoint", "/journal-snapshot")
 
 
-def _between(world: World, bounds: tuple[float, float]) -> float:
+def between(world: World, bounds: tuple[float, float]) -> float:
     return world.random.uniform(*bounds)
 
 
@@ -57,14 +57,14 @@ def _between(world: World, bounds: tuple[float, float]) -> float:
 async def crash(world: World, node: SimNode) -> None:
     """By `kill -9` or by a power cut, and started again at once or later."""
     node.crash(world.random.choice(list(CrashMode)))
-    await asyncio.sleep(_between(world, DOWN_SECONDS))
+    await asyncio.sleep(between(world, DOWN_SECONDS))
     await restart(node)
 
 
 async def crash_in_sync(world: World, node: SimNode) -> None:
     if node.is_running:
         node.crash_in_sync(world.random.randrange(SYNCS_MAX))
-        await asyncio.sleep(_between(world, SOON_SECONDS))
+        await asyncio.sleep(between(world, SOON_SECONDS))
         node.keep_power()
         await restart(node)
 
@@ -72,7 +72,7 @@ async def crash_in_sync(world: World, node: SimNode) -> None:
 async def crash_while_slow(world: World, node: SimNode) -> None:
     """Much is in the cache alone when the power goes."""
     world.loop.slow_work_seconds[node.host] = SLOW_WORK_SECONDS
-    await asyncio.sleep(_between(world, SOON_SECONDS))
+    await asyncio.sleep(between(world, SOON_SECONDS))
     world.loop.slow_work_seconds.pop(node.host, None)
     node.crash(world.random.choice(POWER_CUTS))
     await restart(node)
@@ -87,7 +87,7 @@ async def stop(world: World, node: SimNode) -> None:
 async def stop_and_crash(world: World, node: SimNode) -> None:
     """A clean end, and an unclean one soon after it."""
     await stop(world, node)
-    await asyncio.sleep(_between(world, SOON_SECONDS))
+    await asyncio.sleep(between(world, SOON_SECONDS))
     await crash(world, node)
 
 
@@ -96,7 +96,7 @@ async def pause(world: World, node: SimNode) -> None:
         return
     owner = node.owner
     node.pause()
-    await asyncio.sleep(_between(world, PAUSE_SECONDS))
+    await asyncio.sleep(between(world, PAUSE_SECONDS))
     if node.owner == owner:
         node.resume()
 
@@ -117,7 +117,7 @@ async def fail_sync(world: World, node: SimNode) -> None:
     """Perhaps with the power gone a moment later, and with it what the cache still had."""
     node.files.fail_next(world.random.choice(("sync", "sync", "sync_all", "sync_directory")), errno.EIO)
     if world.random.random() < 0.4:
-        await asyncio.sleep(_between(world, BETWEEN_WRITES_SECONDS))
+        await asyncio.sleep(between(world, BETWEEN_WRITES_SECONDS))
         node.crash(CrashMode.LOST)
         await restart(node)
 
@@ -129,14 +129,14 @@ async def fail_writes(world: World, node: SimNode) -> None:
         if world.random.random() < 0.7:
             node.files.shorten_next_write(world.random.randrange(TORN_BYTES_MAX))
         node.files.fail_next("write", number)
-        await asyncio.sleep(_between(world, BETWEEN_WRITES_SECONDS))
+        await asyncio.sleep(between(world, BETWEEN_WRITES_SECONDS))
 
 
 async def lose_replies(world: World, node: SimNode) -> None:
     """Syncs take so long that clients ask again for what is not durable yet, over new connections."""
     world.loop.slow_work_seconds[node.host] = SLOW_WORK_SECONDS
     for _ in range(world.random.randint(1, RETRIES_MAX)):
-        await asyncio.sleep(_between(world, BETWEEN_RETRIES_SECONDS))
+        await asyncio.sleep(between(world, BETWEEN_RETRIES_SECONDS))
         await reset_connections(world, node)
     if world.random.random() < 0.3:
         await crash(world, node)
@@ -163,7 +163,7 @@ def _sealed_or_derived(paths: list[str]) -> list[str]:
 async def fill_disk(world: World, node: SimNode) -> None:
     free_bytes = node.files.free_bytes("/")
     node.files.bytes_max -= max(0, free_bytes - world.random.randrange(LEFT_BYTES_MAX))
-    await asyncio.sleep(_between(world, AWAY_SECONDS))
+    await asyncio.sleep(between(world, AWAY_SECONDS))
     node.files.bytes_max = DISK_BYTES
 
 
@@ -177,7 +177,7 @@ async def reset_connections(world: World, node: SimNode) -> None:
 async def cut_one_way(world: World, node: SimNode) -> None:
     source, target = world.random.choice(((node.host, "world"), ("world", node.host)))
     world.network.cut(source, target)
-    await asyncio.sleep(_between(world, AWAY_SECONDS))
+    await asyncio.sleep(between(world, AWAY_SECONDS))
     world.network.heal()
 
 
@@ -185,7 +185,7 @@ async def slow_link(world: World, node: SimNode) -> None:
     link = world.network.link("world", node.host)
     link.bytes_per_second = SLOW_BYTES_PER_SECOND
     link.latency_seconds = (LATENCY_SECONDS[0], 0.1)
-    await asyncio.sleep(_between(world, AWAY_SECONDS))
+    await asyncio.sleep(between(world, AWAY_SECONDS))
     world.network.heal()
 
 
@@ -193,7 +193,7 @@ async def slow_link(world: World, node: SimNode) -> None:
 
 
 async def store_away(world: World, node: SimNode) -> None:
-    seconds = LONG_AWAY_SECONDS if world.random.random() < 0.1 else _between(world, AWAY_SECONDS)
+    seconds = LONG_AWAY_SECONDS if world.random.random() < 0.1 else between(world, AWAY_SECONDS)
     world.engine.faults.away.add(world.random.choice((EVERYBODY, node.host)))
     await asyncio.sleep(seconds)
     world.heal_store()
@@ -203,7 +203,7 @@ async def store_unsure(world: World, node: SimNode) -> None:
     faults = world.engine.faults
     faults.lost_reply_chance = faults.break_chance = 0.3
     faults.watch_delay_seconds = 0.5
-    await asyncio.sleep(_between(world, AWAY_SECONDS))
+    await asyncio.sleep(between(world, AWAY_SECONDS))
     world.heal_store()
 
 
@@ -212,7 +212,7 @@ async def store_slow(world: World, node: SimNode) -> None:
     world.engine.faults.latency_seconds = SLOW_STORE_SECONDS
     world.engine.faults.patience_seconds = 1.0
     world.engine.faults.grace_ms = GRACE_MS
-    await asyncio.sleep(_between(world, AWAY_SECONDS))
+    await asyncio.sleep(between(world, AWAY_SECONDS))
     world.heal_store()
 
 

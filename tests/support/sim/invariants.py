@@ -21,6 +21,15 @@ ONE_LEASE_HOLDER: Final = "one-lease-holder"
 DEAD_LETTER_ONCE: Final = "dead-letter-exactly-once"
 DELAY_ONCE: Final = "delay-exactly-once-and-not-early"
 CANCELLED_STAYS: Final = "cancelled-stays-cancelled"
+# Of a partition's epoch there is one leader, in one of its lives.
+ONE_LEADER: Final = "one-leader-per-epoch"
+# What is committed stays so: neither a leader in its epoch nor whoever asks how far a partition goes sees it go back.
+WATERMARK_MONOTONIC: Final = "watermark-monotonic"
+# After quiet all replicas of a partition hold the same bytes below the watermark.
+EQUAL_BELOW_WATERMARK: Final = "equal-below-watermark"
+EPOCHS_GROW: Final = "epochs-grow-with-offsets"
+# Who is in sync holds all that is committed.
+SET_TRUTH: Final = "set-truth"
 # Damage is told of what the disk has lost, and of nothing else.
 NO_DAMAGE: Final = "no-damage"
 # Without faults for a while, a node is up and answers.

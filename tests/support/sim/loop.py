@@ -62,6 +62,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._numbers = count()
         self._held: dict[str, list[asyncio.Handle]] = {}
         self._dead: set[str] = set()
+        # What happens when so many more handles have been run, whoever's they are.
+        self._in_between: dict[int, Callable[[], None]] = {}
         # Kept, or their coroutines would be closed while the world goes on: the dead would clean up after themselves.
         self._graves: list[asyncio.Handle] = []
 
@@ -89,6 +91,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def kill(self, owner: str) -> None:
         self._dead.add(owner)
         self._graves.extend(self._held.pop(owner, ()))
+
+    def after_handles(self, handle_count: int, act: Callable[[], None]) -> None:
+        """Between two of them, wherever whoever is at work has come to by then."""
+        self._in_between[self.step_count + handle_count] = act
 
     def is_dead(self, owner: str) -> bool:
         return owner in self._dead
@@ -141,6 +147,13 @@ class SimLoop(asyncio.BaseEventLoop):
             else:
                 self._note(owner, handle)
                 handle._run()
+                if self._in_between:
+                    self._act_in_between()
+
+    def _act_in_between(self) -> None:
+        act = self._in_between.pop(self.step_count, None)
+        if act is not None:
+            act()
 
     def _move_time(self) -> None:
         timers = self._timers

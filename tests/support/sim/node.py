@@ -12,6 +12,8 @@ from itertools import count
 from random import Random
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from penstock.assembly import Assembly
 from penstock.base.chance import Chance
 from penstock.broker.parts import Parts
@@ -29,6 +31,11 @@ from support.storage.faulty_files import CrashMode, FaultyFiles
 Result = TypeVar("Result")
 
 PORT: Final = 9092
+INTERNAL_PORT: Final = 9094
+REPLICATION: Final = 3
+# Shorter than real ones: a story does not last as long.
+REPLICA_LAG_MS: Final = 2_000
+RETENTION_CHECK_MS: Final = 500
 DISK_BYTES: Final = 16 * 1024 * 1024
 # Of a machine without power: others hear of it only when it is back, or when they give up.
 SILENT_SECONDS_MAX: Final = 2.0
@@ -53,14 +60,19 @@ class LoopSyncs:
 
 
 class SimNode:
-    def __init__(self, number: int, loop: NetworkedLoop, engine: SimEngine, random: Random) -> None:
+    def __init__(
+        self, number: int, loop: NetworkedLoop, engine: SimEngine, random: Random, *, has_internal_door: bool = False
+    ) -> None:
         self.number = number
+        self._has_internal_door = has_internal_door
         self.host = f"127.0.0.{number}"
         self.address = Address(self.host, PORT)
         self.files = FaultyFiles(Random(random.getrandbits(64)), bytes_max=DISK_BYTES)
         self.clock = SimClock(loop, Random(random.getrandbits(64)), skew_ms=random.randint(-SKEW_MS_MAX, SKEW_MS_MAX))
         self.is_running = False
         self.is_paused = False
+        # By the loop's clock, when its disk was wiped or put back; never: -inf.
+        self.disk_lost_at = float("-inf")
         # What it may report as damaged.
         self.excuses = Excuses(self.files)
         self.files.before_loss = self.excuses.note_unsynced
@@ -70,6 +82,8 @@ class SimNode:
         self._engine = engine
         self._random = random
         self._life = 0
+        # Of its machine, which lives on when the process is killed.
+        self._boot = 0
         self._node: Node | None = None
         # Done when the life is over.
         self._ended: asyncio.Future[None] = loop.create_future()
@@ -77,6 +91,11 @@ class SimNode:
     @property
     def owner(self) -> str:
         return f"{self.host}#{self._life}"
+
+    @property
+    def parts(self) -> Parts | None:
+        """Everything below its doors, for those who look on; None: it is not that far, or not running."""
+        return self._node.parts if self._node is not None and self.is_open else None
 
     @property
     def is_open(self) -> bool:
@@ -149,6 +168,7 @@ class SimNode:
     def roll_back(self, image: Mapping[str, bytes]) -> None:
         """To an older copy of its disk (`files.image`)."""
         assert not self.is_running
+        self.disk_lost_at = self._loop.time()
         self.files.restore(image)
 
     def crash_in_sync(self, sync_count: int) -> None:
@@ -176,6 +196,7 @@ class SimNode:
         silent_seconds = 0.0 if mode is CrashMode.KILL else self._random.random() * SILENT_SECONDS_MAX
         self._loop.network.end_owner(self.owner, silent_seconds=silent_seconds)
         self.files.crash(mode)
+        self._boot += mode is not CrashMode.KILL
 
     def _assembly(self) -> Assembly:
         engine, host, chance = self._engine, self.host, Chance(Random(self._random.getrandbits(64)).randbytes)
@@ -186,12 +207,21 @@ class SimNode:
         return Assembly(
             clock=lambda: self.clock,
             chance=lambda: chance,
+            boot_id=lambda: f"{self.host} boot {self._boot}",
             files=lambda _config: self.files,
             syncs=LoopSyncs,
             metadata=open_store,
         )
 
     def _config(self) -> Config:
+        config = self._config_alone()
+        if not self._has_internal_door:
+            return config
+        cluster = replace(config.cluster, listen=f"{self.host}:{INTERNAL_PORT}", replica_lag_ms=REPLICA_LAG_MS)
+        broker = replace(config.broker, default_replication=REPLICATION, retention_check_ms=RETENTION_CHECK_MS)
+        return replace(config, cluster=cluster, broker=broker)
+
+    def _config_alone(self) -> Config:
         return load_config(
             None,
             {},

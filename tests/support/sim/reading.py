@@ -29,15 +29,25 @@ OnRead = Callable[[Place, bytes], None]
 class SimReader(SimClient):
     """Reads along from the beginning, and begins anew after trouble."""
 
-    def __init__(self, name: str, world: World, topic: str, on_read: OnRead, *, is_read_committed: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        world: World,
+        topic: str,
+        on_read: OnRead,
+        *,
+        is_read_committed: bool,
+        partitions: int = PARTITIONS,
+    ) -> None:
         super().__init__(name, world)
         self._topic = topic
+        self._partitions = partitions
         self._on_read = on_read
         self._is_read_committed = is_read_committed
 
     async def _work(self, client: ClusterClient) -> None:
         options = ConsumerOptions(wait_ms=self._random.choice((10, 200)), is_read_committed=self._is_read_committed)
-        consumer = Consumer(client, self._topic, dict.fromkeys(range(PARTITIONS), 0), options=options)
+        consumer = Consumer(client, self._topic, dict.fromkeys(range(self._partitions), 0), options=options)
         try:
             while not self.is_stopping:
                 for fetched in await consumer.poll():

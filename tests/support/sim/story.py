@@ -48,13 +48,13 @@ def tell(seed: int, *, loads: Sequence[str] = ()) -> World:
     try:
         world.run(partial(_story, loads=loads))
     except InvariantError as broken:
-        _explain(broken, world)
+        explain(broken, world, again=f"{REPEAT} {world.seed}")
         raise
     return world
 
 
-def _explain(broken: BaseException, world: World) -> None:
-    broken.add_note(f"seed {world.seed}, after {world.loop.time():.3f} s; again: {REPEAT} {world.seed}")
+def explain(broken: BaseException, world: World, *, again: str) -> None:
+    broken.add_note(f"seed {world.seed}, after {world.loop.time():.3f} s; again: {again}")
     broken.add_note("\n".join(["what the nodes logged last:", *world.events]))
 
 
@@ -69,8 +69,8 @@ async def _story(world: World, *, loads: Sequence[str]) -> None:
     await _go_wrong(world)
     await crowd.stop()
     faults.heal(world)
-    await _serve_again(world)
-    await _check_all(world, at_work)
+    await serve_again(world)
+    await check_loads(world, at_work)
 
 
 class Crowd:
@@ -100,14 +100,14 @@ async def _go_wrong(world: World) -> None:
     await asyncio.gather(*under_way)
 
 
-async def _serve_again(world: World) -> None:
+async def serve_again(world: World) -> None:
     for node in world.nodes:
         if not node.is_running:
             await node.start()
         check(WELL_AFTER_QUIET, holds=node.is_running, what=f"no start although all is well: {node.failure!r}")
 
 
-async def _check_all(world: World, loads: Sequence[Load]) -> None:
+async def check_loads(world: World, loads: Sequence[Load]) -> None:
     check(OWN_ASSERTION, holds=not world.own_assertions, what=repr(world.own_assertions[:1]))
     try:
         async with ClusterClient(world.addresses, OPTIONS) as client:

@@ -71,6 +71,7 @@ ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {
     "log dump": ("t", "--data-dir", "absent"),
     "log repair": ("-y", "--data-dir", "absent"),
     "metadata rebuild": ("-y", "--data-dir", "absent"),
+    "metadata adopt": ("-y", "--data-dir", "absent"),
     "pipeline run": ("absent.yaml", *KAFKA),
     "pipeline validate": ("absent.yaml", *KAFKA),
     "pipeline explain": ("absent.yaml", *KAFKA),

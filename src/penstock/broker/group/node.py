@@ -24,6 +24,7 @@ from penstock.broker.group.shell import GroupContext, GroupShell
 from penstock.broker.group.topics import BrokerTopics
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError
+from penstock.broker.machine.rehearsals import Rehearsal, Subject
 from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
@@ -94,8 +95,14 @@ class GroupCoordinator:
             self._config, self._topics, self._clock, SteadyClock(site.clock), config_of=self._config_of
         )
         self._residents = Residents(
-            "groups", self._make, tasks=site.tasks, on_loaded=self._on_loaded, barrier=lambda: broker.barrier
+            Subject.GROUPS,
+            self._make,
+            tasks=site.tasks,
+            on_loaded=self._on_loaded,
+            barrier=lambda: broker.barrier,
+            takeovers=broker.takeovers,
         )
+        broker.rehearsals.add(Subject.GROUPS, self._rehearse)
         # The internal topic is there, and what was led here then has been loaded.
         self._is_ready = False
         self._loading: asyncio.Task[None] | None = None
@@ -189,6 +196,11 @@ class GroupCoordinator:
     async def _save_snapshots(self) -> None:
         for shell in self._shells:
             await shell.save_snapshot_if_due()
+
+    async def _rehearse(self, rehearsal: Rehearsal) -> None:
+        async with self._residents.rehearsal(rehearsal.partition):
+            shell = GroupShell(self._context, rehearsal.partition.leadership, rehearsal.partition)
+            await shell.rehearse(rehearsal.rest)
 
     async def _reload_lost(self) -> None:
         if not self._broker.is_stopping:
@@ -291,7 +303,7 @@ class GroupCoordinator:
         return shell if isinstance(shell, Refused) else await shell.describe(group_id)
 
     async def list_groups(self) -> list[tuple[str, GroupDescription]] | Refused:
-        """Those of this node: clients ask every one."""
+        """Those of this node, without their members: clients ask every node."""
         if not self.has_any():
             return []
         if not await self.ready():
@@ -299,8 +311,9 @@ class GroupCoordinator:
         if self._residents.is_any_loading:
             return _LOADING
         found: list[tuple[str, GroupDescription]] = []
+        pace = self._work.pace()
         for shell in self._shells:
-            listed = await shell.describe_all()
+            listed = await shell.list_all(pace)
             if isinstance(listed, Refused):
                 return listed
             found += listed

@@ -32,8 +32,9 @@ from penstock.base.long_work import LongWork, Pace
 from penstock.broker.group.share_shell import ShareShell, StoredShareRecord, is_share_key
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
-from penstock.broker.machine.journal import SNAPSHOT_RECORDS_MIN, Journal
-from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.machine.journal import Journal
+from penstock.broker.machine.journal_reader import SNAPSHOT_RECORDS_MIN, JournalReader, Rest
+from penstock.broker.machine.portions import JournalLostError, UnreadableRecordsError, damaged
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.domain.group.commands import (
@@ -49,7 +50,7 @@ from penstock.domain.group.commands import (
     Refused,
     Sync,
 )
-from penstock.domain.group.description import GroupDescription, GroupPosition, describe, position_of
+from penstock.domain.group.description import GroupDescription, GroupPosition, describe, position_of, summary
 from penstock.domain.group.records import GroupRecord, OffsetStored, Removed
 from penstock.domain.group.table import GroupTable
 from penstock.domain.group.values import GroupConfig, GroupError, TopicFacts
@@ -162,6 +163,21 @@ class GroupShell:
                 await self._journal.save_snapshot()
             except JournalLostError as error:
                 log.warning("snapshot not made", error=str(error))
+
+    async def rehearse(self, rest: Rest) -> None:
+        """Of a partition that another leads: the table is built of what is committed, the snapshot saved. It is not
+        loaded by it, and answers nobody."""
+        table = self._new_table()
+
+        def look(entries: Sequence[Entry]) -> None:
+            unread = _replay(table, self.shares, entries)
+            if unread is not None:
+                raise UnreadableRecordsError(unread[1])
+
+        try:
+            await JournalReader(self._partition).save_snapshot(look=look, rest=rest)
+        except UnreadableRecordsError as error:
+            raise damaged(self._partition, str(error)) from error
 
     def close(self) -> None:
         """The node stops: whoever waits is told to look for the coordinator."""
@@ -286,11 +302,17 @@ class GroupShell:
         """As it is once everything that it may show is durable: what may still be lost is not told to anybody."""
         return await self._refuse_description() or describe(self._table.get(group_id))
 
-    async def describe_all(self) -> list[tuple[str, GroupDescription]] | Refused:
-        refused = await self._refuse_description()
-        if refused is not None:
-            return refused
-        return [(group_id, describe(self._table.get(group_id))) for group_id in self._table]
+    async def list_all(self, pace: Pace | None = None) -> list[tuple[str, GroupDescription]] | Refused:
+        """Without their members, and each as it is when its turn comes: there may be a hundred thousand."""
+        pace = pace or LongWork(self._clock.monotonic_seconds).pace()
+        listed = []
+        for group_id in [group_id for group_id, _ in self._table.items()]:
+            group = self._table.get(group_id)
+            if group is not None:
+                listed.append((group_id, summary(group)))
+            await pace.rest_if_due()
+        # Afterwards, so that it holds for the last one too.
+        return await self._refuse_description() or listed
 
     async def _refuse_description(self) -> Refused | None:
         # What was decided while this waited need not be durable yet. That a reader sees it a moment early is the same

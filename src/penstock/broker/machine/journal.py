@@ -11,7 +11,7 @@ its batch with what comes meanwhile; nobody is told that it is stored before it 
 is not retried: the journal is lost, everybody who waits is told, and the coordinator rebuilds its machine by `replay`.
 
 The last record of a key says all there is to say about it. So the log may be compacted, and `save_snapshot` keeps what
-the log comes to in a file (`journal_snapshot`): a replay reads that and what was written since.
+the log comes to in a file (`journal_snapshot`): a replay reads that and what was written since (`journal_reader`).
 """
 
 from __future__ import annotations
@@ -24,31 +24,14 @@ from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.base.threads import finish_in_thread
-from penstock.broker.machine.portions import (
-    Batches,
-    JournalLostError,
-    check_reaches,
-    check_whole,
-    damaged,
-    read_portions,
-    readable_rows_of,
-    rows_of,
-)
+from penstock.broker.machine.journal_reader import SNAPSHOT_RECORDS_MIN, JournalReader
+from penstock.broker.machine.portions import JournalLostError
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.outcome import Appended, AppendRefused, VerificationNeeded
 from penstock.broker.partition.shell import PartitionShell
 from penstock.codec.batch.records import Record, StoredRecord, build_batch
-from penstock.storage.log.journal_snapshot import (
-    SNAPSHOT_FILE,
-    Entry,
-    JournalSnapshot,
-    merge,
-    read_snapshot,
-    remove_snapshot,
-    write_snapshot,
-)
+from penstock.storage.log.journal_snapshot import Entry
 
 log = get_logger("journal")
 
@@ -56,11 +39,6 @@ log = get_logger("journal")
 BATCH_BYTES_MAX: Final = 512 * 1024
 # What a record takes beside its key and its value, about.
 RECORD_BYTES: Final = 32
-# A replay reads the snapshot and what came after it. A new one is due when that is more than the snapshot itself, so a
-# start costs at most twice what is alive, and writing snapshots no more than writing the log; and below this number of
-# records it is not worth a file.
-SNAPSHOT_RECORDS_MIN: Final = 20_000
-
 # Turns of the loop between the end of a sync and the next batch: replies leave in the first, requests that lie there
 # already are read in the second and decided on in the third. Together they take less than the sync that is saved.
 GATHERING_TURNS: Final = 3
@@ -81,7 +59,7 @@ class Journal:
         """`leadership`: under which everything in it is decided; without one, the one that is."""
         self._shell = shell
         self._leadership = leadership or shell.leadership
-        self._snapshot_records_min = snapshot_records_min
+        self._reader = JournalReader(shell, snapshot_records_min=snapshot_records_min)
         self._clock = clock
         self._flush_ms = flush_ms
         self._loop = asyncio.get_running_loop()
@@ -95,12 +73,7 @@ class Journal:
         # Who waits for what is in the buffer, and for what was appended but is not durable yet.
         self._waiting: list[OnDurable] = []
         self._commitment: Commitment | None = None
-        # Of the snapshot on disk, as far as this journal knows of it.
-        self._snapshot_offset = 0
-        self._snapshot_rows = 0
         self.is_lost = False
-        # Records that a repair has taken out, as far as the last replay could see.
-        self.missing_count = 0
 
     # Writing
 
@@ -212,27 +185,12 @@ class Journal:
 
     # Reading
 
-    async def replay_entries(self) -> AsyncIterator[list[Entry]]:
+    def replay_entries(self) -> AsyncIterator[list[Entry]]:
         """What was ever written and still counts, in its order and in portions; control batches are left out.
 
         Raises JournalLostError; JournalDamagedError if any of it is not as it was written.
         """
-        shell = self._shell
-        snapshot = await asyncio.to_thread(self._read_snapshot)
-        start = shell.log_start if snapshot is None else snapshot.offset
-        check_whole(shell, start)
-        end = shell.readable_end
-        if snapshot is not None:
-            self._snapshot_offset = start
-            self._snapshot_rows = len(snapshot.keys)
-            for entries in snapshot.entries():
-                yield entries
-                await asyncio.sleep(0)
-        async for entries in read_portions(shell, start, end, _entries_of, on_missing=self._note_missing):
-            yield entries
-
-    def _note_missing(self, count: int) -> None:
-        self.missing_count = count
+        return self._reader.replay()
 
     async def replay(self) -> AsyncIterator[list[StoredRecord]]:
         """The same as records, without their offsets: those in a snapshot have none."""
@@ -240,89 +198,23 @@ class Journal:
             yield [StoredRecord(-1, -1, key, value) for key, value in entries]
 
     async def unreadable(self, unread: Entry, why: str) -> JournalLostError:
-        """Of an entry that nobody can have written: where it stands, for the repair. One that stands in the snapshot
-        alone is done without: the next replay reads the whole log."""
-        shell = self._shell
-        async for offset in read_portions(shell, shell.log_start, shell.readable_end, partial(_offset_of, unread)):
-            if offset is not None:
-                return damaged(shell, f"the record at offset {offset} cannot be read: {why}", dropped=offset)
-        log.warning("snapshot cannot be read, the whole log is read", topic=shell.topic, partition=shell.index, why=why)
-        await finish_in_thread(partial(remove_snapshot, shell.log.context.files, shell.log.home.directory))
-        return JournalLostError(f"{shell.topic}-{shell.index}: {SNAPSHOT_FILE} holds a record that cannot be read")
+        """Of an entry that nobody can have written: where it stands, for the repair."""
+        return await self._reader.unreadable(unread, why)
+
+    @property
+    def missing_count(self) -> int:
+        """Records that a repair has taken out, as far as the last replay could see."""
+        return self._reader.missing_count
 
     # The snapshot
 
     @property
     def is_snapshot_due(self) -> bool:
-        if self.is_lost:
-            return False
-        if self._snapshot_offset < self._shell.log.clean_end and self._snapshot_rows >= self._snapshot_records_min:
-            return True
-        tail = self._durable_end() - self._snapshot_offset
-        return tail >= max(self._snapshot_records_min, self._snapshot_rows)
+        return not self.is_lost and self._reader.is_snapshot_due
 
     async def save_snapshot(self) -> None:
-        """Of all that is durable now. The file's work is done in a thread, and finished also when this is cancelled:
-        nobody else may write the file meanwhile. What goes wrong leaves the snapshot before it.
-        """
-        end = self._durable_end()
-        context = self._shell.log.context
-        if context.is_full or not context.files.is_durable:
-            return
-        before = await finish_in_thread(self._read_snapshot)
-        rows: dict[bytes, bytes] = {}
-        if before is not None:
-            rows = await finish_in_thread(partial(dict, zip(before.keys, before.values, strict=True)))
-        start = self._shell.log_start if before is None else before.offset
-        async for entries in read_portions(self._shell, start, end, _entries_of):
-            await finish_in_thread(partial(merge, rows, entries))
-        saved = JournalSnapshot(end, list(rows), list(rows.values()))
-        try:
-            await finish_in_thread(partial(write_snapshot, context.files, self._shell.log.home.directory, saved))
-        except OSError as error:
-            log.warning("snapshot not written", topic=self._shell.topic, partition=self._shell.index, error=str(error))
-            return
-        self._snapshot_offset, self._snapshot_rows = end, len(rows)
-        log.info(
-            "snapshot written", topic=self._shell.topic, partition=self._shell.index, offset=end, records=len(rows)
-        )
-
-    def _durable_end(self) -> int:
-        partition_log = self._shell.log
-        return min(partition_log.readable_end, partition_log.durable_end)
-
-    def _read_snapshot(self) -> JournalSnapshot | None:
-        """Blocking. One that does not go with the log as it is now is removed, or it would be believed later.
-
-        Compaction that has come past it may have removed tombstones after it: what they removed would come back. But if
-        the log ends before it, it is the log that has lost something, and the snapshot may be all that is left of it.
-        """
-        shell = self._shell
-        partition_log = shell.log
-        files, directory = partition_log.context.files, partition_log.home.directory
-        found = read_snapshot(files, directory)
-        if found is None:
-            if files.exists(f"{directory}/{SNAPSHOT_FILE}"):
-                log.warning("snapshot is damaged, the whole log is read", topic=shell.topic, partition=shell.index)
-            return None
-        if partition_log.damage is None:
-            check_reaches(shell, found.offset, SNAPSHOT_FILE)
-        lowest = max(partition_log.log_start, partition_log.clean_end)
-        if lowest <= found.offset:
-            return found
-        log.info(
-            "snapshot not used",
-            topic=shell.topic,
-            partition=shell.index,
-            offset=found.offset,
-            lowest=lowest,
-            log_end=partition_log.readable_end,
-        )
-        try:
-            remove_snapshot(files, directory)
-        except OSError as error:
-            raise JournalLostError(f"{directory}: a snapshot of no use cannot be removed: {error}") from error
-        return None
+        """Of all that is durable now. Raises JournalLostError."""
+        await self._reader.save_snapshot()
 
 
 def _tell(waiting: list[OnDurable], commitment: Commitment) -> None:
@@ -333,17 +225,6 @@ def _tell(waiting: list[OnDurable], commitment: Commitment) -> None:
 def _resolve(future: asyncio.Future[bool], is_durable: bool) -> None:
     if not future.done():
         future.set_result(is_durable)
-
-
-def _entries_of(loaded: memoryview, batches: Batches) -> list[Entry]:
-    """Blocking."""
-    return [(key or b"", value) for _offset, key, value in rows_of(loaded, batches)]
-
-
-def _offset_of(wanted: Entry, loaded: memoryview, batches: Batches) -> int | None:
-    """Blocking: where the entry stands among these."""
-    rows = readable_rows_of(loaded, batches)
-    return next((offset for offset, key, value in rows if (key or b"", value) == wanted), None)
 
 
 def _batches(decisions: list[list[Record]]) -> list[list[Record]]:

@@ -32,6 +32,7 @@ from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch, 
 from penstock.codec.batch.records import read_records
 from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
 from penstock.storage.errors import Damage, Damaged
+from penstock.storage.log.flaws import WITHHELD
 from penstock.storage.log.read_plan import ReadPlan
 
 log = get_logger("journal")
@@ -88,6 +89,7 @@ def check_whole(shell: PartitionShell, start: int = 0) -> None:
 
 def _check_undamaged(shell: PartitionShell, start: int) -> None:
     log = shell.log
+    _check_not_withheld(shell)
     damage = log.damage
     if damage is not None and (damage.offset >= start or log.log_end < start):
         raise damaged(shell, damage.describe())
@@ -97,6 +99,12 @@ def _check_undamaged(shell: PartitionShell, start: int) -> None:
         raise damaged(shell, at_end.damage.describe())
     if shell.has_lost:
         raise damaged(shell, "acknowledged records are gone since the disk failed a write")
+
+
+def _check_not_withheld(shell: PartitionShell) -> None:
+    """Nobody is told of damage that another replica does not have: it takes over in a moment."""
+    if shell.log.flaws.is_withheld:
+        raise JournalLostError(f"{shell.topic}-{shell.index}: {WITHHELD}")
 
 
 def check_reaches(shell: PartitionShell, offset: int, name: str) -> None:
@@ -146,6 +154,7 @@ def _load_portion(
 ) -> tuple[Decoded, int, int]:
     """Blocking: what one read comes to, the offset after it, and how many records are missing in it."""
     loaded = plan.load()
+    _check_not_withheld(shell)
     if isinstance(loaded, Damage):
         if loaded.is_proven:
             raise damaged(shell, loaded.describe())

@@ -15,21 +15,27 @@ Rules:
 - What is loaded when its leadership has ended is handed to nobody.
 - A shell whose leadership ends is told so at once, without an `await` in between.
 - Nothing is read before the barrier of its leadership.
+- Of what is followed here a rehearsal may read and save what a shell would begin with; it is over before one is loaded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
+from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.machine.barrier import NO_BARRIER, Barrier
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalLostError
+from penstock.broker.machine.rehearsals import DisturbedError
+from penstock.broker.machine.tallies import Tallies
 from penstock.broker.partition.leadership import Leadership
+from penstock.broker.partition.role import is_replicated
 from penstock.broker.partition.shell import PartitionShell
 from penstock.storage.errors import StorageError
 
@@ -89,10 +95,10 @@ Shell = TypeVar("Shell", bound=Resident)
 class _Room(Generic[Shell]):
     """Of one partition."""
 
-    __slots__ = ("before", "is_resigned", "leadership", "loading", "partition", "shell")
+    __slots__ = ("before", "is_resigned", "leadership", "loading", "noticed", "partition", "shell")
 
     def __init__(
-        self, partition: PartitionShell, leadership: Leadership, before: Iterable[asyncio.Task[None]] = ()
+        self, partition: PartitionShell, leadership: Leadership, before: Iterable[asyncio.Task[object]] = ()
     ) -> None:
         self.partition = partition
         self.leadership = leadership
@@ -100,7 +106,9 @@ class _Room(Generic[Shell]):
         self.loading: asyncio.Task[None] | None = None
         self.is_resigned = False
         # What those who lived here have not finished yet.
-        self.before = tuple(before)
+        self.before: tuple[asyncio.Task[object], ...] = tuple(before)
+        # When others' lead ended by this one, until its shell answers; by the monotonic clock, in seconds.
+        self.noticed: float | None = None
 
     @property
     def is_loading(self) -> bool:
@@ -116,6 +124,14 @@ class _Room(Generic[Shell]):
         return self.shell
 
 
+class Takeovers(Tallies):
+    """From when a node learns that it leads to when the machines answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.now: Callable[[], float] = clock.monotonic_seconds
+
+
 class Residents(Generic[Shell]):
     def __init__(
         self,
@@ -125,6 +141,7 @@ class Residents(Generic[Shell]):
         tasks: TaskSupervisor,
         on_loaded: Callable[[Shell], None] | None = None,
         barrier: Callable[[], Barrier] = lambda: NO_BARRIER,
+        takeovers: Takeovers | None = None,
     ) -> None:
         """`what` lives here, for events. `make`: None if its partition is gone meanwhile. `on_loaded` is told of every
         load that ends well. `barrier` as it is when a load begins."""
@@ -133,6 +150,8 @@ class Residents(Generic[Shell]):
         self._tasks = tasks
         self._on_loaded = on_loaded
         self._barrier = barrier
+        self._takeovers = takeovers
+        self._rehearsing: dict[Place, asyncio.Task[object]] = {}
         self._rooms: dict[Place, _Room[Shell]] = {}
         self._is_closed = False
 
@@ -145,10 +164,14 @@ class Residents(Generic[Shell]):
         room = self._rooms.get(place)
         if room is not None and epoch <= room.leadership.epoch:
             return
-        before: list[asyncio.Task[None]] = []
+        before: list[asyncio.Task[object]] = []
         if room is not None:
             self._resign(room)
             before = [task for task in (room.loading, *room.before) if task is not None and not task.done()]
+        rehearsing = self._rehearsing.get(place)
+        if rehearsing is not None:
+            rehearsing.cancel()
+            before.append(rehearsing)
         self._rooms[place] = _Room(partition, Leadership(partition.topic, partition.index, epoch), before)
 
     def resign(self, place: Place) -> None:
@@ -175,6 +198,8 @@ class Residents(Generic[Shell]):
         self._is_closed = True
         for room in self._rooms.values():
             room.stop_loading()
+        for task in self._rehearsing.values():
+            task.cancel()
         return self.shells()
 
     # Looking
@@ -219,6 +244,8 @@ class Residents(Generic[Shell]):
         self.lead(partition, partition.leadership.epoch)
         room = self._rooms[place_of(partition)]
         if not room.is_resigned and not self._is_closed and not room.is_loading and room.shell is None:
+            if self._takeovers is not None and is_replicated(partition.role):
+                room.noticed = self._takeovers.now()
             self._start_loading(room)
 
     async def resident(self, partition: PartitionShell) -> Shell | None:
@@ -299,8 +326,36 @@ class Residents(Generic[Shell]):
         except (JournalLostError, StorageError, OSError) as error:
             log.error(f"{self._what} not available", topic=partition.topic, partition=partition.index, error=str(error))
             return
-        if self._on_loaded is not None and shell.is_loaded and not room.is_resigned:
-            self._on_loaded(shell)
+        if shell.is_loaded and not room.is_resigned:
+            self._note_takeover(room)
+            if self._on_loaded is not None:
+                self._on_loaded(shell)
+
+    def _note_takeover(self, room: _Room[Shell]) -> None:
+        if self._takeovers is not None and room.noticed is not None:
+            self._takeovers.add(self._what, self._takeovers.now() - room.noticed)
+            room.noticed = None
+
+    # Rehearsing
+
+    @asynccontextmanager
+    async def rehearsal(self, partition: PartitionShell) -> AsyncIterator[None]:
+        """Of one that is not led here: inside, files of its shell may be made by this task, which must wait for nothing
+        else. It is cancelled when the lead begins. DisturbedError: it lives here, or another is at it."""
+        place = place_of(partition)
+        room = self._rooms.get(place)
+        lives_here = room is not None and not room.is_resigned
+        if self._is_closed or lives_here or place in self._rehearsing:
+            raise DisturbedError
+        task = asyncio.current_task()
+        assert task is not None
+        self._rehearsing[place] = task
+        try:
+            if room is not None and room.before:
+                await asyncio.wait(room.before)
+            yield
+        finally:
+            del self._rehearsing[place]
 
 
 def place_of(partition: PartitionShell) -> Place:

@@ -29,10 +29,10 @@ class DiskCommits:
         "_on_done",
         "_open",
         "_readers",
+        "has_enough",
     )
 
-    # Nobody else is needed, and nobody else can lead.
-    has_enough = True
+    # Nobody else can lead.
     may_look = True
 
     def __init__(self, log: PartitionLog, group_commit: GroupCommit, readers: WaitingRoom) -> None:
@@ -48,8 +48,11 @@ class DiskCommits:
         self._interval_ms = 0
         # Another decides by now what is readable.
         self._is_over = False
+        # Nobody else is needed, unless the topic asks for more replicas in sync than it has.
+        self.has_enough = True
 
     def configure(self, config: TopicConfig) -> None:
+        self.has_enough = (config.min_insync_replicas or 1) <= 1
         self._is_synced = config.is_synced
         self._interval_ms = config.sync_interval_ms
 

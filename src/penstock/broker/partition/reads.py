@@ -97,6 +97,9 @@ class PartitionReads:
 
     def take_loaded(self, read: PartitionRead, loaded: memoryview | Damage, bytes_max: int) -> PartitionRead:
         assert read.cold is not None
+        if self._log.flaws.is_withheld:
+            # By what this read has found, perhaps: whoever asks again is told by a replica that is whole.
+            return PartitionRead(problem=ReadProblem.OFFLINE)
         if isinstance(loaded, Damage):
             return PartitionRead(problem=ReadProblem.DAMAGED if loaded.is_proven else ReadProblem.OFFLINE)
         must_fit = read.cold.must_fit

@@ -39,12 +39,20 @@ class ReplicaListener(Protocol):
 
     def on_own_end(self) -> None: ...
 
+    def on_log_start(self, start: int) -> Commitment:
+        """The log begins there from now on. Kept when all replicas in sync have said that theirs does too."""
+        ...
+
     def on_failed(self) -> None:
         """The disk did not take something."""
         ...
 
     def may_look(self) -> bool:
         """What this node knows of the partition is no older than a second."""
+        ...
+
+    def on_full(self) -> None:
+        """There is no room for what somebody wanted to write."""
         ...
 
 
@@ -115,6 +123,10 @@ class ReplicatedCommits:
     def is_synced(self) -> bool:
         return self._is_synced
 
+    def note_full(self) -> None:
+        if self.listener is not None:
+            self.listener.on_full()
+
     # Writing
 
     def promise(self, acks: Acks) -> Commitment | None:
@@ -173,6 +185,10 @@ class ReplicatedCommits:
         # Whoever is told may write, and ask for more, meanwhile.
         while waiting and waiting[0].offset <= log.readable_end:
             waiting.popleft().commitment.settle()
+
+    def start_told(self, start: int) -> Commitment:
+        """Of a log whose start has moved there."""
+        return _settled(Loss.LEADERSHIP) if self.listener is None else self.listener.on_log_start(start)
 
     def give_up(self, loss: Loss) -> None:
         broken = [*self._own.values(), *(each.commitment for each in self._waiting)]

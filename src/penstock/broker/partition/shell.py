@@ -352,7 +352,7 @@ class PartitionShell:
         try:
             log.append(records, (header,))
         except StorageError as error:
-            return refuse_unwritten(error)
+            return refuse_unwritten(error, self.replicated)
         return Appended(base_offset, append_time_ms, log.log_start, self._commits.promise(acks))
 
     def begin_verification(self, header: BatchHeader, *, version: int) -> int:
@@ -368,7 +368,7 @@ class PartitionShell:
         log = self.log
         if log.is_healthy and not log.context.is_full:
             return self.refuse_any()
-        return refuse_unwritten(refusal_of(log)) if self.is_leading else self._not_leader()
+        return refuse_unwritten(refusal_of(log), self.replicated) if self.is_leading else self._not_leader()
 
     def refuse_offline(self) -> AppendRefused:
         return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {self.log.failure}")

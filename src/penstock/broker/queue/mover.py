@@ -9,6 +9,9 @@ stays so until its copy is in the target.
 What died goes to the queue's dead-letter topic. What was told to move has its place written down with that decision;
 if there is no such place any more, or it refuses the message, the message goes home: to the end of the partition that
 it lies in, as it is, for whoever decides anew.
+
+The target may be led by any node (`landing`). A leader that does not answer, or is no leader any more, is asked again
+with the same sequence, or whoever leads then, until the batch is there or this node no longer leads the source.
 """
 
 from __future__ import annotations
@@ -19,29 +22,31 @@ from typing import Final
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
+from penstock.broker.partition.outcome import AppendRefused, Refusal
 from penstock.broker.partition.read import ReadProblem
-from penstock.broker.partition.recompression import recompress_own_aside
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.queue.landing import Away, Landed, MoveLine, land, land_elsewhere
 from penstock.broker.queue.shell import QueueShell
 from penstock.broker.topic.broker import Broker
+from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.protocol import StoreUnavailableError
-from penstock.codec.batch.header import NO_TIMESTAMP, BatchProblem, read_header
 from penstock.codec.batch.records import Headers, Record, StoredRecord, build_batch
-from penstock.domain.log.producer_sequence import Duplicate
 from penstock.domain.queue.commands import BeginMove, Done, DropMove, FinishMove
 from penstock.domain.queue.dead_letter import MOVE_COUNT_MAX, DeadLetter, Origin, headers_of
 from penstock.domain.queue.receipt import MessageId, write_message_id
 from penstock.domain.queue.records import Move
 from penstock.domain.queue.redrive import deadly_headers, living_headers, read_place
 from penstock.domain.queue.values import Cause, Range, count_of
+from penstock.domain.replication.exchange import LogName
 
 log = get_logger("dead letters")
 
 RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 10_000
+# Of a target without a leader that answers: there is another soon.
+AWAY_RETRY_MS_MAX: Final = 1_000
 # Names the message's first place, whatever copies were made since.
 MESSAGE_ID_HEADER: Final = "penstock-message-id"
 # The size of a value that did not fit into its letter, in bytes.
@@ -50,6 +55,8 @@ LEFT_OUT_HEADER: Final = "penstock-dead-letter-left-out-bytes"
 _FINAL_REFUSALS: Final = frozenset({Refusal.INVALID, Refusal.TOO_LARGE, Refusal.BAD_TIMESTAMP, Refusal.CORRUPT})
 
 FindTarget = Callable[[str, str], Awaitable[ServedTopic | None]]
+# The queues of a partition under one leadership, and one of them by its group.
+Moving = tuple[QueueShell, str]
 
 
 class QueueMover:
@@ -67,21 +74,27 @@ class QueueMover:
         self._producer_ids = producer_ids
         # Topic and group of the queue; the topic its dead letters go to, created if need be.
         self._find_target = find_target
-        # Whether there is no topic of that id any more: one that is not served may be there all the same.
+        # Whether there is no topic of that id any more: one that is not served may be there all the same. By what this
+        # node has heard in the order in which it heard that it leads the source: so it has heard of every topic that
+        # an intent of an earlier leader names.
         self._is_gone = is_gone
         # Topic and group: whether its letters hold the messages, or say only where they lie.
         self._copies = copies
         self._tasks = tasks
-        self._running: set[tuple[QueueShell, str]] = set()
+        self._running: set[Moving] = set()
         # Of queues whose last batch was too large for the target: how many messages the next one may hold.
-        self._counts_max: dict[tuple[QueueShell, str], int] = {}
+        self._counts_max: dict[Moving, int] = {}
         # Those whose last batch the target did not follow: its producer cannot go on there.
-        self._stranded: set[tuple[QueueShell, str]] = set()
+        self._stranded: set[Moving] = set()
         # Offsets of messages that the place they were sent to does not take: they go home. Forgotten by a restart,
         # and learned again.
-        self._unwelcome: dict[tuple[QueueShell, str], set[int]] = {}
+        self._unwelcome: dict[Moving, set[int]] = {}
         # Those with a message that the target does not take as it is, because of its size: it goes without its value.
-        self._bare: set[tuple[QueueShell, str]] = set()
+        self._bare: set[Moving] = set()
+        # None: this node talks to no other.
+        self.line: MoveLine | None = None
+        # What the next batch waits for, where the last attempt did not bring it there.
+        self._waits: dict[Moving, str] = {}
         # Dead letters since the start, by topic and group.
         self.buried_counts: dict[tuple[str, str], int] = {}
         # And those that were told to move, and went home.
@@ -97,24 +110,48 @@ class QueueMover:
         retry_ms = RETRY_MS_MIN
         try:
             while shell.is_loaded and not self._broker.is_stopping and _has_work(shell, group):
-                if await self._try_step(shell, group):
+                outcome = await self._try_step(shell, group)
+                if outcome is True:
                     retry_ms = RETRY_MS_MIN
-                else:
-                    await asyncio.sleep(retry_ms / 1000)
-                    retry_ms = min(retry_ms * 2, RETRY_MS_MAX)
+                    self._waits.pop((shell, group), None)
+                    continue
+                self._tell(shell, group, outcome.why if isinstance(outcome, Away) else "")
+                retry_ms = min(retry_ms, AWAY_RETRY_MS_MAX if isinstance(outcome, Away) else RETRY_MS_MAX)
+                await asyncio.sleep(retry_ms / 1000)
+                retry_ms *= 2
         finally:
             self._running.discard((shell, group))
+            self._waits.pop((shell, group), None)
+            if not shell.is_loaded:
+                self._forget((shell, group))
 
-    async def _try_step(self, shell: QueueShell, group: str) -> bool:
-        """One batch further; False: try again later."""
+    def _forget(self, moving: Moving) -> None:
+        """Another leadership has another shell, and learns its troubles anew."""
+        self._counts_max.pop(moving, None)
+        self._unwelcome.pop(moving, None)
+        self._stranded.discard(moving)
+        self._bare.discard(moving)
+
+    def _tell(self, shell: QueueShell, group: str, why: str) -> None:
+        """Once for each reason: it is tried again and again."""
+        if why and self._waits.get((shell, group)) != why:
+            self._waits[shell, group] = why
+            log.warning("dead letters wait", topic=shell.partition.topic, group=group, why=why)
+
+    def waits_for(self, shell: QueueShell, group: str) -> str:
+        """What keeps messages of the queue from their target just now; empty: nothing that is known."""
+        return self._waits.get((shell, group), "")
+
+    async def _try_step(self, shell: QueueShell, group: str) -> bool | Away:
+        """One batch further; anything but True: try again later."""
         try:
             return await self._step(shell, group)
         except StoreUnavailableError as error:
             # No producer id, or no topic for the letters, until it is back: nobody else would begin anew.
-            log.warning("dead letters wait", topic=shell.partition.topic, group=group, why=str(error))
+            self._tell(shell, group, str(error))
             return False
 
-    async def _step(self, shell: QueueShell, group: str) -> bool:
+    async def _step(self, shell: QueueShell, group: str) -> bool | Away:
         queue = shell.queue(group)
         move = queue.pending_move() if queue is not None else None
         if move is None:
@@ -171,29 +208,38 @@ class QueueMover:
             return _home_of(shell)
         return topic.topic_id, place.partition
 
-    async def _carry_out(self, shell: QueueShell, group: str, move: Move) -> bool:
+    async def _carry_out(self, shell: QueueShell, group: str, move: Move) -> bool | Away:
         target = self._broker.topic_by_id(move.target_topic_id)
-        partition = None if target is None else target.find(move.target_partition)
-        if not isinstance(partition, PartitionShell) and not self._is_gone(move.target_topic_id):
-            return False  # its log could not be opened, or is led elsewhere; what it holds may be there again
-        if not isinstance(partition, PartitionShell):
+        found = None if target is None else target.find(move.target_partition)
+        if found is None or (isinstance(found, NotHere) and found.is_unknown):
+            if not self._is_gone(move.target_topic_id):
+                return False  # its logs could not be opened; what they hold may be there again
             # Its topic is gone, and with it whatever of the batch may have been there.
             return isinstance(shell.decide(group, DropMove(move.batch)), Done)
         batch = await self._build(shell, group, move)
         if batch is None:
             return False
-        batch = await recompress_own_aside(partition.recompression, batch)
-        outcome = partition.append(memoryview(batch))
-        if isinstance(outcome, AppendRefused):
-            outcome = _repeated(partition, batch) or outcome
+        outcome = await self._land(found, move, batch)
+        if isinstance(outcome, Landed):
+            return await self._finish(shell, group, move, outcome)
         if isinstance(outcome, AppendRefused) and self._must_drop(shell, group, move, outcome.refusal):
             # Refused, so not there now; and as the last batch of its producer, never there before.
             return isinstance(shell.decide(group, DropMove(move.batch)), Done)
-        if not isinstance(outcome, Appended) or not await _is_written(partition, outcome):
-            log.warning("dead letters wait", topic=shell.partition.topic, group=group, why=str(outcome))
-            return False
+        if isinstance(outcome, AppendRefused):
+            self._tell(shell, group, outcome.reason)
+        return outcome if isinstance(outcome, Away) else False
+
+    async def _land(
+        self, target: PartitionShell | NotHere, move: Move, batch: bytearray
+    ) -> Landed | AppendRefused | Away:
+        if isinstance(target, PartitionShell):
+            return await land(target, target.leadership, batch)
+        log_name = LogName(move.target_topic_id, move.target_partition)
+        return await land_elsewhere(self.line, target, log_name, batch)
+
+    async def _finish(self, shell: QueueShell, group: str, move: Move, landed: Landed) -> bool:
         is_burial = _is_burial(shell, group, move)
-        reply = await shell.submit(group, FinishMove(move.batch, outcome.base_offset))
+        reply = await shell.submit(group, FinishMove(move.batch, landed.base_offset))
         self._forget_trouble(shell, group, move)
         is_home = (move.target_topic_id, move.target_partition) == _home_of(shell)
         if isinstance(reply, Done) and (is_burial or is_home):
@@ -306,20 +352,3 @@ def _is_burial(shell: QueueShell, group: str, move: Move) -> bool:
 def _has_work(shell: QueueShell, group: str) -> bool:
     queue = shell.queue(group)
     return queue is not None and (queue.pending_move() is not None or bool(queue.dying(1)))
-
-
-def _repeated(partition: PartitionShell, batch: bytearray) -> Appended | None:
-    """A topic asks its rules first, and they may have become stricter since it took this very batch."""
-    header = read_header(batch)
-    assert not isinstance(header, BatchProblem), header.reason
-    verdict = partition.log.producers.check(header)
-    if not isinstance(verdict, Duplicate) or partition.log.failure is not None:
-        return None
-    commitment = partition.commitment_of(verdict.base_offset)
-    return Appended(verdict.base_offset, NO_TIMESTAMP, partition.log_start, commitment)
-
-
-async def _is_written(partition: PartitionShell, outcome: Appended) -> bool:
-    """Durable, also where the target promises less: the source is forgotten for it."""
-    commitment = outcome.commitment or partition.commit_if_unsynced()
-    return commitment is None or await commitment.kept()

@@ -16,6 +16,7 @@ from penstock.base.log_events import get_logger
 from penstock.base.long_work import LongWork
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.portions import JournalDamagedError
+from penstock.broker.machine.rehearsals import Rehearsal, Subject
 from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.leadership import Leadership
@@ -23,9 +24,11 @@ from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.ages import QueueAges
 from penstock.broker.queue.batch import BatchCache
+from penstock.broker.queue.landing import MoveLine
 from penstock.broker.queue.lanes import LaneIndex, LaneScans
 from penstock.broker.queue.mover import QueueMover
 from penstock.broker.queue.reader import QueueReader
+from penstock.broker.queue.replay import rehearse
 from penstock.broker.queue.replay_start import Kept
 from penstock.broker.queue.shell import QueueContext, QueueShell, QueueUnavailable
 from penstock.broker.site import Site
@@ -40,7 +43,7 @@ from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.store.protocol import StoreUnavailableError
 from penstock.domain.queue.commands import Close, Open
 from penstock.domain.queue.definition import QueueDefinition, QueueName, QueueOptions, Start
-from penstock.domain.queue.machine import deletable_below
+from penstock.domain.queue.machine import Queue, deletable_below
 from penstock.domain.security import access
 from penstock.domain.security.access import Authorizer, Operation
 
@@ -91,7 +94,7 @@ class NodeQueues:
             broker,
             producer_ids,
             find_target=self._dead_letter_target,
-            is_gone=lambda topic_id: topics.by_id(topic_id) is None,
+            is_gone=topics.is_gone,
             copies=lambda topic, group: self._options_of(QueueName(topic, group)).copies_dead_letters,
             tasks=site.tasks,
         )
@@ -105,7 +108,10 @@ class NodeQueues:
         )
         self.ages = QueueAges(site.clock)
         self._work = LongWork(site.clock.monotonic_seconds)
-        self._residents = Residents("queues", self._make, tasks=site.tasks, barrier=lambda: broker.barrier)
+        self._residents = Residents(
+            Subject.QUEUES, self._make, tasks=site.tasks, barrier=lambda: broker.barrier, takeovers=broker.takeovers
+        )
+        broker.rehearsals.add(Subject.QUEUES, self._rehearse)
         # Queues that are being opened on their partitions: once, and everybody who wants one waits for the same.
         self._opening: dict[QueueName, asyncio.Task[None]] = {}
         queues.on_change(self._on_queue_change, Part.QUEUES)
@@ -319,6 +325,14 @@ class NodeQueues:
     def _no_shell(self, partition: PartitionShell) -> StoreUnavailableError:
         return StoreUnavailableError(f"the queues of {partition.topic}-{partition.index} cannot be opened")
 
+    def talk_by(self, line: MoveLine) -> None:
+        """How targets of dead letters that other nodes lead are reached, as soon as this node can talk to them."""
+        self._mover.line = line
+
+    def move_waits_for(self, shell: QueueShell, group: str) -> str:
+        """What keeps dead letters of a queue from where they go; empty: nothing that is known."""
+        return self._mover.waits_for(shell, group)
+
     def buried_count(self, name: QueueName) -> int:
         """Dead letters since the start."""
         return self._mover.buried_counts.get((name.topic, name.group), 0)
@@ -339,6 +353,15 @@ class NodeQueues:
         shell = QueueShell(self._context, leadership, partition, companion, reader)
         lanes.on_progress = shell.wake_all
         return shell
+
+    async def _rehearse(self, rehearsal: Rehearsal) -> None:
+        topic = rehearsal.partition.topic
+
+        def make(group: str) -> Queue:
+            return Queue(self._context.config_of(topic, group), chance=self._context.chance)
+
+        async with self._residents.rehearsal(rehearsal.partition):
+            await rehearse(rehearsal, make)
 
     def _options_of(self, name: QueueName) -> QueueOptions:
         definition = self._queues.get(name)

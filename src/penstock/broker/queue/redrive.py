@@ -133,6 +133,10 @@ class Redrives:
         topic = self._queues.broker.topic_by_id(topic_id)
         return no_topic("") if topic is None else topic.find(0)
 
+    def _why_not_whole(self, topic_id: bytes) -> str | None:
+        topic = self._queues.broker.topic_by_id(topic_id)
+        return None if topic is None else topic.why_not_whole()
+
     # Roles
 
     def lead(self, partition: PartitionShell) -> None:
@@ -196,7 +200,8 @@ class Redrives:
         only: RedriveFilter | None = None,
         choices: Sequence[Choice] | None = None,
         rate: int = 0,
-    ) -> RedriveTask | NoSuchLetters | CannotRedrive | TaskRunning:
+    ) -> RedriveTask | NoSuchLetters | CannotRedrive | TaskRunning | QueueUnavailable:
+        """QueueUnavailable: this node does not lead all of the source. Half of it would be no redrive."""
         async with self._turn:
             definition = await self._source(source)
             if isinstance(definition, NoSuchLetters):
@@ -206,8 +211,9 @@ class Redrives:
             if problem is not None:
                 return problem
             owner = self._owner(definition.topic_id)
-            if isinstance(owner, NotHere):
-                return CannotRedrive(f"{owner.detail}, and there the redrives of {source.topic!r} are run")
+            why_not = self._why_not_whole(definition.topic_id)
+            if isinstance(owner, NotHere) or why_not is not None:
+                return QueueUnavailable(why_not or f"there is no topic {source.topic!r} any more")
             running = next((task for task in self.tasks_of(source) if not task.state.is_over), None)
             if running is not None:
                 return TaskRunning(running)

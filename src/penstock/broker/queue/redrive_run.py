@@ -283,8 +283,16 @@ class RedriveRun:
         return definition
 
     async def _shells(self) -> list[QueueShell]:
-        self._definition()
-        return await self._queues.shells(self.task.source)
+        """Of every partition, or the task fails: one that moved only what is led here would call itself completed."""
+        why: str | None = None
+        for _ in range(UNAVAILABLE_MAX):
+            topic = self._queues.broker.topic_by_id(self._definition().topic_id)
+            why = None if topic is None else topic.why_not_whole()
+            if why is None:
+                return await self._queues.shells(self.task.source)
+            # Whoever lost the lead a moment ago may get it back.
+            await asyncio.sleep(PATIENCE_MS / 1000)
+        raise RedriveFailure(str(why))
 
     async def _free(self) -> None:
         """What we hold goes back, as if we had never had it."""

@@ -8,7 +8,8 @@ from penstock.base.log_events import get_logger
 from penstock.broker.machine.portions import check_reaches
 from penstock.broker.partition.shell import PartitionShell
 from penstock.storage.log.partition_log import PartitionLog
-from penstock.storage.log.replay_start import FILE_NAME, read_replay_start, write_replay_start
+from penstock.storage.log.replay_start import FILE_NAME, read_replay_place, write_replay_start
+from penstock.storage.log.saved_place import agrees, place_in
 
 log_events = get_logger("queues")
 
@@ -16,8 +17,8 @@ log_events = get_logger("queues")
 def read_start(journal: PartitionShell) -> int:
     """Blocking. JournalDamagedError: the log ends before it, so its end was lost."""
     log = journal.log
-    offset = read_replay_start(log.context.files, log.home.directory)
-    if offset is None:
+    place = read_replay_place(log.context.files, log.home.directory)
+    if place is None:
         if log.context.files.exists(f"{log.home.directory}/{FILE_NAME}"):
             log_events.warning(
                 "start of the replay is damaged, the whole journal is read",
@@ -26,15 +27,25 @@ def read_start(journal: PartitionShell) -> int:
             )
         return 0
     if log.damage is None:
-        check_reaches(journal, offset, FILE_NAME)
+        check_reaches(journal, place.offset, FILE_NAME)
     # Below it: of a log that was made anew.
-    return offset if log.log_start <= offset else 0
+    if log.log_start <= place.offset and agrees(log, place):
+        return place.offset
+    log_events.info(
+        "start of the replay not used",
+        topic=journal.topic,
+        partition=journal.index,
+        offset=place.offset,
+        epoch=place.epoch,
+        log_start=log.log_start,
+    )
+    return 0
 
 
 def write_start(log: PartitionLog, offset: int) -> bool:
     """Blocking. False: not written, and tried again the next time."""
     try:
-        write_replay_start(log.context.files, log.home.directory, offset)
+        write_replay_start(log.context.files, log.home.directory, offset, place_in(log, offset).epoch)
     except OSError:
         return False
     return True

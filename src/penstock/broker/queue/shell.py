@@ -15,7 +15,7 @@ dated by another machine's clock, and one that ended too soon would give a messa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -26,7 +26,7 @@ from penstock.base.log_events import get_logger
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
-from penstock.broker.machine.portions import Batches, UnreadableRecordsError, check_whole, read_portions, rows_of
+from penstock.broker.machine.portions import check_whole
 from penstock.broker.partition.deletion import delete_before
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
@@ -34,6 +34,7 @@ from penstock.broker.partition.waiting import WaitingRoom
 from penstock.broker.queue.fifo_window import FifoWindow
 from penstock.broker.queue.messages import QueueUnavailable, ReceivedMessages
 from penstock.broker.queue.reader import QueueReader
+from penstock.broker.queue.replay import QueueReplay, replay_entries
 from penstock.broker.queue.replay_start import Kept, read_start, removable_below, write_start
 from penstock.broker.queue.take import take
 from penstock.domain.queue.commands import (
@@ -52,7 +53,7 @@ from penstock.domain.queue.commands import (
 from penstock.domain.queue.definition import QueueDefinition
 from penstock.domain.queue.ledger import JournalLedger
 from penstock.domain.queue.machine import Queue
-from penstock.domain.queue.records import Closed, QueueRecord, is_whole, read_record, write_record
+from penstock.domain.queue.records import Closed, QueueRecord, write_record
 from penstock.domain.queue.values import QueueConfig
 
 __all__ = ["QueueShell", "QueueUnavailable"]
@@ -66,12 +67,6 @@ IDLE_SNAPSHOTS_AT_ONCE: Final = 50
 SAVED_BEHIND_MAX: Final = 1_000
 # Records of a replay that are applied before others may use the loop: some milliseconds.
 REPLAYED_AT_ONCE: Final = 500
-
-# (journal position, group, record)
-JournalEntry = tuple[int, str, QueueRecord]
-# The same as it stands there: offset, key, value.
-Row = tuple[int, bytes, bytes]
-
 
 _NOT_LOADED: Final = QueueUnavailable("the queues of this partition are being loaded", is_loading=True)
 _RESIGNED: Final = QueueUnavailable("another node looks after the queues of this partition")
@@ -115,6 +110,8 @@ class QueueShell:
         self._ledger = JournalLedger()
         self._next_position = 0
         self._saved_start = 0
+        # Offsets of the journal that the last load has read.
+        self.replayed_offsets = 0
         # Where the partition's log began when the queues were last told.
         self._trimmed_below = 0
         self._alarm = Alarm(context.clock, self._on_alarm)
@@ -135,21 +132,23 @@ class QueueShell:
 
     async def _load(self) -> None:
         self._queues.clear()
-        self._ledger = JournalLedger()
         companion = self._companion
         saved = await asyncio.to_thread(read_start, companion)
         start = max(companion.log_start, saved)
         check_whole(companion, start)
         end = companion.log.log_end
-        async for entries in read_portions(companion, start, end, _entries_of):
+        replay = QueueReplay(self._make)
+        async for entries in replay_entries(companion, start, end):
             for place in range(0, len(entries), REPLAYED_AT_ONCE):
-                self._replay(entries[place : place + REPLAYED_AT_ONCE])
+                replay.apply(entries[place : place + REPLAYED_AT_ONCE])
                 await asyncio.sleep(0)
         if self._is_closed:
             return
+        self._queues, self._ledger = replay.queues, replay.ledger
         self._journal = Journal(companion, self._clock, leadership=self._leadership)
         self._next_position = end
         self._saved_start = saved
+        self.replayed_offsets = end - start
         self._trimmed_below = 0
         self.is_loaded = True
         is_takeover = end > 0 and companion.log.epochs.epoch_at(end - 1) < self._leadership.epoch
@@ -160,17 +159,6 @@ class QueueShell:
             if queue.pending_move() is not None or queue.dying(1):
                 self._mover(self, group)
             self._alarm.set(queue.next_deadline_ms())
-
-    def _replay(self, entries: list[JournalEntry]) -> None:
-        for position, group, record in entries:
-            self._ledger.note(group, position, record)
-            if isinstance(record, Closed):
-                self._queues.pop(group, None)
-            elif self._ledger.is_known(group):
-                queue = self._queues.get(group)
-                if queue is None:
-                    queue = self._queues[group] = self._make(group)
-                queue.apply(record)
 
     def _make(self, group: str) -> Queue:
         return Queue(self._config_of(group), chance=self._context.chance)
@@ -377,18 +365,3 @@ class QueueShell:
         )
         if below > self._companion.log_start:
             await delete_before(self._companion, below)
-
-
-def _entries_of(loaded: memoryview, batches: Batches) -> list[JournalEntry]:
-    """Blocking."""
-    try:
-        rows = _needed([(offset, key or b"", value or b"") for offset, key, value in rows_of(loaded, batches)])
-        return [(offset, key.decode(), read_record(value)) for offset, key, value in rows]
-    except (TypeError, AttributeError) as error:
-        raise UnreadableRecordsError(str(error)) from error
-
-
-def _needed(rows: list[Row]) -> Iterator[Row]:
-    """Without those that a later one of the same queue makes unnecessary: most of them, and reading costs the most."""
-    whole = {key: place for place, (_, key, value) in enumerate(rows) if is_whole(value)}
-    return (row for place, row in enumerate(rows) if place >= whole.get(row[1], 0))

@@ -204,6 +204,10 @@ class LeaderFeed:
                 session.forget(name)
                 return LogFetched(log=name, problem=ReplicaProblem.STORAGE_FAILED)
             loaded = found
+            if shell.log.flaws.is_withheld:
+                # By what was found behind it: nothing more is answered from here.
+                session.forget(name)
+                return LogFetched(log=name, problem=ReplicaProblem.STORAGE_FAILED)
         if not len(loaded):
             return None
         session.give(position)
@@ -227,6 +231,9 @@ def _judge(session: FeedSession, log: LedLog, wanted: LogFetch, view: View) -> L
         if wanted.offset == 0:
             return None
         return LogFetched(log=wanted.log, diverging=EpochEnd(-1, 0), high_watermark=0, log_start=0)
+    if log.shell.log.flaws.is_troubled and (log.shell.log.lost_end is not None or log.shell.log.flaws.is_withheld):
+        # Where it ends is not known: who has more must not be told that it has too much.
+        return LogFetched(log=wanted.log, problem=ReplicaProblem.STORAGE_FAILED)
     parted = truncation.answer(
         log.shell.log.epochs,
         log_start=log.log_start,

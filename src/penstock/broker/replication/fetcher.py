@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
-from penstock.broker.partition.commitment import Commitment
+from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.replication.followed import (
     LOG_BYTES_MAX,
     Asked,
@@ -166,6 +166,11 @@ class Fetcher:
         """About: what is missing is counted in offsets, and as large as what is here."""
         return sum(_missing_bytes(log, end) for name, end in self._ahead.items() if (log := self._logs.get(name)))
 
+    def ask_again(self, log: FollowedLog) -> None:
+        """It is not what the leader was last told."""
+        if self._logs.get(log.name) is log and log.name not in self._away:
+            self._name(log)
+
     def _name(self, log: FollowedLog) -> None:
         self._named[log.name] = None
         self._wake.set()
@@ -210,7 +215,8 @@ class Fetcher:
         for log, commitment in owing:
             if await commitment.kept():
                 self._look_at(log)
-            else:
+            elif commitment.loss is Loss.DISK:
+                # Any other loss is that of the role: whoever is followed next asks the disk anew.
                 self._fail(log, Failure.DISK_FAILED)
         if self.lane is Lane.CATCH_UP:
             # Nobody waits for it, and everybody else wants the leader's disk and the wire.
@@ -280,7 +286,7 @@ class Fetcher:
 
     def _taken(self, log: FollowedLog, taken: Taken) -> tuple[FollowedLog, Commitment] | None:
         if taken.removal is not None:
-            self._tasks.start("log start follows", _remove(log, taken.removal))
+            self._tasks.start("log start follows", self._remove(log, taken.removal))
         if taken.size_bytes:
             self.fetched_bytes += taken.size_bytes
             self._named[log.name] = None
@@ -325,16 +331,19 @@ class Fetcher:
             await asyncio.sleep(FAILED_REST_MS / 1000)
         self._come_back(log)
 
+    async def _remove(self, log: FollowedLog, removal: LogRemoval) -> None:
+        try:
+            await asyncio.to_thread(removal.run)
+        except StorageError as error:
+            log_events.error("log start not followed", log=repr(log), error=str(error))
+            return
+        # Whoever deleted records waits until this replica says where its log begins.
+        if self._logs.get(log.name) is log and log.name not in self._away:
+            self._named[log.name] = None
+
 
 def _missing_bytes(log: FollowedLog, end: int) -> int:
     if log.shell is None:
         return 0
     held = log.shell.log
     return (end - held.log_end) * held.size_bytes // max(1, held.log_end - held.log_start)
-
-
-async def _remove(log: FollowedLog, removal: LogRemoval) -> None:
-    try:
-        await asyncio.to_thread(removal.run)
-    except StorageError as error:
-        log_events.error("log start not followed", log=repr(log), error=str(error))

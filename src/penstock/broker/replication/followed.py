@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.log_events import get_logger
+from penstock.broker.machine.rehearsals import Tail
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.role import Following
 from penstock.broker.partition.shell import PartitionShell
@@ -70,6 +71,7 @@ class Failure(enum.Enum):
     DISK_FAILED = "the disk failed a write or a sync"
     DAMAGED = "the leader sent what is no batch of this log"
     DIVERGED = "the leader's log parts from this one below the watermark"
+    FLAWED = "a log is damaged, or shorter than it was"
 
     @property
     def is_whole(self) -> bool:
@@ -102,7 +104,7 @@ STALE: Final = Stale()
 class FollowedLog:
     """In one role: who is followed next, and in which epoch, is another of these."""
 
-    __slots__ = ("_partition", "_role", "_told_end", "full_bytes", "kind", "name", "shell", "unclean_epoch")
+    __slots__ = ("_partition", "_role", "_told_end", "full_bytes", "kind", "name", "shell", "tail", "unclean_epoch")
 
     def __init__(
         self,
@@ -123,6 +125,8 @@ class FollowedLog:
         self.unclean_epoch = unclean_epoch
         # The highest end that the leader was told of.
         self._told_end = 0
+        # Of a journal: what it has got since it was last rehearsed.
+        self.tail: Tail | None = None
         # Of answers that were as full as can be, one after another: how far this log is behind.
         self.full_bytes = 0
 
@@ -158,7 +162,8 @@ class FollowedLog:
         """It holds, undamaged, all that it has ever told this leader to hold."""
         if self.shell is None:
             return True
-        return self.is_ready and self.shell.log.damage is None and self.shell.log.log_end >= self._told_end
+        log = self.shell.log
+        return self.is_ready and log.flaws.described is None and log.log_end >= self._told_end
 
     # Asking
 
@@ -236,6 +241,7 @@ class FollowedLog:
         commitment = None
         if len(records):
             is_compacted = log.config.compaction is not None
+            end_before = log.log_end
             try:
                 refused = log.append_replicated(records, leader_epoch=self._role.epoch, may_skip=is_compacted)
             except DiskFullError:
@@ -248,6 +254,8 @@ class FollowedLog:
                 )
                 return Failure.DAMAGED
             commitment = replicated.own()
+            if self.tail is not None:
+                self.tail.note(log.log_end - end_before, len(records))
         replicated.advance(min(answer.high_watermark, log.log_end))
         self.full_bytes = self.full_bytes + len(records) if len(records) >= LOG_BYTES_MAX // 2 else 0
         removal = log.follow_log_start(answer.log_start) if answer.log_start > log.log_start else None

@@ -13,9 +13,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
+from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.topic.companion import CompanionKind, companion_id
 from penstock.cluster.catalog.partition_image import Stated
@@ -51,11 +52,15 @@ class Subscriber(Protocol):
         ...
 
     def on_news(self, log: LedLog) -> None:
-        """More of it is committed."""
+        """More of it is committed, or it begins later."""
         ...
 
     def on_end(self, log: LedLog) -> None:
         """This node no longer leads it in this epoch."""
+        ...
+
+    def ask_again(self, log: LedLog) -> None:
+        """The node has to name it once more."""
         ...
 
 
@@ -76,6 +81,10 @@ class GroupListener(Protocol):
 
     def may_look(self, group: ReplicaGroup) -> bool:
         """What is known of the partition here is no older than a second: nobody else has led it for longer."""
+        ...
+
+    def on_full(self, group: ReplicaGroup) -> None:
+        """This node's disk has no room for what somebody wanted to write."""
         ...
 
 
@@ -137,11 +146,19 @@ class LedLog:
     def on_own_end(self) -> None:
         self._group.on_own_end(self)
 
+    def on_log_start(self, start: int) -> Commitment:
+        for subscriber in list(self.subscribers):
+            subscriber.on_news(self)
+        return self._group.when_start_told(self, start)
+
     def on_failed(self) -> None:
         self._group.on_failed()
 
     def may_look(self) -> bool:
         return self._group.may_look()
+
+    def on_full(self) -> None:
+        self._group.on_full()
 
 
 class ReplicaGroup:
@@ -165,6 +182,8 @@ class ReplicaGroup:
         self._began_ms = now_ms
         self._listener = listener
         self._waiting_for_barrier: list[Callable[[], None]] = []
+        # Those who deleted records, and where the log is to begin.
+        self._waiting_for_start: list[tuple[LedLog, int, Commitment]] = []
         shells: dict[GroupLog, PartitionShell] = {GroupLog.DATA: partition}
         shells.update({NUMBERS[kind]: shell for kind, shell in companions.items()})
         names = log_names(self.topic_id, self.index)
@@ -195,7 +214,13 @@ class ReplicaGroup:
 
     @property
     def is_short(self) -> bool:
-        """Not everybody is in sync who should be."""
+        """Not everybody is in sync who should be, or is about to."""
+        state = self.progress.state
+        return len(state.in_sync) < len(state.replicas) + len(state.adding)
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Fewer are in sync than there are replicas; who is being added is none yet."""
         return len(self.progress.state.in_sync) < len(self.progress.state.replicas)
 
     @property
@@ -225,6 +250,13 @@ class ReplicaGroup:
         followed, progress = self.followed_ms(), self.progress
         members = (node for node in progress.state.in_sync if node != progress.node)
         return [node for node in members if followed.get(node, since_ms - 1) < since_ms]
+
+    def ask_again(self, nodes: Collection[int]) -> None:
+        """Who leaves the set comes back when it has named its logs anew. Of a log that does not change it would not do
+        so by itself: all that it holds it has told before."""
+        for log in self.logs if nodes else ():
+            for subscriber in [each for each in log.subscribers if each.node_id in nodes]:
+                subscriber.ask_again(log)
 
     # The barrier
 
@@ -262,17 +294,40 @@ class ReplicaGroup:
         if not self.is_over:
             self._listener.on_failed(self)
 
+    def on_full(self) -> None:
+        if not self.is_over:
+            self._listener.on_full(self)
+
     def on_fetch(self, log: LedLog, *, follower: int, life: int, offset: int, log_start: int) -> None:
         """Of a replica that may fetch, and whose log agrees with this one up to the offset."""
         progress = self.progress
         if progress.on_fetch(follower, log.number, offset=offset, log_start=log_start, life=life):
             self._publish()
+        if self._waiting_for_start:
+            self._look_at_starts()
         if follower not in progress.state.in_sync and offset >= progress.watermarks[log.number]:
             self._listener.on_change_wanted(self)
+
+    def when_start_told(self, log: LedLog, start: int) -> Commitment:
+        commitment = Commitment()
+        self._waiting_for_start.append((log, start, commitment))
+        self._look_at_starts()
+        return commitment
+
+    def _look_at_starts(self) -> None:
+        waiting, self._waiting_for_start = self._waiting_for_start, []
+        for each in waiting:
+            log, start, commitment = each
+            if self.progress.told_log_start(log.number, log.log_start) >= start:
+                commitment.settle()
+            elif not commitment.is_known:
+                self._waiting_for_start.append(each)
 
     def on_stored(self, stated: Stated) -> None:
         self.progress.on_stored(stated.state, stated.state_epoch)
         self._publish()
+        # Who has left the set is not waited for.
+        self._look_at_starts()
 
     def on_minimum(self, minimum: int) -> None:
         self.progress.on_minimum(minimum)
@@ -289,6 +344,9 @@ class ReplicaGroup:
         """The lead is lost, or begins anew."""
         self.is_over = True
         self._waiting_for_barrier.clear()
+        waiting, self._waiting_for_start = self._waiting_for_start, []
+        for _, _, commitment in waiting:
+            commitment.settle(Loss.LEADERSHIP)
         for log in self.logs:
             log.detach()
 

@@ -41,7 +41,7 @@ class ReplicationCollector(Collector):
         yield GaugeMetricFamily(
             "penstock_replication_under_replicated_partitions",
             "Partitions led here of which fewer replicas are in sync than there are.",
-            value=sum(group.is_short for group in groups),
+            value=sum(group.is_under_replicated for group in groups),
         )
         yield GaugeMetricFamily(
             "penstock_replication_under_minimum_partitions",
@@ -58,18 +58,28 @@ class ReplicationCollector(Collector):
             "Changes of in-sync sets that this node has made since the start.",
             value=self._node.changes.change_count,
         )
+        yield GaugeMetricFamily(
+            "penstock_replication_flawed_partitions",
+            "Partitions with several replicas of which a log on this node is damaged, shorter than it was or offline.",
+            value=len(self._node.mending.places),
+        )
+        yield CounterMetricFamily(
+            "penstock_replication_logs_put_aside",
+            "Damaged logs that this node has put aside since the start, to fetch them anew.",
+            value=self._node.mending.begun_anew_count,
+        )
         elections = CounterMetricFamily(
             "penstock_replication_elections",
             "Partitions that this node was elected for since the start, by cause.",
             labels=["cause"],
         )
         for cause in ElectionCause:
-            elections.add_metric([cause.value], self._node.election_counts.get(cause, 0))
+            elections.add_metric([cause.value], self._node.elections.counts.get(cause, 0))
         yield elections
         yield CounterMetricFamily(
             "penstock_replication_refused_looks",
             "Requests that only look and were refused since the start: not all replicas were heard within a second.",
-            value=self._node.refused_look_count,
+            value=self._node.looks.refused_count,
         )
         yield from self._lanes()
 

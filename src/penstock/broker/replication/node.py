@@ -23,6 +23,7 @@ from functools import partial
 
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
+from penstock.broker.machine.metrics import MachineCollector
 from penstock.broker.partition.role import Following, Idle, Leading
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.replication.departures import Departures
@@ -31,13 +32,17 @@ from penstock.broker.replication.fetcher import Asking, Calls, Fetcher
 from penstock.broker.replication.followed import Failure, FollowedLog
 from penstock.broker.replication.group import KINDS, LedLog, ReplicaGroup, log_names
 from penstock.broker.replication.in_sync import InSyncChanges, Place
+from penstock.broker.replication.journals import follow_journal
+from penstock.broker.replication.mending import Mending
 from penstock.broker.replication.metrics import ReplicationCollector
+from penstock.broker.replication.preparation import Preparation
 from penstock.broker.replication.server import NodeReplicas
 from penstock.broker.replication.settings import ReplicationSettings
+from penstock.broker.replication.tallies import ElectionTally, Looks
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
-from penstock.broker.topic.roles import has_replica
+from penstock.broker.topic.roles import has_replica, is_shared
 from penstock.cluster.catalog.nodes import NodeCatalog, NodesChanged
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.partition_image import PartitionChanged, Stated
@@ -53,7 +58,6 @@ from penstock.cluster.catalog.topic_image import (
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import MetadataStore
-from penstock.domain.replication.causes import ElectionCause, cause_of
 from penstock.domain.replication.exchange import KnownLeader, LogName
 from penstock.domain.replication.sets import minimum_in_sync
 from penstock.domain.replication.truncation import BeginAnew, Cut
@@ -92,7 +96,6 @@ class NodeReplication:
         self._store = store
         self._topics = metadata.topics
         self._nodes = metadata.nodes
-        self._is_held_at = metadata.is_held_at
         self._calls = calls
         self._clock = site.clock
         self._node_id = site.node_id
@@ -114,10 +117,9 @@ class NodeReplication:
         self._led: dict[LogName, LedLog] = {}
         self._followed: dict[Place, list[tuple[FollowedLog, Fetcher]]] = {}
         self._fetchers: dict[tuple[int, Lane], Fetcher] = {}
-        # Being led or followed as soon as companions are open and cuts are over.
-        self._preparing: set[Place] = set()
-        self.election_counts: dict[ElectionCause, int] = {}
-        self.refused_look_count = 0
+        self.elections = ElectionTally()
+        self.looks = Looks(site.clock, lambda: self._view, metadata.is_held_at)
+        self._preparation = Preparation(broker, self._tasks, self._settle)
         self.feed = LeaderFeed(self._led, lambda: self._view, self._who_leads, readers=self._readers, clock=site.clock)
         self.replicas = NodeReplicas(self.feed, self._find, self._who_leads, self._readers)
         self.changes = InSyncChanges(
@@ -131,7 +133,17 @@ class NodeReplication:
         )
 
         site.metrics.register(ReplicationCollector(self))
+        site.metrics.register(MachineCollector(broker.rehearsals, broker.takeovers))
         self._departures = Departures(self.changes, self._tasks, self._minimum_at, lambda: self._view, self._node_id)
+        self.mending = Mending(
+            store,
+            self._departures,
+            self._tasks,
+            self._logs_of,
+            lambda place: metadata.topics.state(*place),
+            on_mended=self._ask_again,
+            node_id=site.node_id,
+        )
 
     # Life
 
@@ -144,6 +156,7 @@ class NodeReplication:
         self._broker.on_companion(self._on_companion)
         self._broker.on_replica(lambda shell: self._settle((shell.log.home.topic_id, shell.index)))
         self._broker.led_barrier.count_by(self._has_barrier)
+        self._broker.rehearsals.start(self._settings.rehearsal, self._tasks, self._is_behind)
         self.begin_life()
         self._tasks.every(self._settings.tick_ms, "lagging replicas", self._tick)
 
@@ -178,6 +191,7 @@ class NodeReplication:
             case TopicRemoved(topic):
                 for index in range(topic.partition_count):
                     self._drop((topic.topic_id, index))
+                    self._broker.rehearsals.forget(topic.topic_id, index)
             case _:
                 pass
 
@@ -196,6 +210,8 @@ class NodeReplication:
         for log, _ in self._followed.get(place, ()):
             if log.kind is kind:
                 log.shell = companion
+                follow_journal(self._broker.rehearsals, log)
+        self.mending.watch(place, self._logs_of(place))
 
     def _settle_topic(self, topic: Topic) -> None:
         for index in range(topic.partition_count):
@@ -231,6 +247,7 @@ class NodeReplication:
             self._follow(place, shell, shell.role, stated)
         else:
             self._drop(place)
+        self.mending.watch(place, self._logs_of(place))
 
     def _lead(self, place: Place, shell: PartitionShell, stated: Stated) -> None:
         group = self.groups.get(place)
@@ -241,14 +258,15 @@ class NodeReplication:
                 # Somebody may be whole again, or have been let in as a replica, who has caught up long ago.
                 self.changes.note(group)
             return
-        self._note_election(place, stated)
+        led_before = next((fetcher.leader for _, fetcher in self._followed.get(place, ())), None)
+        self.elections.note(place, stated.state, led_before, self._view)
         self._drop(place)
-        if not self._is_prepared(shell):
-            self._prepare(place, shell)
+        if not self._preparation.is_done(shell):
+            self._preparation.begin(place, shell)
             return
         group = ReplicaGroup(
             shell,
-            self._companions_of(shell),
+            self._preparation.companions_of(shell),
             stated,
             node_id=self._node_id,
             minimum=self._minimum_at(place),
@@ -262,12 +280,6 @@ class NodeReplication:
         group.when_barrier(partial(self._broker.led_barrier.wake, shell))
         log_events.info("leading", topic=shell.topic, partition=shell.index, epoch=group.epoch)
 
-    def _note_election(self, place: Place, stated: Stated) -> None:
-        led_before = next((fetcher.leader for _, fetcher in self._followed.get(place, ())), None)
-        cause = cause_of(stated.state, led_before, self._view)
-        if cause is not None and place not in self._preparing:
-            self.election_counts[cause] = self.election_counts.get(cause, 0) + 1
-
     def _follow(self, place: Place, shell: PartitionShell, role: Following, stated: Stated) -> None:
         followed = self._followed.get(place)
         if followed is not None and all(log.is_current for log, _ in followed):
@@ -275,10 +287,10 @@ class NodeReplication:
                 log.unclean_epoch = stated.state.unclean_epoch
             return
         self._drop(place)
-        if not self._is_prepared(shell):
-            self._prepare(place, shell)
+        if not self._preparation.is_done(shell):
+            self._preparation.begin(place, shell)
             return
-        companions = self._companions_of(shell)
+        companions = self._preparation.companions_of(shell)
         self._followed[place] = []
         for name, kind in zip(log_names(*place), (None, *KINDS.values()), strict=True):
             log = FollowedLog(
@@ -289,6 +301,7 @@ class NodeReplication:
                 shell=shell if kind is None else companions.get(kind),
                 unclean_epoch=stated.state.unclean_epoch,
             )
+            follow_journal(self._broker.rehearsals, log)
             fetcher = self._fetcher(role.leader, _lane_of(log))
             self._followed[place].append((log, fetcher))
             fetcher.add(log)
@@ -314,34 +327,6 @@ class NodeReplication:
         group = self.groups.get((shell.log.home.topic_id, shell.index))
         return group is not None and group.partition is shell and group.epoch == epoch and group.has_barrier
 
-    # Before a log is led or followed
-
-    def _is_prepared(self, shell: PartitionShell) -> bool:
-        opened = self._companions_of(shell)
-        missing = any(kind not in opened and self._broker.has_companion(shell, kind) for kind in CompanionKind)
-        return not missing and not any(each.log.is_being_cut for each in (shell, *opened.values()))
-
-    def _prepare(self, place: Place, shell: PartitionShell) -> None:
-        if place not in self._preparing:
-            self._preparing.add(place)
-            self._tasks.start("companions of a replica", self._open_companions(place, shell))
-
-    async def _open_companions(self, place: Place, shell: PartitionShell) -> None:
-        try:
-            for kind in CompanionKind:
-                if self._broker.has_companion(shell, kind):
-                    await self._broker.companion(shell, kind)
-            for each in (shell, *self._companions_of(shell).values()):
-                async with each.log.maintenance.alone():
-                    each.begin_epoch()
-        finally:
-            self._preparing.discard(place)
-        self._settle(place)
-
-    def _companions_of(self, shell: PartitionShell) -> dict[CompanionKind, PartitionShell]:
-        found = {kind: self._broker.open_companion_of(shell, kind) for kind in CompanionKind}
-        return {kind: companion for kind, companion in found.items() if companion is not None}
-
     # What groups tell
 
     def on_restless(self, group: ReplicaGroup) -> None:
@@ -357,14 +342,19 @@ class NodeReplication:
         else:
             home = source.partition.log.home
             place, is_leader = (home.topic_id, source.partition.index), False
+            if failure is Failure.DIVERGED and source.shell is not None:
+                source.shell.log.flaws.note_other(failure.value)
         self._departures.go(place, failure, is_leader=is_leader)
 
+    def on_full(self, group: ReplicaGroup) -> None:
+        """Who has room leads. Where nobody has, this node keeps the seat and refuses."""
+        place, state = (group.topic_id, group.index), group.progress.state
+        if self._departures.may_hand_over(place, state, Failure.DISK_FULL):
+            self._departures.go(place, Failure.DISK_FULL, is_leader=True)
+
     def may_look(self, group: ReplicaGroup) -> bool:
-        now_ms = self._clock.monotonic_ms()
-        is_held = self._is_held_at(now_ms)
-        may = group.progress.may_answer_looks(now_ms, self._view, group.followed_ms(), is_held=is_held)
+        may = self.looks.may(group)
         if not may:
-            self.refused_look_count += 1
             # Who stays silent leaves the set, also where nothing is written.
             self.on_restless(group)
         return may
@@ -385,6 +375,7 @@ class NodeReplication:
                 self.changes.note(group)
             if group.is_even and not silent:
                 del self._restless[group]
+        self.mending.look_at_all()
 
     # What fetchers tell
 
@@ -421,10 +412,20 @@ class NodeReplication:
         place = (log.partition.log.home.topic_id, log.partition.index)
         stated = self._topics.state(*place)
         is_mending = stated is not None and self._node_id in stated.state.mending
-        if is_mending and all(each.is_whole for each, _ in self._followed.get(place, ())):
-            self._departures.come_back(place)
+        if is_mending and self._is_whole(place):
+            self._departures.come_back(place, partial(self._is_whole, place))
         if any(each is log and fetcher.lane is Lane.CATCH_UP for each, fetcher in self._followed.get(place, ())):
             self._move(place, log, _lane_of(log))
+
+    def _is_whole(self, place: Place) -> bool:
+        followed = self._followed.get(place, ())
+        return bool(followed) and all(log.is_current and log.is_whole for log, _ in followed)
+
+    def _is_behind(self, partition: PartitionShell) -> bool:
+        """Something is far behind, or this replica is not in sync: what there is to do is to fetch."""
+        stated = self._topics.state(partition.log.home.topic_id, partition.index)
+        is_in_sync = stated is not None and self._node_id in stated.state.in_sync
+        return not is_in_sync or any(len(each) for (_, lane), each in self._fetchers.items() if lane is Lane.CATCH_UP)
 
     def _move(self, place: Place, log: FollowedLog, lane: Lane) -> None:
         followed = self._followed.get(place, [])
@@ -434,6 +435,10 @@ class NodeReplication:
                 other = self._fetcher(fetcher.leader, lane)
                 followed[number] = (log, other)
                 other.add(log)
+
+    def _ask_again(self, place: Place) -> None:
+        for log, fetcher in self._followed.get(place, ()):
+            fetcher.ask_again(log)
 
     def _fetcher(self, leader: int, lane: Lane) -> Fetcher:
         fetcher = self._fetchers.get((leader, lane))
@@ -458,6 +463,14 @@ class NodeReplication:
         if led is not None:
             return led.shell
         return next((log.shell for log in self.followed_logs() if log.name == name), None)
+
+    def _logs_of(self, place: Place) -> list[PartitionShell]:
+        """Those that are open, of a partition that others have too."""
+        served, stated = self._broker.topic_by_id(place[0]), self._topics.state(*place)
+        shell = None if served is None else served.shell(place[1])
+        if shell is None or shell.is_closed or stated is None or not is_shared(stated.state):
+            return []
+        return [shell, *self._preparation.companions_of(shell).values()]
 
     def _minimum_at(self, place: Place) -> int:
         topic = self._topics.by_id(place[0])

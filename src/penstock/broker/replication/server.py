@@ -3,15 +3,17 @@
 fetch       by a follower, of the feed
 barrier     by whoever must not go on before something is committed
 describe    by whoever compares replicas
-forward     work of a door; nobody here does any yet
+forward     work that must be done by who leads a partition, under the leadership that is named or not at all; who does
+            it is told by `serve`
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 
+from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.replication.checksums import NotSummedError, checksums_of
 from penstock.broker.replication.feed import LeaderFeed, WhoLeads
@@ -32,6 +34,8 @@ from penstock.domain.replication.exchange import (
 )
 
 FindLog = Callable[[LogName], PartitionShell | None]
+# Of a partition that is led here: the leadership that it is to be done under, and what is to be done. The answer.
+Work = Callable[[PartitionShell, Leadership, bytes], Awaitable[bytes]]
 
 
 class NodeReplicas:
@@ -42,12 +46,29 @@ class NodeReplicas:
         self._find = find
         self._who_leads = who_leads
         self._readers = readers
+        self._works: dict[int, Work] = {}
+
+    def serve(self, kind: int, work: Work) -> None:
+        self._works[kind] = work
 
     async def fetch(self, fetch: ReplicaFetch, _asking: object) -> ReplicaFetched:
         return await self._feed.fetch(fetch)
 
-    async def forward(self, _forward: Forward, _asking: object) -> Forwarded:
-        return Forwarded(problem=ReplicaProblem.UNKNOWN_KIND)
+    # Forward
+
+    async def forward(self, forward: Forward, _asking: object) -> Forwarded:
+        work, shell = self._works.get(forward.kind), self._find(forward.log)
+        if work is None:
+            return Forwarded(problem=ReplicaProblem.UNKNOWN_KIND)
+        problem = ReplicaProblem.UNKNOWN_LOG if shell is None else _not_led(shell, forward.leader_epoch)
+        if shell is None or problem is not None:
+            return Forwarded(problem=problem, leader=self._who_leads(forward.log))
+        try:
+            async with asyncio.timeout(forward.timeout_ms / 1000):
+                return Forwarded(body=await work(shell, shell.leadership, forward.body))
+        except TimeoutError:
+            # It may be done all the same, now or later.
+            return Forwarded(problem=ReplicaProblem.TIMED_OUT)
 
     # Barrier
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.broker.machine.rehearsals import RehearsalSettings
+
 
 class ReplicationSettings(msgspec.Struct, frozen=True):
     # Who has not caught up for so long is waited for no longer.
@@ -16,3 +18,4 @@ class ReplicationSettings(msgspec.Struct, frozen=True):
     catch_up_bytes_per_second: int = 64 * 1024 * 1024
     # For what followers ask for and memory does not have.
     reader_threads: int = 2
+    rehearsal: RehearsalSettings = RehearsalSettings()

@@ -11,6 +11,7 @@ from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.reader import RowCache
 from penstock.broker.site import Site
 from penstock.domain.config.topic import TopicConfig
+from penstock.domain.schedule.cron_place import CronPlace
 
 
 class MoverIds(Protocol):
@@ -26,3 +27,5 @@ class ScheduleContext:
     limits: ScheduleLimits
     # By a topic's id; None: it is gone.
     config_of: Callable[[bytes], TopicConfig | None]
+    # By a topic's id and the name of a schedule: which partition fires it; None: nobody was named yet.
+    place_of: Callable[[bytes, str], CronPlace | None]

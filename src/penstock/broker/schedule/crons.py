@@ -24,11 +24,12 @@ from penstock.domain.schedule.commands import (
     DefineCron,
     DeleteCron,
     FireCrons,
+    NoteFired,
     ScheduleCommand,
     ScheduleReply,
 )
 from penstock.domain.schedule.machine import PartitionSchedule
-from penstock.domain.schedule.records import CronDefined, Scheduled, entry_key
+from penstock.domain.schedule.records import CronDefined, Scheduled, StoredCron, entry_key
 from penstock.domain.schedule.rows import Message, Row, read_message, write_row
 
 log = get_logger("schedules")
@@ -44,7 +45,8 @@ class CronShell(Protocol):
     reader: RowReader
     machine: PartitionSchedule
     journal: ScheduleJournal
-    may_fire: bool
+
+    def fires(self, cron: StoredCron) -> bool: ...
 
     def refusal(self) -> NotScheduled | None: ...
 
@@ -102,7 +104,7 @@ class ScheduleCrons:
         """Those whose time has come. False: something is in the way, and it is to be tried again."""
         shell = self._shell
         lost = await self._learn([cron.position for cron in shell.machine.crons()])
-        if shell.refusal() is not None or not shell.may_fire:
+        if shell.refusal() is not None:
             return False
         self._delete_lost(lost)
         crons = {cron.name: cron.position for cron in shell.machine.crons()}
@@ -110,7 +112,9 @@ class ScheduleCrons:
         self._messages = {place: message for place, message in self._messages.items() if place in crons.values()}
         if len(self._messages) < len(crons):
             return False
-        decision = shell.decide(FireCrons(shell.journal.next_position))
+        # By what is known at this very moment.
+        held = frozenset(cron.name for cron in shell.machine.crons() if not shell.fires(cron))
+        decision = shell.decide(FireCrons(shell.journal.next_position, held))
         rows: list[Row] = []
         for record in decision.records:
             if isinstance(record, Scheduled):
@@ -120,7 +124,13 @@ class ScheduleCrons:
                 rows.append(write_row(record))
         if rows:
             shell.write(rows)
-        return True
+        return not held
+
+    def note_fired(self, name: str, fired_ms: int) -> ScheduleReply:
+        decision = self._shell.decide(NoteFired(name, fired_ms))
+        if decision.records:
+            self._shell.write([write_row(record) for record in decision.records])
+        return decision.reply
 
     def _row_of(self, record: Scheduled, message: Message) -> Row:
         dated = msgspec.structs.replace(message, written_ms=record.at_ms)

@@ -15,7 +15,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -25,13 +25,13 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.base.threads import finish_in_thread
 from penstock.broker.machine.portions import check_reaches
 from penstock.broker.partition.shell import PartitionShell
-from penstock.broker.schedule.journal import ScheduleJournal
 from penstock.broker.schedule.limits import ScheduleLimits
 from penstock.domain.schedule.buckets import ENTRY_BYTES
 from penstock.domain.schedule.commands import BucketName, BucketRead
 from penstock.domain.schedule.machine import PartitionSchedule
 from penstock.domain.schedule.records import Stored, read_record, write_record
 from penstock.storage.files.buckets import BLOCK_BYTES, CHECKPOINT_FILE, BucketDamagedError, BucketFiles
+from penstock.storage.log.saved_place import SavedPlace, agrees
 
 log = get_logger("schedules")
 
@@ -42,6 +42,22 @@ LOAD_BYTES: Final = BLOCK_BYTES
 CHECKPOINT_ROWS: Final = 200_000
 CHECKPOINT_BYTES: Final = 512 * 1024 * 1024
 CHECKPOINT_MS: Final = 3_600_000
+
+
+class Rows(Protocol):
+    """The log of a schedule, as far as a checkpoint has to know it: the rows that the machine is made of."""
+
+    is_lost: bool
+    # Behind the last of them.
+    next_position: int
+    # Since this began to be counted.
+    written_bytes: int
+
+    async def until_durable(self) -> bool: ...
+
+    def epoch_before(self, position: int) -> int:
+        """In which the row before that place was written."""
+        ...
 
 
 class ScheduleFiles:
@@ -162,13 +178,13 @@ class ScheduleFiles:
             left -= at_once
             await finish_in_thread(partial(self._files.append, writes))
 
-    def is_checkpoint_due(self, journal: ScheduleJournal) -> bool:
+    def is_checkpoint_due(self, journal: Rows) -> bool:
         row_count = journal.next_position - self._saved_position
         is_old = self._clock.monotonic_ms() - self._saved_ms >= CHECKPOINT_MS
         is_much = journal.written_bytes - self._saved_bytes >= CHECKPOINT_BYTES
         return row_count >= CHECKPOINT_ROWS or is_much or (row_count > 0 and is_old)
 
-    async def checkpoint(self, machine: PartitionSchedule, journal: ScheduleJournal) -> None:
+    async def checkpoint(self, machine: PartitionSchedule, journal: Rows) -> None:
         if journal.is_lost or journal.next_position == self._saved_position:
             return
         try:
@@ -178,7 +194,7 @@ class ScheduleFiles:
         except OSError as error:
             self._fail("checkpoint not written", error)
 
-    async def _save(self, machine: PartitionSchedule, journal: ScheduleJournal) -> None:
+    async def _save(self, machine: PartitionSchedule, journal: Rows) -> None:
         await self._spill(machine, bytes_min=self._limits.spill_bytes_at_once)
         if self.is_closed:
             return
@@ -188,6 +204,8 @@ class ScheduleFiles:
         # It tells of rows that a power cut could still take.
         if not await journal.until_durable():
             return
+        # Not before: now all of it is in the log.
+        stored = msgspec.structs.replace(stored, epoch=journal.epoch_before(stored.next_position))
         await finish_in_thread(partial(self._save_now, stored))
         self._saved_position, self._saved_bytes = stored.next_position, written_bytes
         self._saved_ms = self._clock.monotonic_ms()
@@ -220,10 +238,20 @@ def _open_checkpoint(files: BucketFiles, companion: PartitionShell) -> Stored | 
         log.warning("checkpoint is damaged, the schedule is read from its whole log", topic=companion.topic)
     # Where compaction has come past it, tombstones behind it may be gone: what they ended would come back.
     lowest = max(partition_log.log_start, partition_log.clean_end)
-    if stored is not None and lowest <= stored.next_position <= partition_log.log_end and files.adopt(stored.buckets):
+    if (
+        stored is not None
+        and lowest <= stored.next_position <= partition_log.log_end
+        and agrees(partition_log, SavedPlace(stored.next_position, stored.epoch))
+        and files.adopt(stored.buckets)
+    ):
         return stored
     if stored is not None:
-        log.warning("schedule is read from its whole log", position=stored.next_position, lowest=lowest)
+        log.warning(
+            "schedule is read from its whole log",
+            position=stored.next_position,
+            epoch=stored.epoch,
+            lowest=lowest,
+        )
     files.clear()
     return None
 

@@ -117,6 +117,9 @@ class ScheduleJournal:
         self.when_durable(partial(_resolve, future))
         return await future
 
+    def epoch_before(self, position: int) -> int:
+        return self._companion.log.epochs.epoch_at(position - 1)
+
     def flush(self) -> None:
         """Everything is in the log now, if it takes it. Durable is another matter."""
         if not self._groups:

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.machine.rehearsals import Rehearsal, Subject
 from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.outcome import Refusal
@@ -26,6 +27,7 @@ from penstock.broker.schedule.mover import known_producers
 from penstock.broker.schedule.pace import MoverPace
 from penstock.broker.schedule.reader import RowCache
 from penstock.broker.schedule.refusals import LOADING, RESIGNED, not_scheduled
+from penstock.broker.schedule.rehearsal import rehearse
 from penstock.broker.schedule.shell import ScheduleShell
 from penstock.broker.schedule.topic_crons import NodeCrons
 from penstock.broker.schedule.values import (
@@ -44,6 +46,7 @@ from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
 from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
+from penstock.cluster.catalog.crons import CronMoved
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, TopicRemoved
 from penstock.cluster.catalog.topics import TopicCatalog
@@ -106,15 +109,25 @@ class NodeSchedules:
             pace=pace or MoverPace(),
             limits=limits,
             config_of=self._config_of,
+            place_of=topics.crons.get,
         )
         self._shell = shell
-        self._crons = NodeCrons(broker, self, clock=clock)
+        self._crons = NodeCrons(broker, self, topics.crons, clock=clock)
+        # Topics whose names are about to be settled.
+        self._settling: set[bytes] = set()
         self._residents = Residents(
-            "schedule", self._make, tasks=site.tasks, on_loaded=self._on_loaded, barrier=lambda: broker.barrier
+            Subject.SCHEDULE,
+            self._make,
+            tasks=site.tasks,
+            on_loaded=self._on_loaded,
+            barrier=lambda: broker.barrier,
+            takeovers=broker.takeovers,
         )
+        broker.rehearsals.add(Subject.SCHEDULE, self._rehearse)
         self._number = 0
         self._offset_ms = clock.now_ms() - clock.monotonic_ms()
         topics.on_change(self._on_topic_change, Part.SCHEDULES)
+        topics.crons.on_change(self._on_cron_moved, Part.SCHEDULES)
         broker.follow_roles(self, Part.SCHEDULES)
         broker.follow_journals(self.damages)
 
@@ -203,7 +216,28 @@ class NodeSchedules:
 
     def _on_loaded(self, shell: ScheduleShell) -> None:
         # Not waited for: who defines a schedule waits for a load, and this would wait for him.
-        self._tasks.start("crons of a topic", self._crons.settle(shell.partition.log.home.topic_id))
+        self._settle_soon(shell.partition.log.home.topic_id)
+
+    def _on_cron_moved(self, change: CronMoved) -> None:
+        topic = self._broker.topic_by_id(change.topic_id)
+        if topic is not None and any(self.open_shell(partition) is not None for partition in topic.led()):
+            self._settle_soon(change.topic_id)
+
+    def _settle_soon(self, topic_id: bytes) -> None:
+        if topic_id not in self._settling:
+            self._settling.add(topic_id)
+            self._tasks.start("crons of a topic", self._settle_topic(topic_id))
+
+    async def _settle_topic(self, topic_id: bytes) -> None:
+        # From now on a change is another one.
+        self._settling.discard(topic_id)
+        await self._crons.settle(topic_id)
+        topic = self._broker.topic_by_id(topic_id)
+        for partition in topic.led() if topic is not None else ():
+            shell = self.open_shell(partition)
+            if shell is not None:
+                # One that waited for its name may fire now.
+                shell.mover.wake()
 
     async def _make(self, partition: PartitionShell, leadership: Leadership) -> ScheduleShell | None:
         companion = await self._broker.companion(partition, CompanionKind.SCHEDULE)
@@ -211,6 +245,10 @@ class NodeSchedules:
             return None  # its topic was deleted meanwhile
         self._number += 1
         return self._shell(self._context, leadership, partition, companion, number=self._number)
+
+    async def _rehearse(self, rehearsal: Rehearsal) -> None:
+        async with self._residents.rehearsal(rehearsal.partition):
+            await rehearse(rehearsal, self._context)
 
     def _config_of(self, topic_id: bytes) -> TopicConfig | None:
         topic = self._broker.topic_by_id(topic_id)
@@ -404,8 +442,7 @@ class NodeSchedules:
         return self._residents.damages()
 
     async def _settle_crons(self) -> None:
-        held = (shell for shell in self.loaded_shells() if not shell.may_fire)
-        for topic_id in {shell.partition.log.home.topic_id for shell in held}:
+        for topic_id in sorted({shell.partition.log.home.topic_id for shell in self.loaded_shells()}):
             await self._crons.settle(topic_id)
 
 

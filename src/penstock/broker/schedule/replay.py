@@ -5,21 +5,44 @@ Rows of an open transaction and its markers come as they stand in the log: the m
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import Iterator
+from typing import Final
 
+from penstock.broker.machine.journal_reader import Rest, no_rest
 from penstock.broker.machine.portions import Batches, UnreadableRecordsError, read_portions
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.schedule.files import ScheduleFiles
 from penstock.codec.batch.control import EndMarker, read_marker
 from penstock.codec.batch.header import BatchHeader, BatchProblem
 from penstock.codec.batch.records import read_records
 from penstock.codec.columns.frame import VECTORED_ROWS_MIN, read_columns
+from penstock.domain.schedule.machine import PartitionSchedule
 from penstock.domain.schedule.records import ScheduleRecord, TransactionEnded
 from penstock.domain.schedule.rows import Row, read_row
 
+# Records of a replay that are applied before others may use the loop: some milliseconds.
+REPLAYED_AT_ONCE: Final = 1_000
 
-def replay_rows(companion: PartitionShell, offset: int) -> AsyncIterator[list[ScheduleRecord]]:
-    """From `offset` to the end, in portions. Raises JournalLostError."""
-    return read_portions(companion, offset, companion.log.log_end, _records_of)
+
+async def rebuild(
+    machine: PartitionSchedule, files: ScheduleFiles, companion: PartitionShell, *, end: int, rest: Rest = no_rest
+) -> int:
+    """Makes an empty machine what the last checkpoint says and the rows behind it, up to `end`; where those began.
+    Raises JournalLostError, OSError."""
+    stored = await files.open(companion)
+    start = companion.log_start
+    if stored is not None:
+        machine.apply(stored)
+        start = max(start, stored.next_position)
+    async for records in read_portions(companion, start, end, _records_of):
+        for place in range(0, len(records), REPLAYED_AT_ONCE):
+            for record in records[place : place + REPLAYED_AT_ONCE]:
+                machine.apply(record)
+            await asyncio.sleep(0)
+        await files.spill(machine)
+        await rest()
+    return start
 
 
 def _records_of(loaded: memoryview, batches: Batches) -> list[ScheduleRecord]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
@@ -35,7 +35,7 @@ from penstock.broker.schedule.refusals import (
     refuse_messages,
     refuse_write,
 )
-from penstock.broker.schedule.replay import replay_rows
+from penstock.broker.schedule.replay import rebuild
 from penstock.broker.schedule.values import (
     ChangeOutcome,
     CronFacts,
@@ -56,12 +56,14 @@ from penstock.domain.schedule.commands import (
     Schedule,
     ScheduleCommand,
 )
+from penstock.domain.schedule.cron_place import CronPlace, may_fire
 from penstock.domain.schedule.machine import PartitionSchedule
 from penstock.domain.schedule.records import (
     NO_POSITION,
     Missed,
     ProducerBatch,
     ScheduleRecord,
+    StoredCron,
     entry_key,
 )
 from penstock.domain.schedule.records import Scheduled as ScheduledRow
@@ -70,9 +72,6 @@ from penstock.domain.transaction.end import TransactionEnd
 from penstock.storage.files.buckets import BucketFiles
 
 log = get_logger("schedules")
-
-# Records of a replay that are applied before others may use the loop: some milliseconds.
-REPLAYED_AT_ONCE: Final = 1_000
 
 
 class ScheduleShell:
@@ -107,10 +106,10 @@ class ScheduleShell:
         self.is_loaded = False
         # Why it cannot be loaded before somebody repairs its log.
         self.damage = JournalDamage(companion)
-        # Whether named schedules make messages. Not before it is known that no other partition has the same ones.
-        self.may_fire = False
         # By the monotonic clock.
         self.loaded_ms = 0
+        # By the last load, behind the checkpoint.
+        self.replayed_rows = 0
         self._is_lost = False
         self.is_closed = False
         self._is_resigned = False
@@ -143,13 +142,7 @@ class ScheduleShell:
         machine = self._make_machine()
         started_ms = self._clock.monotonic_ms()
         try:
-            stored = await self.files.open(companion)
-            start = companion.log_start
-            if stored is not None:
-                machine.apply(stored)
-                start = max(start, stored.next_position)
-            async for records in replay_rows(companion, start):
-                await self._replay(machine, records)
+            start = await rebuild(machine, self.files, companion, end=companion.log.log_end)
         except OSError as error:
             raise JournalLostError(f"the files of the schedule of {companion.topic} cannot be read: {error}") from error
         if self.is_closed:
@@ -157,12 +150,12 @@ class ScheduleShell:
         if self.files.is_closed:
             raise JournalLostError(f"the files of the schedule of {companion.topic} cannot be written")
         self.machine = machine
+        self.replayed_rows = companion.log.log_end - start
         self._producers_before = None
         self.journal = ScheduleJournal(companion, self._clock, self._leadership)
         self._crons = ScheduleCrons(self)
         self.mover = self._make_mover(self.mover.counts)
         self._is_lost = False
-        self.may_fire = False
         self.loaded_ms = self._clock.monotonic_ms()
         self.is_loaded = True
         self._running = self._tasks.start(f"schedule of {self.partition.topic}", self.mover.run(machine))
@@ -171,16 +164,9 @@ class ScheduleShell:
             topic=self.partition.topic,
             partition=self.partition.index,
             pending=machine.pending_count,
-            rows=companion.log.log_end - start,
+            rows=self.replayed_rows,
             milliseconds=self._clock.monotonic_ms() - started_ms,
         )
-
-    async def _replay(self, machine: PartitionSchedule, records: list[ScheduleRecord]) -> None:
-        for place in range(0, len(records), REPLAYED_AT_ONCE):
-            for record in records[place : place + REPLAYED_AT_ONCE]:
-                machine.apply(record)
-            await asyncio.sleep(0)
-        await self.files.spill(machine)
 
     def _make_machine(self) -> PartitionSchedule:
         return self.machine_type(self._context.site.config.schedules, zones=find_zone)
@@ -391,5 +377,22 @@ class ScheduleShell:
         found = await self._crons.message(name)
         return self.refuse_look() or found
 
+    async def note_fired(self, name: str, fired_ms: int) -> ChangeOutcome:
+        """Another partition fired it up to then."""
+        refused = self.refusal()
+        return refused if refused is not None else await self.settle(self._crons.note_fired(name, fired_ms))
+
+    def place_of(self, name: str) -> CronPlace | None:
+        return self._context.place_of(self.partition.log.home.topic_id, name)
+
+    def fires(self, cron: StoredCron) -> bool:
+        """Whether it makes messages: not where another partition may have the same one."""
+        return may_fire(self.place_of(cron.name), self.partition.index, cron)
+
+    @property
+    def may_fire(self) -> bool:
+        """All that it has."""
+        return all(self.fires(cron) for cron in self.machine.crons())
+
     async def fire_crons(self) -> bool:
-        return self.may_fire and await self._crons.fire()
+        return await self._crons.fire()

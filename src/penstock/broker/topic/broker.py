@@ -22,6 +22,8 @@ from penstock.base.log_events import get_logger
 from penstock.base.long_work import LongWork, Steps
 from penstock.broker.machine.barrier import Barrier, LedBarrier
 from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.machine.rehearsals import Rehearsals
+from penstock.broker.machine.residents import Takeovers
 from penstock.broker.partition.log_config import log_config
 from penstock.broker.partition.role import Idle, Role
 from penstock.broker.partition.shell import PartitionShell
@@ -118,6 +120,8 @@ class Broker:
         # What the machines of a new leadership wait for.
         self.led_barrier = LedBarrier()
         self.barrier: Barrier = self.led_barrier
+        self.rehearsals = Rehearsals(site.clock)
+        self.takeovers = Takeovers(site.clock)
         # Coordinators, queues and schedules, which come later than the broker.
         self._role_followers = RoleFollowers()
         # How their journals are.

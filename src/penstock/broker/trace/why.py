@@ -91,6 +91,7 @@ class WhyNot:
             holding_count=len(stats.consumers),
             member_count=0 if members is None else len(members.members),
             last_event=last.get(group),
+            move_waits_for=self._queues.move_waits_for(shell, group),
         )
 
     async def _of_groups(

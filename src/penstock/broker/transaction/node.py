@@ -18,6 +18,7 @@ import msgspec
 from penstock.base.clock import SteadyClock
 from penstock.base.log_events import get_logger
 from penstock.broker.machine.damage import JournalDamage
+from penstock.broker.machine.rehearsals import Rehearsal, Subject
 from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.commitment import Commitment
 from penstock.broker.partition.leadership import Leadership
@@ -27,7 +28,7 @@ from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
 from penstock.broker.transaction.elsewhere import ClusterMarkers, TransactionLine, admit_elsewhere, sync_elsewhere
 from penstock.broker.transaction.markers import MarkerWriter
-from penstock.broker.transaction.shell import NOT_COORDINATOR, UNAVAILABLE, TransactionShell
+from penstock.broker.transaction.shell import NOT_COORDINATOR, UNAVAILABLE, TransactionShell, rehearse
 from penstock.cluster.catalog.order import Part
 from penstock.cluster.catalog.topic_image import Change, TopicRemoved
 from penstock.cluster.catalog.topics import AlreadyExists, Created, TopicCatalog
@@ -58,6 +59,7 @@ PARTITION_COUNT: Final = 8
 # Of its partitions: each load computes for as long as it can.
 LOADING_AT_ONCE: Final = 1
 RELOAD_MS: Final = 2_000
+SNAPSHOT_CHECK_MS: Final = 30_000
 # Many turns of a slow disk, and less than any client's patience.
 ENDING_MS_MAX: Final = 250
 OVERRIDES: Final = {
@@ -94,7 +96,14 @@ class TransactionCoordinators:
         self._clock = site.clock
         self._steady = SteadyClock(site.clock)
         self._tasks = site.tasks
-        self._residents = Residents("transactions", self._make, tasks=site.tasks, barrier=lambda: broker.barrier)
+        self._residents = Residents(
+            Subject.TRANSACTIONS,
+            self._make,
+            tasks=site.tasks,
+            barrier=lambda: broker.barrier,
+            takeovers=broker.takeovers,
+        )
+        broker.rehearsals.add(Subject.TRANSACTIONS, self._rehearse)
         # The internal topic is there, and what was led here then has been loaded.
         self._is_ready = False
         self._loading: asyncio.Task[None] | None = None
@@ -109,6 +118,7 @@ class TransactionCoordinators:
         if self._has_any():
             await self._load()
         self._tasks.every(RELOAD_MS, "transaction reload", self._reload_lost)
+        self._tasks.every(SNAPSHOT_CHECK_MS, "transaction snapshots", self._save_snapshots)
 
     async def stop(self) -> None:
         for shell in self._residents.close():
@@ -150,6 +160,14 @@ class TransactionCoordinators:
     @property
     def _shells(self) -> list[TransactionShell]:
         return self._residents.shells()
+
+    async def _rehearse(self, rehearsal: Rehearsal) -> None:
+        async with self._residents.rehearsal(rehearsal.partition):
+            await rehearse(rehearsal.partition, self.settings, rehearsal.rest)
+
+    async def _save_snapshots(self) -> None:
+        for shell in self._shells:
+            await shell.save_snapshot_if_due()
 
     async def _reload_lost(self) -> None:
         if not self._broker.is_stopping:

@@ -20,7 +20,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -32,6 +32,8 @@ from penstock.base.tasks import TaskSupervisor
 from penstock.broker.machine.alarm import Alarm
 from penstock.broker.machine.damage import JournalDamage
 from penstock.broker.machine.journal import Journal
+from penstock.broker.machine.journal_reader import JournalReader, Rest
+from penstock.broker.machine.portions import JournalLostError, damaged
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.partition.waiting import Waiter, WaitingRoom
@@ -59,6 +61,7 @@ from penstock.domain.transaction.state import (
     TransactionRecord,
     TransactionState,
 )
+from penstock.storage.log.journal_snapshot import Entry
 
 log = get_logger("transactions")
 
@@ -158,6 +161,13 @@ class TransactionShell:
         for record in records:
             machine.apply(record)
         journal.append([encode_record(record) for record in records])
+
+    async def save_snapshot_if_due(self) -> None:
+        if self._is_serving and self._journal.is_snapshot_due:
+            try:
+                await self._journal.save_snapshot()
+            except JournalLostError as error:
+                log.warning("snapshot not made", error=str(error))
 
     def close(self) -> None:
         """The node stops, or the journal was lost: nothing is decided any more, and no marker leaves."""
@@ -336,6 +346,21 @@ class TransactionShell:
             version=effect.version,
         )
         return await self._markers.write(partition.topic, partition.partition, end)
+
+
+async def rehearse(partition: PartitionShell, settings: TransactionSettings, rest: Rest) -> None:
+    """Of a partition that another leads: the machine is built of what is committed, the snapshot saved. It answers
+    nobody."""
+    machine = TransactionCoordinator(settings, coordinator_epoch=0)
+
+    def look(entries: Sequence[Entry]) -> None:
+        for key, value in entries:
+            _replay(machine, key, value)
+
+    try:
+        await JournalReader(partition).save_snapshot(look=look, rest=rest)
+    except msgspec.DecodeError as error:
+        raise damaged(partition, f"a record is not a transaction's: {error}") from error
 
 
 def _replay(machine: TransactionCoordinator, key: bytes, value: bytes | None) -> None:

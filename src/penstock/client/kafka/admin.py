@@ -69,6 +69,9 @@ _CONFIG_SOURCES: Final = {
     5: "default",
     6: "dynamic broker logger",
 }
+_NOBODYS: Final = "default"
+# Of which one request asks for a setting: its reply stays small.
+_TOPICS_AT_ONCE: Final = 200
 
 
 class TopicConfigValue(msgspec.Struct, frozen=True):
@@ -148,6 +151,24 @@ async def describe_topic_configs(client: ClusterClient, topic: str) -> list[Topi
                 )
             )
     return sorted(values, key=lambda value: value.name)
+
+
+async def describe_setting(client: ClusterClient, topics: Sequence[str], name: str) -> dict[str, str]:
+    """What each topic has of one setting, its own or a node's; not of those that leave it to the default."""
+    found: dict[str, str] = {}
+    for start in range(0, len(topics), _TOPICS_AT_ONCE):
+        resources = [
+            DescribeConfigsResource(resource_type=RESOURCE_TOPIC, resource_name=topic, configuration_keys=[name])
+            for topic in topics[start : start + _TOPICS_AT_ONCE]
+        ]
+        reply = await client.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+        found |= {
+            result.resource_name: config.value
+            for result in reply.results
+            for config in result.configs
+            if config.value is not None and _CONFIG_SOURCES.get(config.config_source) != _NOBODYS
+        }
+    return found
 
 
 async def alter_topic_configs(

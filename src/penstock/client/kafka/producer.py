@@ -7,8 +7,8 @@ idempotent.
 Rules:
 - At most one batch of a partition in one `send`; calls for the same partition take effect in the order of the
   calls.
-- A batch that was refused has taken no sequence; one whose fate is not known may have: after `send` has raised, an
-  idempotent producer is of no more use, make another.
+- A batch that was refused has taken no sequence; one whose fate is not known may have. Another batch with its sequence
+  would pass for it and be lost, so the producer goes on under another id, as soon as everything before is back.
 - Without idempotence nothing is sent twice after a lost connection: whether it took effect is not known, and
   the caller is told. With it, a retry is recognised by the broker.
 """
@@ -80,6 +80,15 @@ _RETRIABLE_IF_IDEMPOTENT = frozenset({
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 })  # fmt: skip
+# Answers after which the batch may be in the log all the same: it was written, and then the disk, the leader or the
+# replicas failed it.
+_MAY_BE_WRITTEN = frozenset({
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NETWORK_EXCEPTION,
+})  # fmt: skip
 
 
 class ProducerOptions(msgspec.Struct, frozen=True):
@@ -132,6 +141,11 @@ class Producer:
         # Calls that are not back yet, and the first sequence among those that were refused.
         self._under_way: Counter[TopicPartition] = Counter()
         self._refused: dict[TopicPartition, int] = {}
+        # Of some batch nobody knows whether it is stored; and who waits for the id with which that does not matter.
+        self._must_renew = False
+        self._renewal = asyncio.Lock()
+        self._renewal_waiters = 0
+        self._is_idle = asyncio.Event()
 
     async def start(self) -> None:
         """Gets a producer id if one is needed; call it once before `send`."""
@@ -151,20 +165,41 @@ class Producer:
         if not self._options.is_idempotent:
             async with self._turns:
                 return await self._deliver(batches)
-        # Before the first await: the order of the calls is the order of the sequences.
+        if self._must_renew or self._renewal_waiters:
+            await self._renew()
+        # Before anything else is awaited: the order of the calls is the order of the sequences.
         firsts = [self._next_sequence.get(place, 0) for place in places]
         batches = [self._stamp(batch) for batch in batches]
         self._under_way.update(places)
+        is_known = False
         try:
             async with self._turns:
                 outcomes = await self._deliver(batches)
             for place, first, outcome in zip(places, firsts, outcomes, strict=True):
                 if isinstance(outcome, Refused):
                     self._refused[place] = min(first, self._refused.get(place, first))
+            is_known = True
             return outcomes
         finally:
+            self._must_renew |= not is_known
             self._under_way.subtract(places)
             self._take_sequences_back(places)
+
+    async def _renew(self) -> None:
+        """Those who wait go on in the order in which they came."""
+        self._renewal_waiters += 1
+        try:
+            async with self._renewal:
+                if not self._must_renew:
+                    return
+                while self._under_way:
+                    self._is_idle.clear()
+                    await self._is_idle.wait()
+                await self.start()
+                self._next_sequence.clear()
+                self._must_renew = False
+        finally:
+            self._renewal_waiters -= 1
 
     def _take_sequences_back(self, places: Sequence[TopicPartition]) -> None:
         """Of what was refused the broker has nothing, nor of what came behind it. So the next batch has the sequence of
@@ -175,6 +210,8 @@ class Producer:
                 refused = self._refused.pop(place, None)
                 if refused is not None and place in self._next_sequence:
                     self._next_sequence[place] = refused
+        if not self._under_way:
+            self._is_idle.set()
 
     async def _deliver(self, batches: Sequence[PartitionBatch]) -> list[Outcome]:
         outcomes: dict[TopicPartition, Outcome] = {}
@@ -193,6 +230,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.delivery_timeout_ms / 1000
         left = list(batches)
+        unknown: set[TopicPartition] = set()
         while True:
             failure: ClientError | None = None
             try:
@@ -202,12 +240,14 @@ class Producer:
                 if not self._options.is_idempotent:
                     raise
                 failure = error
+                unknown.update((batch.topic, batch.partition) for batch in left)
+            unknown.update(place for place, outcome in outcomes.items() if _may_be_written(outcome))
             left = [batch for batch in batches if self._may_retry(outcomes.get((batch.topic, batch.partition)))]
-            if not left:
-                return [outcomes[batch.topic, batch.partition] for batch in batches]
-            if loop.time() + RETRY_MS / 1000 >= deadline:
-                if failure is not None:
-                    raise failure
+            is_over = loop.time() + RETRY_MS / 1000 >= deadline
+            if left and is_over and failure is not None:
+                raise failure
+            if not left or is_over:
+                self._must_renew |= any(isinstance(outcomes[place], Refused) for place in unknown)
                 return [outcomes[batch.topic, batch.partition] for batch in batches]
             for topic in {batch.topic for batch in left}:
                 self._client.forget(topic)
@@ -281,6 +321,10 @@ def stamp_sequence(data: bytearray, *, producer_id: int, producer_epoch: int, ba
     _PRODUCER_FIELDS.pack_into(data, _PRODUCER_FIELDS_POSITION, producer_id, producer_epoch, base_sequence)
     _CHECKSUM.pack_into(data, _CHECKSUM_POSITION, crc32c(memoryview(data)[CHECKSUM_START:]))
     return data
+
+
+def _may_be_written(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refused) and outcome.code in _MAY_BE_WRITTEN
 
 
 def _outcomes(group: Sequence[PartitionBatch], reply: ProduceResponse) -> list[Outcome]:

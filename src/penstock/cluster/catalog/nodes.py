@@ -32,6 +32,7 @@ class NodeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int
     rack: str | None = None
     directory_id: str = ""
+    # When its process did; the same in every life of one process.
     started_ms: int = 0
     # Where its data directory lies, on which machine: the same place is held by one process at a time.
     place: str = ""

@@ -16,6 +16,7 @@ class Kind(Enum):
     NODES = "nodes"
     TOPICS = "topics"
     PARTITIONS = "partitions"
+    CRONS = "crons"
     QUEUES = "queues"
     ACCESS = "access"
 
@@ -64,6 +65,8 @@ ORDER: Final = (
     (Kind.PARTITIONS, Part.QUEUES),
     (Kind.PARTITIONS, Part.REDRIVES),
     (Kind.PARTITIONS, Part.CONTROLLER),
+    # Which partition fires is asked of the image when one is due; whoever must let go hears of it here.
+    (Kind.CRONS, Part.SCHEDULES),
     # A queue that goes with its topic finds the topic gone.
     (Kind.QUEUES, Part.QUEUES),
     # Who may write where is asked anew, by the new rules.

@@ -225,6 +225,7 @@ def _changes(before: Topic | None, after: Topic | None) -> list[Change]:
     changes: list[Change] = []
     if after.partition_count > before.partition_count:
         changes.append(PartitionsGrown(before, after))
-    if after.overrides != before.overrides:
+    # How many replicas must be in sync follows from how many there are.
+    if (after.overrides, after.replication) != (before.overrides, before.replication):
         changes.append(TopicConfigChanged(before, after))
     return changes

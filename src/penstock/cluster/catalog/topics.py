@@ -19,7 +19,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.base.clock import Clock
+from penstock.base.log_events import get_logger
 from penstock.base.long_work import LongWork
+from penstock.cluster.catalog.crons import CronCatalog
 from penstock.cluster.catalog.first_placement import Runs, fill_runs, join_runs, nodes_of
 from penstock.cluster.catalog.order import Kind, Part
 from penstock.cluster.catalog.partition_image import UNCHANGED, PartitionChanged, PartitionImage, Stated
@@ -49,10 +51,11 @@ from penstock.domain.config.definition import ConfigProblem
 _ATTEMPTS_MAX: Final = 10
 # One transaction for many new topics: far below the engines' limit of operations.
 _TOPICS_PER_TXN: Final = 60
-_MINIMUM: Final = "min.insync.replicas"
 _NOT_ADOPTED: Final = "a node alone made the topic, and has not been started since there are several"
 
 R = TypeVar("R")
+
+log = get_logger("metadata")
 
 
 class NewTopic(msgspec.Struct, frozen=True):
@@ -138,6 +141,8 @@ class TopicCatalog:
         self._source = watch
         self._watch = watch.follow(Kind.TOPICS, self._image)
         self._partition_watch = watch.follow(Kind.PARTITIONS, self._partitions)
+        # Which partitions of the topics fire named schedules.
+        self.crons = CronCatalog(watch)
 
     def on_change(self, listener: Listener[Change], part: Part | None = None) -> None:
         """Called on the loop when the image has changed. Added before `start`, it hears of every topic. What takes long
@@ -153,11 +158,12 @@ class TopicCatalog:
 
     async def start(self) -> None:
         # Together: whoever hears of a topic may ask who leads it.
-        await self._source.join(self._watch, self._partition_watch)
+        await self._source.join(self._watch, self._partition_watch, self.crons.followed)
 
     async def stop(self) -> None:
         await self._watch.stop()
         await self._partition_watch.stop()
+        await self.crons.followed.stop()
 
     def __len__(self) -> int:
         return len(self._image)
@@ -182,6 +188,11 @@ class TopicCatalog:
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._image.by_id(topic_id)
 
+    def is_gone(self, topic_id: bytes) -> bool:
+        """There is no such topic, at a moment not before that at which the states of partitions were read: whoever
+        leads a partition may believe it of any topic that leaders before it knew. Else the image lags."""
+        return self._image.by_id(topic_id) is None and not self._watch.is_behind
+
     def state(self, topic_id: bytes, index: int) -> Stated | None:
         """Who leads the partition and who is in sync; None: there is none."""
         return self._partitions.get(topic_id, index)
@@ -190,9 +201,9 @@ class TopicCatalog:
         """Of all partitions of a topic, in order."""
         return self._partitions.of_topic(topic_id)
 
-    def orphaned_partitions(self) -> list[str]:
-        """Keys of partitions whose topics are gone."""
-        return self._partitions.orphans()
+    def orphaned_keys(self) -> list[str]:
+        """Of partitions and named schedules whose topics are gone."""
+        return self._partitions.orphans() + self.crons.orphans(self.is_gone)
 
     def names(self) -> list[str]:
         return self._image.names()
@@ -313,6 +324,14 @@ class TopicCatalog:
         outcome = await self._change_topic(name, grow, validate_only=validate_only)
         return Grown(outcome) if isinstance(outcome, Topic) else outcome
 
+    async def raise_replication(self, name: str, replication: int) -> None:
+        """Its partitions have so many replicas by now."""
+
+        def raised(topic: StoredTopic) -> StoredTopic:
+            return msgspec.structs.replace(topic, replication=max(replication, topic.replication))
+
+        await self._change_topic(name, raised, validate_only=False)
+
     async def replace_config(
         self, name: str, overrides: Mapping[str, str | None], *, validate_only: bool = False
     ) -> AlterResult:
@@ -323,8 +342,7 @@ class TopicCatalog:
         kept = {setting: text for setting, text in overrides.items() if text is not None}
 
         def replace(topic: StoredTopic) -> StoredTopic | InvalidConfig:
-            problem = topic_config.refuse_minimum(kept, topic.replication)
-            return msgspec.structs.replace(topic, overrides=kept) if problem is None else InvalidConfig((problem,))
+            return msgspec.structs.replace(topic, overrides=kept)
 
         return await self._alter(name, replace, validate_only=validate_only)
 
@@ -341,8 +359,6 @@ class TopicCatalog:
             touched = {each.name for each in changes}
             problems = topic_config.validate({k: v for k, v in changed.items() if k in touched})
             problems = problems or topic_config.contradictions(changed)
-            minimum = topic_config.refuse_minimum(changed, topic.replication) if _MINIMUM in touched else None
-            problems += [] if minimum is None else [minimum]
             if problems:
                 return InvalidConfig(tuple(problems))
             return msgspec.structs.replace(topic, overrides=changed)
@@ -394,9 +410,6 @@ class TopicCatalog:
         placed = self._place_new(new)
         if not isinstance(placed, tuple):
             return placed
-        problem = topic_config.refuse_minimum(new.overrides, placed[0])
-        if problem is not None:
-            return InvalidConfig((problem,))
         overrides = {setting: text for setting, text in new.overrides.items() if text is not None}
         topic_id, now_ms = self._unused_id(), self._clock.now_ms()
         return Topic(new.name, topic_id, new.partition_count, overrides, now_ms, *placed)
@@ -424,6 +437,7 @@ class TopicCatalog:
         result = await self._store.txn(compares, puts)
         if result.ok:
             await self._watch.wait_for(result.revision)
+            _warn(topics)
             return [Created(topic) for topic in topics]
         if len(topics) > 1:
             # Another node made one of them at this moment: find out which, one by one.
@@ -467,7 +481,17 @@ class TopicCatalog:
         validate_only: bool,
     ) -> AlterResult:
         outcome = await self._change_topic(name, change, validate_only=validate_only)
-        return Altered(outcome) if isinstance(outcome, Topic) else outcome
+        if isinstance(outcome, Topic):
+            _warn([outcome])
+            return Altered(outcome)
+        return outcome
 
     def _contended(self, key: str) -> StoreUnavailableError:
         return StoreUnavailableError(f"metadata key {key} is changed by others all the time, try again")
+
+
+def _warn(topics: Sequence[Topic]) -> None:
+    for topic in topics:
+        reason = topic_config.warn_of_minimum(topic.overrides, topic.replication)
+        if reason is not None:
+            log.warning("topic takes no writes with acks=all", topic=topic.name, reason=reason)

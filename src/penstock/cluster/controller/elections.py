@@ -21,7 +21,7 @@ from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import Absent, Compare, ModRevisionIs
 from penstock.domain.config.topic import make_topic_config
-from penstock.domain.replication.election import choose
+from penstock.domain.replication.election import choose, is_lost_by_all
 from penstock.domain.replication.membership import Trust, distrust
 from penstock.domain.replication.sets import minimum_in_sync
 from penstock.domain.replication.state import PartitionState
@@ -59,6 +59,8 @@ class Elections:
         # In the order in which they were named.
         self._due: dict[Place, None] = {}
         self._are_all_due = True
+        # Those of which nobody is left who surely holds what is committed.
+        self.lost: dict[Place, Stated] = {}
 
     def look_at_all(self) -> None:
         self._are_all_due = True
@@ -82,13 +84,30 @@ class Elections:
         changes: list[StateChange] = []
         wanted = self._everything() if are_all_due else self._named(due)
         for topic, partitions in wanted:
-            rules = _Rules(topic, self._minimum(topic), view, doubts)
+            rules = _Rules(topic, minimum_of(topic, self._topics), view, doubts)
             for index, stated in partitions:
                 after = rules.apply(stated.state)
                 if after is not None:
                     changes.append(StateChange((topic.topic_id, index), stated, after))
+                self._note_lost((topic.topic_id, index), stated)
                 yield
         return sorted(changes, key=lambda change: not change.is_urgent)
+
+    def shared(self) -> Steps[dict[Place, Stated]]:
+        """All partitions that somebody else could lead."""
+        found: dict[Place, Stated] = {}
+        for topic, partitions in self._everything():
+            for index, stated in partitions:
+                if len(stated.state.replicas) > 1:
+                    found[topic.topic_id, index] = stated
+                yield
+        return found
+
+    def _note_lost(self, place: Place, stated: Stated) -> None:
+        if stated.state.unsure and is_lost_by_all(stated.state):
+            self.lost[place] = stated
+        elif self.lost:
+            self.lost.pop(place, None)
 
     def _is_as_placed(self, run: Run) -> bool:
         nodes = [self._nodes.node(node_id) for node_id in run.replicas]
@@ -108,9 +127,11 @@ class Elections:
             if topic is not None and stated is not None:
                 yield topic, [(index, stated)]
 
-    def _minimum(self, topic: Topic) -> int:
-        text = topic.overrides.get(_MINIMUM) or self._topics.node_config(None).get(_MINIMUM)
-        return minimum_in_sync(None if text is None else int(text), topic.replication)
+
+def minimum_of(topic: Topic, topics: TopicCatalog) -> int:
+    """How many must be in sync, by its own setting or that of all nodes."""
+    text = topic.overrides.get(_MINIMUM) or topics.node_config(None).get(_MINIMUM)
+    return minimum_in_sync(None if text is None else int(text), topic.replication)
 
 
 class _Rules:

@@ -6,7 +6,8 @@ it was told of. Of a controller that is refused the lowest living id does the sa
 Only who serves is taken for dead: while a node starts or stops, its door is closed and it lives.
 
 A node that is taken for dead by mistake finds its key gone and begins another life: that costs elections, and harms
-nobody. A firewall that refuses must not make it flap, so that one id is taken for dead once in a while only.
+nobody. A firewall that refuses must not make it flap, so one process is taken for dead once in a while only. One that
+was started since is another: the verdict before was right, and does not help it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
-from penstock.cluster.catalog.nodes import LivingNode, NodeCatalog
+from penstock.cluster.catalog.nodes import LivingNode, NodeCatalog, NodeRecord
 from penstock.cluster.controller.seat import Seat, SeatLostError
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import CreateRevisionIs, MetadataStore
@@ -50,8 +51,8 @@ class RefusedNodes:
         self._clock = clock
         self._is_refused = is_refused
         self._trying: set[int] = set()
-        # Until when a node is left in peace.
-        self._spared_until_ms: dict[int, int] = {}
+        # Of a node that was taken for dead: when its process had started, and until when that one is left in peace.
+        self._spared: dict[int, tuple[int, int]] = {}
 
     def falls_to(self, node_id: int) -> int | None:
         """Who is to be told that a node refuses connections; None: nobody is there."""
@@ -71,17 +72,21 @@ class RefusedNodes:
             or living.record.status is not Duty.SERVING
             or self.falls_to(node_id) != self._node_id
             or node_id in self._trying
-            or now_ms < self._spared_until_ms.get(node_id, now_ms)
+            or self._is_spared(living.record, now_ms)
         ):
             return False
         self._trying.add(node_id)
         try:
             if not await self._is_refused(living.record.internal):
                 return False
-            self._spared_until_ms[node_id] = now_ms + SPARED_MS
+            self._spared[node_id] = (living.record.started_ms, now_ms + SPARED_MS)
             return await self._end(living)
         finally:
             self._trying.discard(node_id)
+
+    def _is_spared(self, record: NodeRecord, now_ms: int) -> bool:
+        started_ms, until_ms = self._spared.get(record.node_id, (record.started_ms, now_ms))
+        return record.started_ms == started_ms and now_ms < until_ms
 
     async def _end(self, living: LivingNode) -> bool:
         node_id, key = living.record.node_id, self._keys.node(living.record.node_id)

@@ -4,6 +4,8 @@
         ──► the seat is free: take it, the lowest living id at once, any other a second later
         ──► the seat is ours: look at what is due, decide by the rules, write at most 60 partitions at a time
             ──► nothing is left to decide: admit who asks
+            ──► nobody asks: give internal topics the replicas that they lack, let the longest log lead where all
+                memories were lost, and every five minutes preferred replicas
 
 Every node has one of these; the seat says whose word counts.
 
@@ -32,15 +34,20 @@ from penstock.cluster.catalog.partition_image import PartitionChanged
 from penstock.cluster.catalog.topic_image import Change, PartitionsGrown, TopicAdded, TopicConfigChanged, TopicRemoved
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.controller.admissions import Admissions
-from penstock.cluster.controller.elections import Elections, StateChange
+from penstock.cluster.controller.elections import Elections, Place, StateChange
+from penstock.cluster.controller.growth import Growth
+from penstock.cluster.controller.longest import AskEnd, LongestLogs
 from penstock.cluster.controller.seat import Seat, SeatLostError
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import StoreError, StoreFullError
 from penstock.cluster.store.values import encode
-from penstock.domain.replication.election import CHANGES_A_STEP_MAX
+from penstock.domain.replication.election import CHANGES_A_STEP_MAX, prefer
 from penstock.domain.replication.membership import Trust, Verdict
+from penstock.domain.replication.state import PartitionState
 
 TICK_MS: Final = 1000
+# How often it is looked whether leaders are where they should be.
+PREFER_MS: Final = 5 * 60_000
 # Each round changes all that is due and looks again. Rules that agree with themselves need two or three.
 _ROUNDS_MAX: Final = 10
 
@@ -68,6 +75,10 @@ class Controller:
         self._node_id = node_id
         self._clock = clock
         self._elections = Elections(topics, nodes)
+        self._growth = Growth(topics, nodes)
+        self._longest = LongestLogs(nodes)
+        self._is_asking = False
+        self._prefer_at_ms = clock.monotonic_ms() + PREFER_MS
         self._admissions = Admissions(nodes, keys, cluster_id=cluster_id)
         self._work = LongWork(clock.monotonic_seconds)
         self._tasks = TaskSupervisor(log)
@@ -80,6 +91,10 @@ class Controller:
         nodes.on_change(self._on_nodes, Part.CONTROLLER)
         topics.on_change(self._on_topic, Part.CONTROLLER)
         topics.on_partition_change(self._on_partition, Part.CONTROLLER)
+
+    def ask_ends_by(self, ask_end: AskEnd) -> None:
+        """How it learns how far the logs of others reach."""
+        self._longest.ask_end = ask_end
 
     # Life
 
@@ -122,12 +137,14 @@ class Controller:
     def _on_nodes(self, _change: NodesChanged) -> None:
         # Also when the seat is another's now: whoever has just taken it hears of that here.
         self._elections.look_at_all()
+        self._growth.look()
         self._wake()
 
     def _on_topic(self, change: Change) -> None:
         match change:
             case TopicAdded(topic):
-                is_due = self._seat.is_held and self._elections.look_at_topic(topic)
+                is_due = self._seat.is_held and (self._elections.look_at_topic(topic) or topic.is_internal)
+                self._growth.look_at(topic.topic_id)
             case PartitionsGrown(_, topic) | TopicConfigChanged(_, topic):
                 is_due = self._seat.is_held
                 self._elections.look_at((topic.topic_id, index) for index in range(topic.partition_count))
@@ -141,6 +158,7 @@ class Controller:
     def _on_partition(self, change: PartitionChanged) -> None:
         if self._seat.is_held:
             self._elections.look_at([(change.topic_id, change.index)])
+            self._growth.look_at(change.topic_id)
         self._wake()
 
     def _wake(self) -> None:
@@ -190,9 +208,57 @@ class Controller:
                 await self._write(changes)
             elif asking:
                 await self._admit(asking, verdicts)
-            else:
+            elif not (await self._find_longest() or await self._grow() or await self._prefer()):
                 break
         await self._sweep()
+
+    async def _find_longest(self) -> bool:
+        """Whether anything has changed by it. Who is asked may take long to answer: nobody waits for that here."""
+        lost = self._elections.lost
+        if not lost:
+            return False
+        decided = [(place, stated, self._longest.decide(place, stated.state)) for place, stated in lost.items()]
+        changes = [StateChange(place, stated, after) for place, stated, after in decided if after is not None]
+        if changes:
+            await self._write(changes)
+            return True
+        if not self._is_asking:
+            self._is_asking = True
+            states = [(place, stated.state) for place, stated in lost.items()]
+            self._tasks.start("ends of logs", self._ask_ends(states))
+        return False
+
+    async def _ask_ends(self, lost: Sequence[tuple[Place, PartitionState]]) -> None:
+        try:
+            if await self._longest.ask(lost):
+                self._wake()
+        finally:
+            self._is_asking = False
+
+    async def _prefer(self) -> bool:
+        """Whether any of the replicas that should lead do so now."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._prefer_at_ms:
+            return False
+        shared = await self._work.run(self._elections.shared())
+        wanted = prefer({place: stated.state for place, stated in shared.items()}, self._nodes.view())
+        self._prefer_at_ms = now_ms + (TICK_MS if len(wanted) == CHANGES_A_STEP_MAX else PREFER_MS)
+        if wanted:
+            await self._write([StateChange(place, shared[place], after) for place, after in wanted])
+        return bool(wanted)
+
+    async def _grow(self) -> bool:
+        """Whether anything has changed by it."""
+        if not self._growth.is_due:
+            return False
+        changes = self._growth.plan()
+        if changes:
+            await self._write(changes)
+            return True
+        for name, replication in self._growth.grown().items():
+            await self._topics.raise_replication(name, replication)
+            log.info("topic has more replicas", topic=name, replication=replication)
+        return False
 
     async def _write(self, changes: Sequence[StateChange]) -> None:
         revision = 0
@@ -221,6 +287,7 @@ class Controller:
 
     def _look_again(self, changes: Sequence[StateChange]) -> None:
         self._elections.look_at(change.place for change in changes)
+        self._growth.look()
 
     async def _admit(self, asking: Mapping[int, LivingNode], verdicts: Mapping[int, Verdict]) -> None:
         for node_id, node in asking.items():
@@ -236,10 +303,10 @@ class Controller:
             await self._topics.wait_for(result.revision)
 
     async def _sweep(self) -> None:
-        """Keys of partitions whose topics are gone. A topic's id is never used again."""
+        """Keys of topics that are gone. A topic's id is never used again."""
         if not self._is_sweep_due:
             return
-        for keys in _in_portions(self._topics.orphaned_partitions(), CHANGES_A_STEP_MAX):
+        for keys in _in_portions(self._topics.orphaned_keys(), CHANGES_A_STEP_MAX):
             result = await self._seat.txn((), deletes=keys)
             if not result.ok:
                 raise SeatLostError

@@ -1,6 +1,7 @@
 """Where things stand in the metadata store.
 
     /{cluster}/{generation}/cluster_id
+                           /adopted               in which generation the metadata are; absent: the first
                            /producer_ids          the first id that no block holds yet
                            /features              levels of what all members support, set for good
                            /cluster_secret        what nodes prove themselves to each other with
@@ -10,7 +11,7 @@
                            /tick                  written by the controller every second, for those who watch
                            /topics/{name}         id, partition count, first placement, overrides of settings
                            /partitions/{topic id}/{n}   who leads and who is in sync; absent: as first placed
-                           /crons/{topic id}/{name}     reserved: which partition fires
+                           /crons/{topic id}/{name}     which partition fires a named schedule
                            /removed-topics/{id}   deleted; there until its files are gone
                            /configs/nodes/{id}    settings of one node; `default` for all of them
                            /configs/groups/{name} settings of one group
@@ -49,6 +50,10 @@ class KeySpace(msgspec.Struct, frozen=True):
     @property
     def cluster_id(self) -> str:
         return f"{self.root}cluster_id"
+
+    @property
+    def adopted(self) -> str:
+        return f"{self.root}adopted"
 
     @property
     def producer_ids(self) -> str:
@@ -144,6 +149,13 @@ class KeySpace(msgspec.Struct, frozen=True):
     def partition_of(self, key: str) -> tuple[bytes, int]:
         topic_id, _, index = key.removeprefix(self.partitions).partition("/")
         return bytes.fromhex(topic_id), int(index)
+
+    def cron(self, topic_id: bytes, name: str) -> str:
+        return f"{self.crons}{topic_id.hex()}/{quote(name, safe='')}"
+
+    def cron_of(self, key: str) -> tuple[bytes, str]:
+        topic_id, _, name = key.removeprefix(self.crons).partition("/")
+        return bytes.fromhex(topic_id), unquote(name)
 
     def topic(self, name: str) -> str:
         return f"{self.topics}{name}"

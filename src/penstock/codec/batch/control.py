@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.codec.batch.header import BatchBytes, BatchProblem, read_header
+from penstock.codec.batch.header import HEADER_BYTES, BatchBytes, BatchProblem, read_header
 from penstock.codec.batch.records import Record, build_batch, read_records
 
 _KEY: Final = struct.Struct(">hh")
@@ -33,6 +33,16 @@ class ControlType(IntEnum):
 class EndMarker(msgspec.Struct, frozen=True):
     is_commit: bool
     coordinator_epoch: int
+
+
+def may_be_marker(data: BatchBytes) -> bool:
+    """Whether bytes that have rotted may have been one, or several batches among which was one. False: their length
+    fits one batch, and no marker."""
+    size = len(data)
+    if size < HEADER_BYTES or size == MARKER_BYTES:
+        return True
+    header = read_header(data)
+    return isinstance(header, BatchProblem) or header.size_bytes != size
 
 
 def build_marker(
@@ -81,3 +91,9 @@ def read_marker(batch: BatchBytes, position: int = 0) -> EndMarker | BatchProble
         return BatchProblem(f"marker at offset {records[0].offset} has a value of {len(value)} bytes")
     _version, coordinator_epoch = _VALUE.unpack_from(value)
     return EndMarker(kind == ControlType.COMMIT, coordinator_epoch)
+
+
+# All of the same size: fixed fields, and a record with nothing in it that grows.
+MARKER_BYTES: Final = len(
+    build_marker(EndMarker(is_commit=True, coordinator_epoch=0), producer_id=0, producer_epoch=0, timestamp_ms=0)
+)

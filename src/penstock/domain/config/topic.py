@@ -363,16 +363,15 @@ def _memory_alone(overrides: Mapping[str, str | None]) -> ConfigProblem | None:
     return ConfigProblem("durability", reason)
 
 
-def refuse_minimum(overrides: Mapping[str, str | None], replication: int) -> ConfigProblem | None:
-    """Of a topic with so many replicas."""
+def warn_of_minimum(overrides: Mapping[str, str | None], replication: int) -> str | None:
+    """Of a topic with so many replicas. It is taken, as in Kafka: somebody may add replicas later."""
     minimum = _number(overrides, "min.insync.replicas")
     if minimum <= replication:
         return None
-    reason = (
-        f"min.insync.replicas={minimum} is refused: the topic has a replication factor of {replication}, and nobody "
-        f"could write to it with acks=all, use {replication} or less"
+    return (
+        f"min.insync.replicas is {minimum}, and the topic has a replication factor of {replication}: acks=all gets "
+        f"NOT_ENOUGH_REPLICAS until it is {replication} or less, or there are {minimum} replicas"
     )
-    return ConfigProblem("min.insync.replicas", reason)
 
 
 def _number(overrides: Mapping[str, str | None], name: str) -> int:

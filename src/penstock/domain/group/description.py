@@ -68,6 +68,15 @@ def describe(group: Group | None) -> GroupDescription:
     return _classic(group.classic) if group.consumer is None else _consumer(group.consumer)
 
 
+def summary(group: Group | None) -> GroupDescription:
+    """Without the members and what follows from them, for lists."""
+    if group is None or not group.exists:
+        return NO_GROUP
+    if group.consumer is not None:
+        return GroupDescription(GroupKind.CONSUMER, group.consumer.state(), CONSUMER_PROTOCOL_TYPE, "", -1, -1)
+    return GroupDescription(GroupKind.CLASSIC, group.classic.state, group.classic.protocol_type, "", -1, -1)
+
+
 def state_of(group: Group) -> str:
     """Without the members, for lists."""
     return group.classic.state if group.consumer is None else group.consumer.state()

@@ -41,7 +41,7 @@ def choose(state: PartitionState, view: View, *, minimum: int) -> PartitionState
     leader = _leader_for(state, view)
     if leader == NO_LEADER:
         return _led_by_nobody(state) if state.has_leader else None
-    led = state if _is_leading(state, leader, view) else _led_by(state, leader, view[leader].life)
+    led = state if _is_leading(state, leader, view) else led_by(state, leader, view[leader].life)
     chosen = _without_the_gone(led, view, minimum)
     return None if chosen == state else chosen
 
@@ -49,27 +49,34 @@ def choose(state: PartitionState, view: View, *, minimum: int) -> PartitionState
 def hand_over(state: PartitionState, leader: int, view: View, *, minimum: int, is_whole: bool) -> PartitionState | None:
     """By a leader that cannot do its work. None: nobody can take it; it keeps the seat and refuses.
 
-    `is_whole`: it holds everything that it has promised (a full disk), and may lead again if the set is small.
+    `is_whole`: it holds everything that it has promised (a full disk), and may lead again if the set is small. Then
+    only one with room can do better. What is damaged here, anybody can who holds it: also who is eligible alone.
     """
     if state.leader != leader:
         return None
-    able = [
-        node
-        for node in _able(state, state.in_sync, view)
-        if node != leader and view[node].has_room and view[node].duty is not Duty.DRAINING
-    ]
+    members = _able(state, state.in_sync, view)
+    if not is_whole and set(members) <= {leader}:
+        members = _able(state, state.eligible, view)
+    able = [node for node in members if node != leader and view[node].duty is not Duty.DRAINING]
+    if is_whole:
+        able = [node for node in able if view[node].has_room]
+    able.sort(key=lambda node: not view[node].has_room)
     if not able:
         return None
-    led = _led_by(state, able[0], view[able[0]].life)
+    led = led_by(state, able[0], view[able[0]].life)
     return _left_by(led, leader, minimum=minimum, is_whole=is_whole)
 
 
 def leave(state: PartitionState, node: int, *, minimum: int, is_whole: bool) -> PartitionState | None:
     """By a follower that can no longer keep up (damage, a failed sync, a full disk): before anything else, because as
-    long as it stands there writers wait for it, and it can be elected."""
-    if node == state.leader or not {node} & {*state.in_sync, *state.eligible}:
+    long as it stands there writers wait for it, and it can be elected. Who is in no set and damaged says so too, or its
+    next fetch would bring it back."""
+    if node == state.leader or node not in {*state.replicas, *state.adding}:
         return None
-    if not {*state.in_sync, *state.eligible} - {node}:
+    members = {*state.in_sync, *state.eligible}
+    if node not in members and (is_whole or node in state.mending):
+        return None
+    if not members - {node}:
         # Nobody leads, and nobody else holds what is committed: giving up the seat would not help anybody.
         return None
     left = promote_eligible(_left_by(state, node, minimum=minimum, is_whole=is_whole))
@@ -90,7 +97,13 @@ def mended(state: PartitionState, node: int) -> PartitionState | None:
 def renew(state: PartitionState, node: int, life: int) -> PartitionState:
     """A new epoch for the single replica whose recovery cut something off: readers must not go on behind it."""
     assert state.replicas == (node,)
-    return _led_by(state, node, life)
+    return led_by(state, node, life)
+
+
+def elect_preferred(state: PartitionState, view: View) -> PartitionState | None:
+    """By somebody's wish: the first of the replicas leads. None: it cannot, or does already."""
+    first = state.replicas[0] if state.replicas else NO_LEADER
+    return led_by(state, first, view[first].life) if first != NO_LEADER and _may_go_home(state, view) else None
 
 
 def elect_unclean(state: PartitionState, view: View, *, minimum: int) -> PartitionState | None:
@@ -109,12 +122,23 @@ def choose_longest(state: PartitionState, view: View, ends: Mapping[int, tuple[i
 
     `ends` has the last epoch and the end of each one's log. Something may be lost, and the epoch says so.
     """
-    members = {*state.in_sync, *state.eligible}
-    is_lost_by_all = bool(members) and members <= set(state.unsure)
-    if not is_lost_by_all or not all(node in view and view[node].is_admitted and node in ends for node in members):
+    members = members_of(state)
+    if not is_lost_by_all(state) or not all(
+        node in view and view[node].is_admitted and node in ends for node in members
+    ):
         return None
     longest = max((node for node in state.replicas if node in members), key=lambda node: ends[node])
     return _led_by_remains(state, longest, view)
+
+
+def members_of(state: PartitionState) -> list[int]:
+    """Those who hold everything that is committed, or did until a power cut."""
+    return sorted({*state.in_sync, *state.eligible})
+
+
+def is_lost_by_all(state: PartitionState) -> bool:
+    """Nobody is left who surely holds what is committed."""
+    return bool(state.in_sync) and set(members_of(state)) <= set(state.unsure)
 
 
 def prefer(
@@ -128,8 +152,8 @@ def prefer(
     away = [key for key, state in states.items() if _may_go_home(state, view)]
     if len(away) < share * len(states):
         return []
-    home = [(key, states[key]) for key in away[:most]]
-    return [(key, _led_by(state, state.replicas[0], view[state.replicas[0]].life)) for key, state in home]
+    home = [(key, elect_preferred(states[key], view)) for key in away[:most]]
+    return [(key, after) for key, after in home if after is not None]
 
 
 def promote_eligible(state: PartitionState) -> PartitionState:
@@ -141,7 +165,7 @@ def promote_eligible(state: PartitionState) -> PartitionState:
 
 def _goes_on_alone(state: PartitionState) -> bool:
     """A single replica keeps its seat while it is away: nobody could take it, and nobody's key is written twice."""
-    return state.replicas == (state.leader,) == state.in_sync and not state.unsure
+    return state.replicas == (state.leader,) == state.in_sync and not state.unsure and not state.adding
 
 
 def _leader_for(state: PartitionState, view: View) -> int:
@@ -189,7 +213,7 @@ def _may_go_home(state: PartitionState, view: View) -> bool:
     )
 
 
-def _led_by(state: PartitionState, leader: int, life: int) -> PartitionState:
+def led_by(state: PartitionState, leader: int, life: int) -> PartitionState:
     led = replace(state, leader=leader, life=life, epoch=state.epoch + 1)
     if leader in state.in_sync:
         return led

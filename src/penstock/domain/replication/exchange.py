@@ -3,7 +3,7 @@
     fetch       a follower asks the leader for what comes after its end; the offset says what it can never lose
     barrier     answered when everything is committed that the log held when it was asked
     describe    what a replica holds, and checksums to compare it by
-    forward     work of a door for the node that leads the partition
+    forward     work for the node that leads the partition: of a door, or of a mover
 
 A log has the id of its topic, or of its companion (queue journal, schedule): the three logs of a partition have three
 names. Whoever is not the leader says who is, as far as it knows.
@@ -186,6 +186,13 @@ class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Forward
+
+
+class ForwardKind(enum.IntEnum):
+    """What a body is. Nodes of two versions talk to each other: never renumbered."""
+
+    # A batch of a queue's mover, for the partition that it goes to (`domain/queue/landing`).
+    LANDING = 1
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ def refuse(state: PartitionState, view: View, *, follower: int, life: int, epoch
 
     A fetch of an earlier life speaks of a disk or a memory that may be gone.
     """
-    if follower not in state.replicas:
+    if follower not in state.replicas and follower not in state.adding:
         return Refusal.NOT_A_REPLICA
     if epoch != state.epoch:
         return Refusal.OLD_EPOCH if epoch < state.epoch else Refusal.NEW_EPOCH

@@ -125,7 +125,7 @@ def distrust(state: PartitionState, node: int, trust: Trust, *, is_synced: bool)
     if node not in state.in_sync and node not in state.eligible:
         return None
     # A single replica knows by itself whether its recovery cut something off, and then begins a new epoch.
-    if trust is Trust.FULL or is_synced or state.replicas == (node,) or node in state.unsure:
+    if trust is Trust.FULL or is_synced or state.is_alone(node) or node in state.unsure:
         return None
     # It stays a member: if the others have lost their memory too, what it has left is needed to find the longest.
     return replace(state, unsure=tuple(sorted({*state.unsure, node})))

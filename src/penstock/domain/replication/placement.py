@@ -76,7 +76,7 @@ class _Book:
         begin = start % len(ring)
         self._ring = [node.id for node in ring[begin:] + ring[:begin]]
         self._place = {node: place for place, node in enumerate(self._ring)}
-        self._rack = {node.id: _rack_of(node) for node in nodes}
+        self._rack = {node.id: rack_of(node) for node in nodes}
         self._led = dict.fromkeys(self._ring, 0)
         self._held = dict.fromkeys(self._ring, 0)
         for replicas in existing:
@@ -114,7 +114,7 @@ class _Book:
                 self._held[node] += 1
 
 
-def _rack_of(node: PlaceableNode) -> str:
+def rack_of(node: PlaceableNode) -> str:
     # No rack's name ends in a zero byte: the store keeps none that does.
     return f"{node.id}\0" if node.rack is None else node.rack
 
@@ -122,6 +122,6 @@ def _rack_of(node: PlaceableNode) -> str:
 def _alternating(nodes: Sequence[PlaceableNode]) -> list[PlaceableNode]:
     racks: dict[str, list[PlaceableNode]] = {}
     for node in sorted(nodes, key=lambda node: node.id):
-        racks.setdefault(_rack_of(node), []).append(node)
+        racks.setdefault(rack_of(node), []).append(node)
     turns = zip_longest(*(racks[name] for name in sorted(racks)))
     return [node for turn in turns for node in turn if node is not None]

@@ -219,15 +219,18 @@ class LeaderProgress:
         return [node for node in members if node in self._silent or self._is_behind(node, since_ms)]
 
     def caught_up(self, view: View) -> list[int]:
-        """Replicas outside the set that hold all that is committed, and all that was there when the epoch began."""
+        """Replicas outside the set, and who is to be one, that hold all that is committed, and all that was there when
+        the epoch began."""
         return [
             node
-            for node in self.state.replicas
+            for node in (*self.state.replicas, *self.state.adding)
             if node not in self.state.in_sync
             and node not in self.state.mending
             and (book := self._followers.get(node)) is not None
             and (standing := view.get(node)) is not None
             and standing.may_join
+            # Or it would leave again with the next write.
+            and standing.has_room
             and standing.life == book.life
             and book.has_asked
             and book.holds(self.watermarks)

@@ -60,7 +60,11 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         start with 10,000 partitions would write 10,000 keys. If its recovery cut something off, it begins a new epoch
         by itself (`election.renew`).
         """
-        return self.leader == node and (self.life == life or self.replicas == (node,))
+        return self.leader == node and (self.life == life or self.is_alone(node))
+
+    def is_alone(self, node: int) -> bool:
+        """Nobody else has the partition, or is about to."""
+        return self.replicas == (node,) and not self.adding
 
 
 def first_state(replicas: tuple[int, ...], life: int) -> PartitionState:

@@ -78,13 +78,30 @@ class DeleteCron(msgspec.Struct, frozen=True):
 
 
 class FireCrons(msgspec.Struct, frozen=True):
-    """Those whose time has come."""
+    """Those whose time has come, but for those that another partition may fire."""
 
     position: int
+    held: frozenset[str] = frozenset()
+
+
+class NoteFired(msgspec.Struct, frozen=True):
+    """Times up to then were fired, by another partition: they are past."""
+
+    name: str
+    fired_ms: int
 
 
 ScheduleCommand = (
-    Schedule | EndTransaction | Cancel | Reschedule | Release | FinishMove | DefineCron | DeleteCron | FireCrons
+    Schedule
+    | EndTransaction
+    | Cancel
+    | Reschedule
+    | Release
+    | FinishMove
+    | DefineCron
+    | DeleteCron
+    | FireCrons
+    | NoteFired
 )
 
 # ------------------------------------------------------------------ replies

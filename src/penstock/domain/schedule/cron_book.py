@@ -74,14 +74,16 @@ class CronBook:
         # A node without the rules of a zone cannot know.
         return _NEVER_MS if zone is None else next(dues_after(cron.expression, zone, after_ms), _NEVER_MS)
 
-    def due(self, now_ms: int, *, count_max: int = FIRED_MAX) -> list[tuple[str, int]]:
-        """Names and times to be fired now, for each name in order."""
+    def due(
+        self, now_ms: int, *, count_max: int = FIRED_MAX, held: frozenset[str] = frozenset()
+    ) -> list[tuple[str, int]]:
+        """Names and times to be fired now, for each name in order; none of those that are held."""
         deadline_ms = self.next_deadline_ms()
         found: list[tuple[str, int]] = []
         if deadline_ms is None or deadline_ms > now_ms:
             return found
         for name, cron in sorted(self._crons.items()):
-            if self._next_ms[name] > now_ms or len(found) >= count_max:
+            if self._next_ms[name] > now_ms or len(found) >= count_max or name in held:
                 continue
             dues = self._dues(cron, now_ms, count_max - len(found))
             found += [(name, due_ms) for due_ms in dues]

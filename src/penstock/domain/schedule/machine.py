@@ -44,6 +44,7 @@ from penstock.domain.schedule.commands import (
     EndTransaction,
     FinishMove,
     FireCrons,
+    NoteFired,
     Refused,
     Release,
     Reschedule,
@@ -119,6 +120,10 @@ class PartitionSchedule:
                 return Decision((CronDeleted(name, now_ms),), _DONE)
             case FireCrons():
                 return self._decide_fire(command, now_ms)
+            case NoteFired(name, fired_ms):
+                if state.crons.get(name) is None:
+                    return Decision((), Refused(ScheduleProblem.NO_SUCH_CRON, name))
+                return Decision((CronFired(name, fired_ms, now_ms),), _DONE)
             case _:
                 assert_never(command)
 
@@ -188,7 +193,7 @@ class PartitionSchedule:
     def _decide_fire(self, command: FireCrons, now_ms: int) -> Decision:
         self._check_position(command.position)
         records: list[ScheduleRecord] = []
-        for name, due_ms in self._state.crons.due(now_ms):
+        for name, due_ms in self._state.crons.due(now_ms, held=command.held):
             # The message first: it says itself that the time is fired, and must not be lost behind a record that does.
             records.append(Scheduled(command.position + len(records), due_ms, now_ms, cron=name))
             records.append(CronFired(name, due_ms, now_ms))

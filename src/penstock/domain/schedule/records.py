@@ -184,6 +184,8 @@ class Stored(_Event, frozen=True, array_like=True, tag="stored"):
     is_moving: bool
     buckets: tuple[StoredBucket, ...]
     next_bucket: int
+    # In which the row before `next_position` was written; -1: not known.
+    epoch: int = -1
 
 
 ScheduleRecord = (

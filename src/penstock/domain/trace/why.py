@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.domain.queue.lanes import DEFAULT_LANE
 from penstock.domain.queue.machine import MessageView
-from penstock.domain.queue.values import HoldKind, Ordering, QueueConfig
+from penstock.domain.queue.values import Cause, HoldKind, Ordering, QueueConfig
 from penstock.domain.trace.events import Kind, Place, PlaceFacts, PlaceState, TraceEvent, TransactionState
 from penstock.domain.trace.words import cause_words, duration, moment, sentence_of
 
@@ -97,6 +97,8 @@ class QueueSituation(msgspec.Struct, frozen=True, kw_only=True):
     member_count: int = 0
     # The last thing that the journal tells of it.
     last_event: TraceEvent | None = None
+    # What keeps its dead letters from where they go, if anything does.
+    move_waits_for: str = ""
 
 
 _OVER: Final = {
@@ -153,15 +155,21 @@ def _in_flight(situation: QueueSituation, view: MessageView) -> Reason:
         case HoldKind.BLOCKED:
             return _behind_key(situation)
         case HoldKind.DYING:
-            why = "" if view.failure is None else f" because it was {cause_words(view.failure.cause.value)}"
-            return _reason(
-                situation,
-                Standing.DYING,
-                f"not delivered any more{why}: it is on its way to the dead letters, which waits for the dead-letter "
-                "topic to take it",
-            )
+            return _dying(situation, view)
         case HoldKind.WAITING:
             return _waiting(situation, view)
+
+
+def _dying(situation: QueueSituation, view: MessageView) -> Reason:
+    why = "" if view.failure is None else f" because it was {cause_words(view.failure.cause.value)}"
+    is_told = view.failure is not None and view.failure.cause is Cause.MOVED
+    whither = "to the topic that it was told to go to" if is_told else "to the dead letters"
+    trouble = f": {situation.move_waits_for}" if situation.move_waits_for else ""
+    return _reason(
+        situation,
+        Standing.DYING,
+        f"not delivered any more{why}: it is on its way {whither}, and waits until it is taken there{trouble}",
+    )
 
 
 def _behind_key(situation: QueueSituation) -> Reason:

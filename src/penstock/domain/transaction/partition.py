@@ -274,6 +274,25 @@ class PartitionTransactions:
         self._change(offset, producer_id, state, after)
         return aborted
 
+    def doubt(self, offset: int) -> list[AbortedTransaction]:
+        """What stood at the offset is lost, and may have been the end of any transaction that is under way, or of all:
+        nobody knows which, nor how it ended. Those who read what is committed never see what they hold so far. One that
+        was not over goes on as another, from its next batch on."""
+        doubtful = []
+        while self._ongoing:
+            producer_id, first_offset = next(iter(self._ongoing.items()))
+            del self._ongoing[producer_id]
+            self._unreadable.append((offset, first_offset))
+            entry = AbortedTransaction(
+                producer_id, first_offset, offset, next(iter(self._ongoing.values()), offset + 1)
+            )
+            doubtful.append(entry)
+            state = self._producers[producer_id]
+            after = ProducerTransaction(state.producer_epoch, NO_OFFSET, state.coordinator_epoch, state.marker_offset)
+            self._change(offset, producer_id, state, after)
+        self.aborted.append_all(doubtful)
+        return doubtful
+
     def _change(
         self, offset: int, producer_id: int, before: ProducerTransaction | None, after: ProducerTransaction
     ) -> None:

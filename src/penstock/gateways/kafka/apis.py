@@ -93,6 +93,7 @@ from penstock.gateways.kafka.handlers.config_resources import ConfigResourcesHan
 from penstock.gateways.kafka.handlers.configs import ConfigsHandler
 from penstock.gateways.kafka.handlers.coordinators import CoordinatorsHandler
 from penstock.gateways.kafka.handlers.delegation_tokens import DelegationTokensHandler
+from penstock.gateways.kafka.handlers.elections import ElectionsHandler
 from penstock.gateways.kafka.handlers.fetch import FetchHandler
 from penstock.gateways.kafka.handlers.group.admin import GroupAdminHandler
 from penstock.gateways.kafka.handlers.group.membership import GroupsHandler
@@ -173,10 +174,11 @@ def make_handlers(
 
 def _cluster_handlers(parts: Parts, admission: Admission, cluster: ClusterView) -> HandlerTable:
     admin = ClusterAdminHandler(parts.broker, parts.topics, admission, parts.site.clock, cluster)
+    elections = ElectionsHandler(parts.broker, parts.elections, admission)
     resources = ConfigResourcesHandler(parts.topics, admission, node_ids=cluster.node_ids)
     quotas = QuotasHandler(admission)
     return {
-        ElectLeadersRequest: admin.elect_leaders,
+        ElectLeadersRequest: elections.elect_leaders,
         ListPartitionReassignmentsRequest: admin.list_partition_reassignments,
         AlterPartitionReassignmentsRequest: admin.alter_partition_reassignments,
         AlterReplicaLogDirsRequest: admin.alter_replica_log_dirs,

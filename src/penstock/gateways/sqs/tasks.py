@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.typed_values import read_json
-from penstock.broker.queue.node import NodeQueues
+from penstock.broker.queue.node import NodeQueues, QueueUnavailable
 from penstock.broker.queue.redrive import NoSuchLetters, Redrives, TaskOver, TaskRunning
 from penstock.codec.sqs import messages
 from penstock.codec.sqs.errors import SqsError
@@ -20,7 +20,7 @@ from penstock.domain.security.access import Operation
 from penstock.gateways.caller import Caller
 from penstock.gateways.sqs.access import GROUP, SqsAccess
 from penstock.gateways.sqs.attributes import FIFO_SUFFIX, queue_of_arn
-from penstock.gateways.sqs.context import SqsContext, SqsRefusal, invalid
+from penstock.gateways.sqs.context import SqsContext, SqsRefusal, invalid, queue_unavailable
 
 RATE_MAX: Final = 500
 RESULTS_MAX: Final = 10
@@ -70,6 +70,8 @@ class SqsTasks:
                 "There is already a task running. Only one active task is allowed for a source queue arn at a given "
                 "time.",
             )
+        if isinstance(outcome, QueueUnavailable):
+            raise queue_unavailable(outcome)
         if not isinstance(outcome, RedriveTask):
             raise invalid(outcome.reason)
         return messages.StartMessageMoveTaskReply(task_handle=_write_handle(outcome.id, request.source_arn))

@@ -131,6 +131,9 @@ class LogCleaner:
             # Behind damage nothing is dropped: what cannot be read may be the value that a deletion there has deleted,
             # and without the deletion it would be back as soon as the place is mended.
             offset_limit = min(offset_limit, log.damages.places[0].segment_base_offset)
+            # Nor what a transaction holds whose end is lost: it may have been committed.
+            ended = [log.transactions.aborted.between(place.offset, place.offset_end) for place in log.damages.places]
+            offset_limit = min([offset_limit, *(entry.first_offset for entries in ended for entry in entries)])
         part = self._find_cleanable(log, rules, offset_limit)
         if part is None or part.end_offset <= log.saved_end:
             return part

@@ -18,7 +18,7 @@ from penstock.storage.log.files import write_log_start
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.recovery import LogRecovery
-from penstock.storage.log.set_aside import Aside, set_aside
+from penstock.storage.log.set_aside import Aside, remove_old_damaged, set_aside
 from penstock.storage.segment.facts import Segment
 
 
@@ -63,6 +63,8 @@ class LogAnew:
         if self._kind is Aside.DROPPED and self.path is not None:
             files.remove_tree(self.path)
             self.path = None
+        elif self.path is not None:
+            remove_old_damaged(files, home)
 
     def end(self) -> None:
         """On the loop, whatever happened."""

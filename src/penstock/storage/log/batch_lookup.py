@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.codec.batch.header import LENGTH_PREFIX_BYTES, BatchHeader, BatchProblem, check_batch
 from penstock.storage.files.protocols import File
+from penstock.storage.log.flaws import WITHHELD
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.segment.damage_search import find_damage
 from penstock.storage.segment.facts import Segment
@@ -75,6 +76,9 @@ class BatchLookup:
                         reason=found.reason,
                     )
                 )
+                if self._log.flaws.is_withheld:
+                    # It is not gone: another replica has it.
+                    raise withheld_error(self._log)
             else:
                 yield (offset, *found)
 
@@ -97,12 +101,18 @@ def _find(buffer: bytes, first: int, offset: int) -> tuple[memoryview, BatchHead
     return _Bad(first, place, f"there is no batch with offset {offset}")
 
 
+def withheld_error(log: PartitionLog) -> OSError:
+    return OSError(f"{log.home.topic}-{log.home.partition}: {WITHHELD}")
+
+
 def plan_lookups(log: PartitionLog, offsets: Sequence[int]) -> list[BatchLookup]:
     """On the loop; offsets in order. Those that are not readable (yet, or any more) are left out. OSError: there may
     be some that nobody can look at just now, which is not the same."""
     lookups: list[BatchLookup] = []
     if log.failure is not None:
         raise OSError(f"{log.home.topic}-{log.home.partition} is offline: {log.failure}")
+    if log.flaws.is_withheld:
+        raise withheld_error(log)
     end = log.readable_end if log.damage is None else min(log.readable_end, log.damage.offset)
     first = next((place for place, offset in enumerate(offsets) if offset >= log.log_start), len(offsets))
     while first < len(offsets) and offsets[first] < end:

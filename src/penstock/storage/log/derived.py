@@ -1,4 +1,5 @@
-"""Files beside a log that were made of its records, each with the offset that it was made up to. Blocking.
+"""Files beside a log that were made of its records, each with the offset that it was made up to, and the epoch there.
+Blocking.
 
     journal-snapshot     what the records of a journal come to
     queues.start         where the replay of a queue journal begins
@@ -16,14 +17,14 @@ import msgspec
 from penstock.domain.schedule.records import Stored, read_record
 from penstock.storage.files.buckets import BucketFiles
 from penstock.storage.files.protocols import Files
-from penstock.storage.log.journal_snapshot import SNAPSHOT_FILE, read_snapshot
+from penstock.storage.log.journal_snapshot import SNAPSHOT_FILE, read_snapshot_place
 from penstock.storage.log.replay_start import FILE_NAME, read_replay_start
 
 
 def known_end(files: Files, directory: str) -> int:
     """How far the log reached at least, by these files: what they were made of was durable. A log that ends before that
     has lost its end, also where the store's checkpoint is too old to know it. 0: they say nothing."""
-    snapshot = read_snapshot(files, directory)
+    snapshot = read_snapshot_place(files, directory)
     return max(
         0 if snapshot is None else snapshot.offset,
         read_replay_start(files, directory) or 0,
@@ -33,7 +34,7 @@ def known_end(files: Files, directory: str) -> int:
 
 def drop_derived(files: Files, directory: str, offset: int) -> None:
     """Durable when it returns: nothing beside the log was made of what lies past the offset."""
-    snapshot = read_snapshot(files, directory)
+    snapshot = read_snapshot_place(files, directory)
     if snapshot is not None and snapshot.offset > offset:
         files.remove(f"{directory}/{SNAPSHOT_FILE}")
     if (read_replay_start(files, directory) or 0) > offset:

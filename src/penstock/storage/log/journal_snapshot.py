@@ -1,6 +1,7 @@
 """What a journal's records come to at one offset, in a file beside its log: where the next replay begins.
 
-    <partition>/journal-snapshot    the offset, and the last value of every key below it in the order they were written
+    <partition>/journal-snapshot    the offset, and the last value of every key below it in the order they were written;
+                                    the epoch of the record before the offset
 
 It is made of the file before it and of the log since then, never of the machine's own memory: the machine is ahead of
 the disk, and reading a million positions out of it would hold up everybody. So a snapshot says nothing that is not in
@@ -18,6 +19,8 @@ import msgspec
 
 from penstock.storage.files import Files
 from penstock.storage.files.small import read_small_file, write_small_file
+from penstock.storage.log.epochs import NO_EPOCH
+from penstock.storage.log.saved_place import SavedPlace
 
 # A key and its value; no value: a tombstone.
 Entry = tuple[bytes, bytes | None]
@@ -34,6 +37,8 @@ class JournalSnapshot(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     keys: list[bytes] = []
     values: list[bytes] = []
+    # Of the last record in it.
+    epoch: int = NO_EPOCH
 
     def entries(self) -> Iterator[list[Entry]]:
         for start in range(0, len(self.keys), ROWS_AT_ONCE):
@@ -41,8 +46,18 @@ class JournalSnapshot(msgspec.Struct, frozen=True, array_like=True):
             yield list(zip(self.keys[start:end], self.values[start:end], strict=True))
 
 
+class _Place(msgspec.Struct, frozen=True, array_like=True):
+    """The same without its rows, of which there may be a million."""
+
+    offset: int
+    keys: msgspec.Raw = msgspec.Raw()
+    values: msgspec.Raw = msgspec.Raw()
+    epoch: int = NO_EPOCH
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(JournalSnapshot).decode
+_decode_place = msgspec.msgpack.Decoder(_Place).decode
 
 
 def read_snapshot(files: Files, directory: str) -> JournalSnapshot | None:
@@ -53,6 +68,16 @@ def read_snapshot(files: Files, directory: str) -> JournalSnapshot | None:
     except (OSError, msgspec.DecodeError):
         return None
     return found if found is not None and len(found.keys) == len(found.values) else None
+
+
+def read_snapshot_place(files: Files, directory: str) -> SavedPlace | None:
+    """Blocking: up to where it was made. None: there is none that can be used."""
+    try:
+        payload = read_small_file(files, directory, SNAPSHOT_FILE, _MAGIC)
+        found = None if payload is None else _decode_place(payload)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return None if found is None else SavedPlace(found.offset, found.epoch)
 
 
 def write_snapshot(files: Files, directory: str, snapshot: JournalSnapshot) -> None:

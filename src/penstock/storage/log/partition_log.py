@@ -12,6 +12,7 @@ belongs in a thread. Nothing here awaits, so nothing comes in between.
 - `damages`: places that are not served; what lies before and after them is, and appends go on.
 - `lost_end`: the log's last bytes are gone, and where it ended nobody knows: nothing is appended until it was repaired.
 - Offline (`failure`): the disk failed a write or a sync. Nothing is served or taken until recovery has read it again.
+- Withheld: one of several replicas that has a flaw. Nothing is read from it until another leads, or nobody else can.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from penstock.storage.files.small import write_fully
 from penstock.storage.log import head
 from penstock.storage.log.damage import DamagedPlaces, tell_damage
 from penstock.storage.log.epochs import LeaderEpochs
+from penstock.storage.log.flaws import WITHHELD, LogFlaws
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.maintenance import LogMaintenance
 from penstock.storage.log.producers import IN_TRANSACTION, LogProducers, ProducerFacts
@@ -70,14 +72,14 @@ class PartitionLog:
         self.size_bytes = 0
         self.damages = DamagedPlaces(context.files, home.directory)
         self.lost_end: Damage | None = None
-        self._unreadable: Damage | None = None
+        self.flaws = LogFlaws(self)
         self.failure: str | None = None
         self.is_closed = False
         self.is_being_cut = False
         # None of these four. Asked for every append, so it is kept apart from them.
         self._takes_batches = True
         self._use_producers(LogProducers.empty(context.config.producers_max))
-        self.epochs = LeaderEpochs()
+        self.epochs: LeaderEpochs = LeaderEpochs()
         # Where the last checkpoint of this log ends. Only what lies below may be removed from the head: the saved
         # producers know it, so a retry of a removed batch is still seen to be one after a crash.
         self.saved_end = 0
@@ -90,7 +92,7 @@ class PartitionLog:
         # Compaction: below `clean_end` each key is there once; swaps of segments since the last checkpoint.
         self.clean_end = 0
         # Below it tombstones or markers are gone for good: a replica that ends before it would never learn of them.
-        self.tombstone_horizon = 0
+        self.tombstone_horizon: int = 0
         self.swaps: list[SegmentSwap] = []
         self.swap_lock = threading.Lock()
         self.maintenance = LogMaintenance()
@@ -192,6 +194,7 @@ class PartitionLog:
             self._takes_batches = False
             self.context.metrics.offline_logs.inc()
             _log.error("log offline", topic=self.home.topic, partition=self.home.partition, reason=reason)
+            self.flaws.note()
 
     def adopt(self, recovered: RecoveredLog) -> None:
         """The log is what recovery read from its files: all of it durable, and readable unless it has marks."""
@@ -225,8 +228,10 @@ class PartitionLog:
         self.damages = DamagedPlaces(self.context.files, self.home.directory, recovered.damages)
         self.lost_end = recovered.lost_end
         self._takes_batches = recovered.lost_end is None
+        self.flaws.forget()
         for damage in (*recovered.damages, *([recovered.lost_end] if recovered.lost_end is not None else [])):
             tell_damage(damage, self.home, self.context.metrics)
+            self.flaws.note()
         if recovered.marks:
             self._marks.extend(recovered.marks)
             self.readable_end, self._readable_segment, self._readable_position = self._marks.popleft()
@@ -297,7 +302,9 @@ class PartitionLog:
             return Offline(self.failure)
         if offset < self.log_start or offset > self.log_end:
             return OutOfRange(self.log_start, self.log_end)
-        if self.damages or self.lost_end is not None:
+        if self.flaws.is_troubled:
+            if self.flaws.is_withheld:
+                return Offline(WITHHELD)
             damage = self.damage_at(offset)
             if damage is not None:
                 return Damaged(damage)
@@ -358,21 +365,15 @@ class PartitionLog:
     def note_damage(self, damage: Damage) -> None:
         """Blocking. Found by whoever read the bytes; each place is told once, and remembered beside the log."""
         assert damage.offset_end > damage.offset, damage
+        # Before the place is there: from then on nobody must read past it.
+        self.flaws.is_troubled = True
         if self.failure is None and self.damages.add(damage):
             tell_damage(damage, self.home, self.context.metrics)
+            self.flaws.note()
 
-    def note_unreadable(self, damage: Damage) -> None:
-        """The disk did not give out what is there. It may do so a moment later, so nothing is marked; each place is
-        told once in a row."""
-        if self._unreadable != damage:
-            self._unreadable = damage
-            _log.error(
-                "log cannot be read",
-                topic=self.home.topic,
-                partition=self.home.partition,
-                offset=damage.offset,
-                problem=damage.describe(),
-            )
+    def note_unreadable(self, damage: Damage, error: OSError) -> None:
+        """The disk did not give out what is there. It may do so a moment later, so nothing is marked."""
+        self.flaws.note_unreadable(damage, error)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | Offline | None:
         """Blocking: the first readable record at or after the moment."""

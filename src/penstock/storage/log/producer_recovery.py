@@ -16,12 +16,14 @@ from typing import Final
 
 from penstock.base.log_events import get_logger
 from penstock.codec.batch.header import BatchHeader
-from penstock.storage.files.protocols import Files
+from penstock.storage.errors import Damage
+from penstock.storage.files.protocols import Files, ReadableFile
 from penstock.storage.files.small import write_small_file
 from penstock.storage.log.checkpoint_file import LogCheckpoint
 from penstock.storage.log.files import PRODUCERS_FILE, PRODUCERS_MAGIC, pack_producers, read_producers
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.producers import LogProducers
+from penstock.storage.segment.lost_end import is_lost_end, may_hold_marker
 from penstock.storage.segment.scan import BatchScan
 
 _log = get_logger("storage")
@@ -29,6 +31,9 @@ _log = get_logger("storage")
 _LOST: Final = -1
 
 OnBatch = Callable[[BatchHeader, BatchScan], None]
+# The file that the place is in; None: nothing is left of it.
+OnDamage = Callable[[Damage, ReadableFile | None], None]
+Walk = Callable[[OnBatch, OnDamage], None]
 
 
 class ProducerRecovery:
@@ -66,11 +71,36 @@ class ProducerRecovery:
 
     def take(self, header: BatchHeader, scan: BatchScan) -> None:
         if header.producer_id < 0:
+            if is_lost_end(header):
+                self._doubt_all(header.base_offset)
             return
         if 0 <= self._offset <= header.base_offset:
             self._apply(self.known, header, scan)
         if self._replayed is not None:
             self._apply(self._replayed, header, scan)
+
+    def pass_damage(self, damage: Damage, file: ReadableFile | None) -> None:
+        """The log goes on behind it. If it may have been a marker, nobody knows which transactions are over: a later
+        one of the same producer would decide about their records."""
+        if may_hold_marker(file, damage):
+            self._doubt_all(damage.offset)
+
+    def _doubt_all(self, offset: int) -> None:
+        if 0 <= self._offset <= offset:
+            self._doubt(self.known, offset)
+        if self._replayed is not None:
+            self._doubt(self._replayed, offset)
+
+    def _doubt(self, producers: LogProducers, offset: int) -> None:
+        for entry in producers.transactions.doubt(offset):
+            _log.error(
+                "end of a transaction lost, its records are kept from readers of committed ones",
+                topic=self._home.topic,
+                partition=self._home.partition,
+                producer_id=entry.producer_id,
+                offset=entry.first_offset,
+                offset_end=entry.last_offset,
+            )
 
     def _apply(self, producers: LogProducers, header: BatchHeader, scan: BatchScan) -> None:
         producers.apply(header, scan.batch(header) if header.is_control else b"")
@@ -85,18 +115,24 @@ class ProducerRecovery:
             write_small_file(self._files, self._home.directory, PRODUCERS_FILE, PRODUCERS_MAGIC, payload)
         self._offset = next_offset
 
-    def rebuild(self, walk: Callable[[OnBatch], None]) -> None:
-        """`walk` shows every batch of the log."""
+    def rebuild(self, walk: Walk) -> None:
+        """`walk` shows every batch of the log, and what is lost of it."""
         _log.warning("producers rebuilt", topic=self._home.topic, partition=self._home.partition)
         self.known = LogProducers.empty(self._producers_max)
         self._offset = 0
-        walk(partial(self._rebuild_with, self.known))
+        walk(partial(self._rebuild_with, self.known), partial(self._rebuild_past, self.known))
+
+    def _rebuild_past(self, producers: LogProducers, damage: Damage, file: ReadableFile | None) -> None:
+        if may_hold_marker(file, damage):
+            self._doubt(producers, damage.offset)
 
     def _rebuild_with(self, producers: LogProducers, header: BatchHeader, scan: BatchScan) -> None:
         if header.producer_id >= 0:
             self._apply(producers, header, scan)
+        elif is_lost_end(header):
+            self._doubt(producers, header.base_offset)
 
-    def settle(self, log_end: int, walk: Callable[[OnBatch], None], empty_aborts: Iterable[int]) -> bool:
+    def settle(self, log_end: int, walk: Walk, empty_aborts: Iterable[int]) -> bool:
         """False: they had to be made anew. `empty_aborts`: what swaps of segments since the checkpoint left empty."""
         is_believed = not self.is_lost and self._offset <= log_end
         if not is_believed:

@@ -48,7 +48,7 @@ class ReadingLog(Protocol):
 
     def note_damage(self, damage: Damage) -> None: ...
 
-    def note_unreadable(self, damage: Damage) -> None: ...
+    def note_unreadable(self, damage: Damage, error: OSError) -> None: ...
 
     def remember_boundary(self, offset: int, segment: Segment, position: int) -> None: ...
 
@@ -136,7 +136,7 @@ class ReadPlan:
         except OSError as error:
             reason = f"cannot be read: {error}"
             damage = Damage(self._offset, segment.base_offset, max(self._start, 0), reason, is_proven=False)
-            self._log.note_unreadable(damage)
+            self._log.note_unreadable(damage, error)
             return damage
 
     def _is_partial(self) -> bool:

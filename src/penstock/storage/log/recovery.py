@@ -40,7 +40,7 @@ from penstock.storage.log.files import (
     write_log_start,
 )
 from penstock.storage.log.home import LogHome
-from penstock.storage.log.producer_recovery import OnBatch, ProducerRecovery
+from penstock.storage.log.producer_recovery import OnBatch, OnDamage, ProducerRecovery
 from penstock.storage.log.readable_marks import Mark, find_marks
 from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.removal import remove_segment_files
@@ -265,6 +265,7 @@ class LogRecovery:
             self._lost_end = msgspec.structs.replace(damage, is_end_lost=True)
         elif damage.offset_end > damage.offset:
             self._add_damage(damage)
+            self._producers.pass_damage(damage, None)
             self._next_offset = offset_end
 
     def _begin_anew(self, base_offset: int) -> None:
@@ -302,6 +303,7 @@ class LogRecovery:
             if damage is None:
                 break
             self._add_damage(damage)
+            self._producers.pass_damage(damage, file)
             segment.skip(damage.position_end, damage.offset_end)
         self._has_changed = self._has_changed or not self._is_synced
 
@@ -366,6 +368,7 @@ class LogRecovery:
             return False
         damage = Damage(self._next_offset, before, position, reason, offset_end=base_offset, position_end=position)
         self._add_damage(damage)
+        self._producers.pass_damage(damage, None)
         self._next_offset = base_offset
         return True
 
@@ -443,17 +446,24 @@ class LogRecovery:
         if not self._producers.settle(self._next_offset, self._walk, empty_aborts):
             self._saved_end = 0
 
-    def _walk(self, on_batch: OnBatch) -> None:
+    def _walk(self, on_batch: OnBatch, on_damage: OnDamage = lambda _damage, _file: None) -> None:
         """Everything that is left; damage below the checkpoint, which nobody has read yet, may show here."""
         for segment in self._segments:
             file = self._files.open(segment.path)
+            for gap in [place for place in self._damages if place.offset_end == segment.base_offset]:
+                on_damage(gap, None)
+
+            def meet(damage: Damage, file: File = file) -> None:
+                self._add_damage(damage)
+                on_damage(damage, file)
+
             for _, header, scan in scan_past_damage(
                 file,
                 segment,
                 None,
                 start=(0, segment.base_offset),
                 end=(segment.size, segment.next_offset),
-                on_damage=self._add_damage,
+                on_damage=meet,
             ):
                 on_batch(header, scan)
 

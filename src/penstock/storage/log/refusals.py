@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from penstock.storage.context import StoreContext
 from penstock.storage.errors import Damage, DiskFullError, LogDamagedError, LogFailedError, StorageError
+from penstock.storage.log.flaws import WITHHELD, LogFlaws
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.sync import UnsyncedFiles
 from penstock.storage.segment.facts import Segment
@@ -25,6 +26,7 @@ class RefusingLog(Protocol):
     failure: str | None
     is_being_cut: bool
     unsynced: UnsyncedFiles
+    flaws: LogFlaws
 
     def fail(self, reason: str) -> None: ...
 
@@ -33,6 +35,8 @@ def refusal_of(log: RefusingLog) -> StorageError:
     """Of a log that is offline, has lost its end, is being cut, or is on a full disk."""
     if log.failure is not None:
         return LogFailedError(f"{log.home.topic}-{log.home.partition} is offline: {log.failure}")
+    if log.lost_end is not None and log.flaws.is_withheld:
+        return LogFailedError(f"{log.home.topic}-{log.home.partition}: {WITHHELD}")
     if log.lost_end is not None:
         words = f"{log.home.topic}-{log.home.partition} is damaged: {log.lost_end.describe()}"
         return LogDamagedError(log.lost_end, f"{words}; `penstock log repair` lets it take records again")

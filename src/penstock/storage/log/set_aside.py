@@ -1,6 +1,6 @@
 """Logs that are out of use and not gone: a directory beside the one that it was, named with the time. Blocking.
 
-<topic id>/<partition>.<milliseconds>.damaged    broken, or other than its leader's. Kept until somebody removes it
+<topic id>/<partition>.<milliseconds>.damaged    broken, or other than its leader's. The last two of a log are kept
 <topic id>/<partition>.<milliseconds>.stray      nobody has assigned it to this node. Kept for a day
 <topic id>/<partition>.<milliseconds>.dropped    begun anew on purpose. A crash came before it was removed
 """
@@ -15,6 +15,9 @@ import msgspec
 
 from penstock.storage.files.protocols import Files
 from penstock.storage.log.home import LogHome
+
+# Of one log. A disk that goes on rotting must not be filled by what it has spoilt.
+DAMAGED_KEPT_MAX: Final = 2
 
 _NAME: Final = re.compile(r"([0-9]+)\.([0-9]+)\.(damaged|stray|dropped)")
 
@@ -43,6 +46,14 @@ def set_aside(files: Files, home: LogHome, kind: Aside, now_ms: int) -> str | No
     files.rename(home.directory, path)
     files.sync_directory(home.topic_directory)
     return path
+
+
+def remove_old_damaged(files: Files, home: LogHome) -> None:
+    """Those that others have been put beside since."""
+    found = list_set_aside(files, home.logs_directory, [home.topic_id.hex()])
+    damaged = [log for log in found if log.partition == home.partition and log.kind is Aside.DAMAGED]
+    for log in damaged[:-DAMAGED_KEPT_MAX]:
+        files.remove_tree(log.path)
 
 
 def list_set_aside(files: Files, logs_directory: str, topic_ids: list[str]) -> list[AsideLog]:

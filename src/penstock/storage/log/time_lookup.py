@@ -15,6 +15,7 @@ from penstock.codec.batch.header import BatchHeader, BatchProblem, check_batch
 from penstock.codec.batch.records import StoredRecord, read_records
 from penstock.storage.errors import Offline
 from penstock.storage.files.protocols import File
+from penstock.storage.log.flaws import WITHHELD
 from penstock.storage.segment.damage_search import Boundary, find_damage, scan_past_damage
 from penstock.storage.segment.facts import Segment
 
@@ -39,9 +40,11 @@ def ask(log: PartitionLog, question: Callable[[TimeLookup], Found]) -> Found:
     """Blocking. Asks again when a cleaning has replaced a segment meanwhile, which it does much more slowly."""
     while True:
         try:
-            return question(TimeLookup(log))
+            found = question(TimeLookup(log))
         except SegmentReplaced:
             continue
+        # Also if it was this question that came upon the damage: what was stepped over, another replica has.
+        return Offline(WITHHELD) if log.flaws.is_withheld else found
 
 
 class TimeLookup:

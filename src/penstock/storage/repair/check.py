@@ -199,7 +199,16 @@ def _dropped(segment_base_offset: int, position: int, header: BatchHeader) -> Lo
     end = position + header.size_bytes
     reason = "the operator wants it dropped"
     kind = ProblemKind.DAMAGE
-    return LogProblem(kind, segment_base_offset, position, end, header.base_offset, header.next_offset, reason)
+    return LogProblem(
+        kind,
+        segment_base_offset,
+        position,
+        end,
+        header.base_offset,
+        header.next_offset,
+        reason,
+        header.leader_epoch,
+    )
 
 
 def _report(files: Files, place: LogPlace, survey: LogSurvey) -> LogReport:

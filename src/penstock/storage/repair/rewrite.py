@@ -15,7 +15,9 @@ from typing import Final
 import msgspec
 
 from penstock.base.checksum import crc32c
+from penstock.codec.batch.control import may_be_marker
 from penstock.codec.batch.header import (
+    ATTRIBUTE_TRANSACTIONAL,
     CHECKSUM_START,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -92,7 +94,7 @@ def _rewrite(files: Files, directory: str, base_offset: int, problems: list[LogP
     for problem in problems:
         end = _copy(source, target, position, problem.start, end)
         if problem.kind is not ProblemKind.TORN_TAIL and not problem.is_before_first_segment:
-            filler = empty_batches(problem.offset_start, problem.offset_end)
+            filler = filler_for(problem, source.read_at(problem.start, problem.end - problem.start))
             write_fully(target, filler, end)
             end += len(filler)
         position = problem.end
@@ -117,18 +119,20 @@ def _copy(source: File, target: File, start: int, end: int, position: int) -> in
     return position
 
 
-def empty_batches(offset_start: int, offset_end: int) -> bytes:
-    """Batches without records that stand for the offsets [offset_start, offset_end)."""
+def filler_for(problem: LogProblem, lost: bytes) -> bytes:
+    """Batches without records that stand for the lost offsets. They are of the leader epoch before them, or no follower
+    would take them; and they say if the end of a transaction may have been among what is lost (`segment/lost_end`)."""
+    offset_start, offset_end = problem.offset_start, problem.offset_end
     parts = []
     while offset_start < offset_end:
         count = min(offset_end - offset_start, _OFFSETS_MAX)
         header = BatchHeader(
             base_offset=offset_start,
             length=HEADER_BYTES - LENGTH_PREFIX_BYTES,
-            leader_epoch=0,
+            leader_epoch=problem.leader_epoch,
             magic=MAGIC,
             checksum=0,
-            attributes=0,
+            attributes=ATTRIBUTE_TRANSACTIONAL if may_be_marker(lost) else 0,
             last_offset_delta=count - 1,
             base_timestamp=-1,
             max_timestamp=-1,

@@ -102,6 +102,7 @@ class LogScrubber:
                     return None
                 except OSError as error:
                     _log.warning("segment not scrubbed", segment=segment.path, error=str(error))
+                    log.note_unreadable(_unread(segment, error), error)
                 finally:
                     log.maintenance.leave()
                 progress = self._progress = ScrubProgress(progress.began_ms, place, progress.read_bytes + end[0])
@@ -138,6 +139,10 @@ class LogScrubber:
         except OSError as error:
             _log.warning("scrub progress not saved", error=str(error))
         return progress
+
+
+def _unread(segment: Segment, error: OSError) -> Damage:
+    return Damage(segment.base_offset, segment.base_offset, 0, f"cannot be read: {error}", is_proven=False)
 
 
 def _write_progress(files: Files, root: str, progress: ScrubProgress) -> None:

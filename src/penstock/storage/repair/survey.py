@@ -39,6 +39,8 @@ class LogProblem(msgspec.Struct, frozen=True):
     offset_start: int
     offset_end: int
     reason: str
+    # Of the batch before.
+    leader_epoch: int = 0
 
     @property
     def is_before_first_segment(self) -> bool:
@@ -72,6 +74,7 @@ class LogSurvey:
         self.marker_count = 0
         # As the batches that are left tell it; what retention took is not in it.
         self.producers = LogProducers.empty(PRODUCERS_MAX_DEFAULT)
+        self._epoch = 0
         self._known_end = known_end
         self._known_last = known_last
         self._remembered = read_places(files, directory)
@@ -114,6 +117,7 @@ class LogSurvey:
                     self.record_count += header.record_count
                     if header.producer_id >= 0:
                         self._note_producer(header, scan)
+                    self._epoch = header.leader_epoch
                     yield base_offset, batch_position, header
                     next_offset = header.next_offset
                 position = scan.position
@@ -136,7 +140,14 @@ class LogSurvey:
             reason = problem.reason
             self.problems.append(
                 LogProblem(
-                    ProblemKind.DAMAGE, base_offset, position, known.position_end, next_offset, known.offset_end, reason
+                    ProblemKind.DAMAGE,
+                    base_offset,
+                    position,
+                    known.position_end,
+                    next_offset,
+                    known.offset_end,
+                    reason,
+                    self._epoch,
                 )
             )
             return known.position_end, known.offset_end
@@ -147,7 +158,8 @@ class LogSurvey:
         else:
             kind = ProblemKind.DAMAGE if later or found is not None else ProblemKind.TORN_TAIL
             end, offset_end = size, later[0] if later else next_offset
-        self.problems.append(LogProblem(kind, base_offset, position, end, next_offset, offset_end, problem.reason))
+        reason = problem.reason
+        self.problems.append(LogProblem(kind, base_offset, position, end, next_offset, offset_end, reason, self._epoch))
         return end, offset_end
 
     def _note_missing_head(self) -> int:
@@ -172,14 +184,18 @@ class LogSurvey:
             f"written: {OFFSETS_SKIPPED} offsets are left out, so that none is given out twice"
         )
         offset_end = known_end + OFFSETS_SKIPPED
-        self.problems.append(LogProblem(ProblemKind.GAP, base_offset, size, size, next_offset, offset_end, reason))
+        self.problems.append(
+            LogProblem(ProblemKind.GAP, base_offset, size, size, next_offset, offset_end, reason, self._epoch)
+        )
         return offset_end
 
     def _note_gap(self, place: int, last_place: int, next_offset: int) -> None:
         base_offset = self._segments[place][0]
         before, size = self._segments[last_place]
         reason = f"nothing holds the offsets before segment {base_offset}"
-        self.problems.append(LogProblem(ProblemKind.GAP, before, size, size, next_offset, base_offset, reason))
+        self.problems.append(
+            LogProblem(ProblemKind.GAP, before, size, size, next_offset, base_offset, reason, self._epoch)
+        )
 
 
 def segment_path(directory: str, base_offset: int) -> str:

@@ -14,7 +14,7 @@ from penstock.codec.batch.records import Record
 from penstock.domain.schedule.commands import Done
 from penstock.domain.schedule.headers import DELAY_HEADER
 from penstock.net.errors import ClientError
-from support.sim.client import PARTITIONS, SimClient, SimSender
+from support.sim.client import SimClient, SimSender, undivided
 from support.sim.invariants import CANCELLED_STAYS, DELAY_ONCE, NO_PHANTOM, READ_STAYS, check
 from support.sim.ledger import Place
 from support.sim.loads.load import TOPIC_SETTINGS, until
@@ -23,6 +23,7 @@ from support.sim.reading import SimReader, read_everything
 from support.sim.world import World
 
 TOPIC: Final = "reminders"
+PLACE: Final = (TOPIC, 0)
 RECORDS_MAX: Final = 3
 DELAYS_MS: Final = (0, 30, 200, 1_500)
 PENDING_COUNT: Final = 5
@@ -68,16 +69,18 @@ class DelayLoad:
         self._books = DelayBooks(world)
 
     async def prepare(self, client: ClusterClient) -> None:
-        await create_topic(client, TOPIC, partitions=PARTITIONS, configs=TOPIC_SETTINGS)
+        await create_topic(client, TOPIC, partitions=undivided(self._world), configs=TOPIC_SETTINGS)
 
     def clients(self) -> list[SimClient]:
         world, books = self._world, self._books
-        reader = SimReader("reminded", world, TOPIC, books.on_read, is_read_committed=False)
+        reader = SimReader(
+            "reminded", world, TOPIC, books.on_read, is_read_committed=False, partitions=undivided(world)
+        )
         return [SimReminder("clerk", world, books), SimCanceller("canceller", world, books), reader]
 
     async def check(self, client: ClusterClient) -> None:
         await until(self._world, self._is_nothing_pending, "a message that is due was not released")
-        everything = await read_everything(self._world, client, TOPIC)
+        everything = await read_everything(self._world, client, TOPIC, partitions=undivided(self._world))
         for place, value in everything.values.items():
             self._books.on_read(place, value)
         present = set(everything.values.values())
@@ -89,7 +92,7 @@ class DelayLoad:
             check(DELAY_ONCE, holds=value in present or not is_owed, what=f"{value!r} was confirmed and never came")
 
     async def _is_nothing_pending(self) -> bool:
-        return not await self._world.ask(_pending)
+        return not await self._world.ask(_pending, led=PLACE)
 
 
 class SimReminder(SimSender):
@@ -104,7 +107,7 @@ class SimReminder(SimSender):
         records = [
             Record(value=value, headers=((DELAY_HEADER, b"%d" % delay_ms),)) for value, delay_ms in delays_ms.items()
         ]
-        if await self._send_batch(producer, self._random.randrange(PARTITIONS), records) is not None:
+        if await self._send_batch(producer, self._random.randrange(undivided(self._world)), records) is not None:
             for value in delays_ms:
                 self._books.reminders[value].is_acknowledged = True
                 check_durable(self._world, value)
@@ -117,7 +120,7 @@ class SimCanceller(SimClient):
 
     async def _work(self, client: ClusterClient) -> None:
         while not self.is_stopping:
-            pending = await self._world.ask(_pending)
+            pending = await self._world.ask(_pending, led=PLACE)
             if pending:
                 await self._cancel(self._random.choice(pending))
             await self._rest()
@@ -125,7 +128,7 @@ class SimCanceller(SimClient):
     async def _cancel(self, message: PendingMessage) -> None:
         reminder = self._books.reminders[message.value or b""]
         reminder.may_be_cancelled = True
-        outcome = await self._world.ask(lambda parts: _cancel(parts, message.message_id))
+        outcome = await self._world.ask(lambda parts: _cancel(parts, message.message_id), led=PLACE)
         reminder.is_cancelled = isinstance(outcome, Done)
 
 
@@ -133,6 +136,9 @@ async def _pending(parts: Parts) -> list[PendingMessage]:
     topic = parts.broker.topic(TOPIC)
     if topic is None:
         raise ClientError(f"{TOPIC} is not served")
+    elsewhere = topic.why_not_whole()
+    if elsewhere is not None:
+        raise ClientError(elsewhere)
     page = await parts.schedules.list_due(topic, None, PENDING_COUNT)
     if isinstance(page, NotScheduled):
         raise ClientError(page.reason)

@@ -13,7 +13,7 @@ from penstock.codec.batch.records import Record
 from penstock.domain.queue.commands import Act, Outcome
 from penstock.domain.queue.definition import DEAD_LETTER_SUFFIX, QueueName, QueueOptions
 from penstock.net.errors import ClientError
-from support.sim.client import PARTITIONS, SimClient, SimSender
+from support.sim.client import SimClient, SimSender, undivided
 from support.sim.loads.load import TOPIC_SETTINGS, until
 from support.sim.loads.queue_books import Delivery, Job, QueueBooks
 from support.sim.log_checks import check_durable
@@ -21,6 +21,7 @@ from support.sim.reading import read_everything
 from support.sim.world import World
 
 TOPIC: Final = "jobs"
+PLACE: Final = (TOPIC, 0)
 LETTERS: Final = f"{TOPIC}{DEAD_LETTER_SUFFIX}"
 NAME: Final = QueueName(TOPIC, "crew")
 LEASE_MS: Final = 400
@@ -46,7 +47,7 @@ class QueueLoad:
 
     async def prepare(self, client: ClusterClient) -> None:
         for topic in (TOPIC, LETTERS):
-            await create_topic(client, topic, partitions=PARTITIONS, configs=TOPIC_SETTINGS)
+            await create_topic(client, topic, partitions=undivided(self._world), configs=TOPIC_SETTINGS)
         await until(self._world, self._define, "the queue could not be made")
 
     async def _define(self) -> bool:
@@ -60,14 +61,14 @@ class QueueLoad:
     async def check(self, client: ClusterClient) -> None:
         last = SimConsumer("last", self._world, self._books)
         await until(self._world, lambda: self._is_empty(last), "the queue is not empty")
-        jobs = await read_everything(self._world, client, TOPIC)
-        letters = await read_everything(self._world, client, LETTERS)
+        jobs = await read_everything(self._world, client, TOPIC, partitions=undivided(self._world))
+        letters = await read_everything(self._world, client, LETTERS, partitions=undivided(self._world))
         self._books.check_end(jobs, letters)
 
     async def _is_empty(self, last: SimConsumer) -> bool:
         while await last.take(act=Act.ACCEPT):
             pass
-        totals = await self._world.ask(lambda parts: parts.delivery.totals(NAME))
+        totals = await self._world.ask(lambda parts: parts.delivery.totals(NAME), led=PLACE)
         if not isinstance(totals, QueueTotals):
             raise ClientError(f"no totals: {totals}")
         return not (totals.backlog_count or totals.leased_count or totals.waiting_count or totals.dying_count)
@@ -81,7 +82,7 @@ class SimEmployer(SimSender):
     async def _send(self, producer: Producer) -> None:
         values = [self._next_value() for _ in range(self._random.randint(1, RECORDS_MAX))]
         self._books.jobs.update({value: Job() for value in values})
-        partition = self._random.randrange(PARTITIONS)
+        partition = self._random.randrange(undivided(self._world))
         if await self._send_batch(producer, partition, [Record(value=value) for value in values]) is not None:
             for value in values:
                 self._books.jobs[value].is_acknowledged = True
@@ -102,23 +103,27 @@ class SimConsumer(SimClient):
     async def take(self, *, act: Act | None) -> int:
         """Some messages, all of them with the same fate; how many."""
         lease_ms, count_max = self._random.choice(LEASES_MS), self._random.randint(1, RECEIVED_MAX)
+        asked_at = self._now()
         received = await self._world.ask(
             lambda parts: parts.delivery.receive(
                 NAME, consumer=self.name, count_max=count_max, wait_ms=WAIT_MS, lease_ms=lease_ms
-            )
+            ),
+            led=PLACE,
         )
         if not isinstance(received, ReceivedMessages):
             raise ClientError(f"nothing was received: {received}")
-        deliveries = [self._note(message) for message in received.messages]
+        deliveries = [self._note(message, asked_at, lease_ms) for message in received.messages]
         await self._rest()
         if act is not None and received.messages:
             await self._settle(act, received.messages, deliveries)
         return len(received.messages)
 
-    def _note(self, message: Message) -> Delivery:
-        delivery = Delivery(message.source.number, message.delivery_count, message.until_ms)
+    def _note(self, message: Message, asked_at: float, lease_ms: int) -> Delivery:
+        delivery = Delivery(message.source.number, message.delivery_count, message.until_ms, asked_at, lease_ms)
         place = message.source.partition, message.record.offset
         self._books.deliver(_value_of(message), place, delivery, highest_ms=self._world.highest_ms())
+        if self._world.is_cluster and not self._world.has_set_clock:
+            self._books.check_alone(_value_of(message), self._now())
         return delivery
 
     async def _settle(self, act: Act, messages: tuple[Message, ...], deliveries: list[Delivery]) -> None:
@@ -126,7 +131,7 @@ class SimConsumer(SimClient):
             delivery.is_given_back = act is not Act.ACCEPT
             self._books.jobs[_value_of(message)].may_be_accepted |= act is Act.ACCEPT
         items = [ReceiptSettlement(message.receipt, act) for message in messages]
-        outcomes = await self._world.ask(lambda parts: parts.delivery.settle(NAME, items))
+        outcomes = await self._world.ask(lambda parts: parts.delivery.settle(NAME, items), led=PLACE)
         if not isinstance(outcomes, list):
             raise ClientError(f"nothing was settled: {outcomes}")
         for message, delivery, outcome in zip(messages, deliveries, outcomes, strict=True):

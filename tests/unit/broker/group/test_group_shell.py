@@ -107,13 +107,22 @@ async def test_lost_journal_describes_nothing_from_memory(world: ShellWorld) -> 
     world.store.context.is_full = True
     # The table knows of the group, the disk never will.
     assert await world.shell.describe("shipping") == UNAVAILABLE
-    assert await world.shell.describe_all() == UNAVAILABLE
+    assert await world.shell.list_all() == UNAVAILABLE
     assert await commit == UNAVAILABLE
     assert await world.shell.describe("billing") == UNAVAILABLE
     world.store.context.is_full = False
     await world.restart()
-    assert isinstance(listed := await world.shell.describe_all(), list)
+    assert isinstance(listed := await world.shell.list_all(), list)
     assert [group_id for group_id, _ in listed] == ["billing"]
+
+
+async def test_very_many_groups_are_listed_in_slices(world: ShellWorld) -> None:
+    await asyncio.gather(*(world.commit(f"group {number}", 0, number) for number in range(MANY)))
+    async with LoopTurns() as turns:
+        listed = await world.shell.list_all(LongWork().pace())
+    assert isinstance(listed, list)
+    assert sorted(group_id for group_id, _ in listed) == sorted(f"group {number}" for number in range(MANY))
+    assert turns.longest_s < TURN_SECONDS_MAX
 
 
 async def test_full_disk_refuses_what_must_be_stored_and_serves_what_was(world: ShellWorld) -> None:

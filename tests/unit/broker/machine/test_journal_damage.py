@@ -68,7 +68,7 @@ async def assert_refused(world: ShellWorld) -> str:
         await world.shell.submit("group 0", FetchOffsets(None)),
         await world.commit("group 0", 0, 7),
         await world.shell.describe("group 0"),
-        await world.shell.describe_all(),
+        await world.shell.list_all(),
     ):
         assert isinstance(reply, Refused)
         assert reply.error is GroupError.UNKNOWN_SERVER_ERROR

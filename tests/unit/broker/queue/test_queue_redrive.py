@@ -244,7 +244,7 @@ async def test_a_task_is_run_by_who_leads_its_source_and_goes_on_with_the_lead(d
     lead = Leaderships(desk.catalog, DEAD.topic)
     await lead.go()
     refused = await desk.redrives.begin(DEAD)
-    assert isinstance(refused, CannotRedrive)
+    assert isinstance(refused, QueueUnavailable)
     assert "led by node 2" in refused.reason
     await lead.come()
     over = await desk.over(task)

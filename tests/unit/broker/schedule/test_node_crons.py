@@ -9,8 +9,9 @@ import pytest
 
 from penstock.broker.schedule.topic_crons import HELD_MS_MAX
 from penstock.broker.schedule.values import ChangeOutcome, CronMessage, NotScheduled
+from penstock.cluster.store.keys import KeySpace
 from penstock.domain.partitioner import partition_for_key
-from penstock.domain.schedule.commands import Done
+from penstock.domain.schedule.commands import Done, Refused
 from support.schedule.broker import TOPIC, ScheduleBroker
 from support.schedule.hindered import ALWAYS, Hindrance
 
@@ -95,13 +96,92 @@ async def test_nobody_fires_before_it_is_known_who_may(desk: ScheduleBroker, hin
     assert await fired(desk) == [b"message", b"1"]
 
 
-async def test_partition_that_never_comes_keeps_the_others_from_nothing(
-    desk: ScheduleBroker, hindrance: Hindrance
-) -> None:
+async def forget_names(desk: ScheduleBroker) -> None:
+    """As a data directory has it that is from before the store named partitions. The node stands still meanwhile."""
+    assert desk.metadata is not None
+    found = await desk.metadata.range(KeySpace().crons)
+    await desk.metadata.txn(deletes=[entry.key for entry in found.entries])
+
+
+async def test_who_is_named_waits_for_no_other_partition(desk: ScheduleBroker, hindrance: Hindrance) -> None:
     assert await define(desk, 0) == Done()
     await desk.delay((MINUTE_MS * 100, b"x"), partition=1)
     hindrance.unreadable = {1}
     await desk.restart()
+    shell = await desk.shell(partition=0)
+    assert shell.may_fire
+
+
+async def test_names_from_before_there_were_keys_are_adopted(desk: ScheduleBroker) -> None:
+    assert await define(desk, 1) == Done()
+    await desk.stop()
+    await forget_names(desk)
+    await desk.start()
+    shell = await desk.shell(partition=1)
+    await desk.until(lambda: shell.may_fire)
+    assert desk.catalog.crons.of_topic(desk.served().topic_id)["tick"].partition == 1
+    await desk.pass_time(MINUTE_MS)
+    assert await fired(desk) == [b"1"]
+
+
+async def test_of_two_from_before_there_were_keys_the_newer_is_named(
+    desk: ScheduleBroker, hindrance: Hindrance
+) -> None:
+    assert await define(desk, 0) == Done()
+    hindrance.deletions_refused = ALWAYS
+    assert await define(desk, 1) == Done()
+    await desk.stop()
+    await forget_names(desk)
+    hindrance.deletions_refused = 0
+    await desk.start()
+    for partition in range(PARTITIONS):
+        await desk.shell(partition=partition)
+    await desk.until(lambda: desk.schedules._crons.is_settled(desk.served()))
+    assert await places(desk) == [1]
+    await desk.pass_time(MINUTE_MS)
+    assert await fired(desk) == [b"1"]
+
+
+async def test_name_goes_with_its_schedule(desk: ScheduleBroker) -> None:
+    assert await define(desk, 0) == Done()
+    assert await desk.schedules.delete_cron(desk.served(), "tick") == Done()
+    assert desk.catalog.crons.of_topic(desk.served().topic_id) == {}
+    assert isinstance(await desk.schedules.delete_cron(desk.served(), "tick"), Refused)
+
+
+async def test_time_that_was_fired_before_a_move_is_not_fired_after_it(
+    desk: ScheduleBroker, hindrance: Hindrance
+) -> None:
+    """The old partition has not heard of its successor yet, and fires on."""
+    assert await define(desk, 0) == Done()
+    new = await desk.shell(partition=1)
+    message = CronMessage(KEYS[1], b"1")
+    # As a node does that dies before the key says so.
+    assert (
+        await new.define_cron("tick", message, expression=EVERY_MINUTE, version=desk.time.now_ms() + 10 * MINUTE_MS)
+        == Done()
+    )
+    await desk.pass_time(MINUTE_MS)
+    await desk.until(lambda: desk.served().shells[0].readable_end == 1)
+    assert await desk.values(partition=1) == [], "it is not named"
+    await desk.schedules._settle_crons()
+    await desk.until(lambda: desk.schedules._crons.is_settled(desk.served()))
+    assert await places(desk) == [1]
+    assert await fired(desk) == [b"0"], "the same time by two partitions"
+    await desk.pass_time(MINUTE_MS)
+    assert await fired(desk) == [b"0", b"1"]
+
+
+async def test_partition_that_never_comes_keeps_the_others_from_nothing(
+    desk: ScheduleBroker, hindrance: Hindrance
+) -> None:
+    """Of a directory in which no partition is named yet."""
+    assert await define(desk, 0) == Done()
+    await desk.delay((MINUTE_MS * 100, b"x"), partition=1)
+    await desk.stop()
+    await forget_names(desk)
+    hindrance.unreadable = {1}
+    await desk.start()
     shell = await desk.shell(partition=0)
     await desk.schedules._settle_crons()
     assert not shell.may_fire

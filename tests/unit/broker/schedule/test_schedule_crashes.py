@@ -55,7 +55,7 @@ BUGS = [
     ),
     Bug(
         "rows behind the checkpoint are not read",
-        "penstock.broker.schedule.shell",
+        "penstock.broker.schedule.replay",
         "start = max(start, stored.next_position)",
         "start = companion.log.log_end",
         "lost",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.work.cluster.status import survey
+from penstock.cli.work.cluster.status import _cells, survey
 from penstock.client.kafka.cluster_client import Broker, PartitionInfo, TopicInfo
 from penstock.net.address import Address
 
@@ -31,3 +31,11 @@ def test_partitions_out_of_sync_under_the_minimum_and_without_leader_are_counted
     assert [(each.partition, each.leader) for each in found.problems] == [(1, 1), (2, None)]
     stricter = survey(BROKERS, [topic(LAGGING)], {"orders": 2}, cluster_id="c", controller=1)
     assert stricter.under_minimum == 1
+
+
+def test_minimum_above_the_replicas_is_told_as_the_reason() -> None:
+    found = survey(BROKERS, [topic(SOUND)], {"orders": 3}, cluster_id="c", controller=1)
+    assert (found.out_of_sync, found.under_minimum) == (0, 1)
+    (problem,) = found.problems
+    assert (problem.minimum, problem.is_under_minimum) == (3, True)
+    assert _cells(problem)[-1] == "min.insync.replicas is 3, and there are 2 replicas"

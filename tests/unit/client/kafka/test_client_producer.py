@@ -10,6 +10,7 @@ from penstock.client.kafka.cluster_client import ClusterClient
 from penstock.client.kafka.producer import Acknowledged, PartitionBatch, Producer, ProducerOptions, Refused
 from penstock.codec.batch.header import BatchHeader, check_batch
 from penstock.codec.batch.records import Record, build_batch
+from penstock.codec.kafka.messages.init_producer_id import InitProducerIdResponse
 from penstock.codec.kafka.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -17,10 +18,10 @@ from penstock.codec.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.codec.kafka.schema import Request, Response
-from penstock.net.errors import ConnectionLostError
-from support.client.fake_broker import METADATA, PRODUCE, FakeBroker, header_of
+from penstock.net.errors import ClientError, ConnectionLostError
+from support.client.fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, header_of
 
-NOT_LEADER, TOO_LARGE, DUPLICATE = 6, 10, 46
+NOT_LEADER, TOO_LARGE, REPLICAS_TOO_FEW_AFTER_APPEND, DUPLICATE = 6, 10, 20, 46
 
 
 def batch(partition: int = 0, count: int = 1, topic: str = "t") -> PartitionBatch:
@@ -119,6 +120,53 @@ async def test_what_was_refused_takes_no_sequence(broker: FakeBroker, client: Cl
     assert all(isinstance(outcome, Refused) for (outcome,) in refused)
     await producer.send([batch(0, 1)])
     assert [header_of(data).base_sequence for data in broker.logs["t", 0]] == [0, 3]
+
+
+async def test_what_may_be_stored_after_a_refusal_is_not_taken_for_the_next_batch(
+    broker: FakeBroker, client: ClusterClient
+) -> None:
+    """Its sequence may be used up: a batch that had the same would be acknowledged as its repetition, and lost."""
+    append = broker.replies[PRODUCE]
+    answers = [REPLICAS_TOO_FEW_AFTER_APPEND, TOO_LARGE]
+
+    def store_and_refuse(request: Request) -> Response | None:
+        stored = append(request)
+        return answer(answers.pop(0)) if answers else stored
+
+    ids = iter(range(7, 100))
+    broker.replies[INIT_PRODUCER_ID] = lambda _: InitProducerIdResponse(producer_id=next(ids), producer_epoch=0)
+    broker.replies[PRODUCE] = store_and_refuse
+    producer = Producer(client, ProducerOptions(is_idempotent=True))
+    await producer.start()
+    (refused,) = await producer.send([batch(0, 3)])
+    assert isinstance(refused, Refused)
+    (taken,), (second,) = await asyncio.gather(producer.send([batch(0, 2)]), producer.send([batch(0, 1)]))
+    assert isinstance(taken, Acknowledged)
+    assert isinstance(second, Acknowledged)
+    headers = [header_of(data) for data in broker.logs["t", 0]][-2:]
+    assert [(header.producer_id, header.base_sequence) for header in headers] == [(8, 0), (8, 2)]
+
+
+async def test_after_a_send_of_unknown_fate_the_producer_goes_on_under_another_id(
+    broker: FakeBroker, client: ClusterClient
+) -> None:
+    append = broker.replies[PRODUCE]
+    ids = iter(range(7, 100))
+
+    def store_and_drop(request: Request) -> None:
+        append(request)
+        broker.drop_connections()
+
+    broker.replies[INIT_PRODUCER_ID] = lambda _: InitProducerIdResponse(producer_id=next(ids), producer_epoch=0)
+    broker.replies[PRODUCE] = store_and_drop
+    producer = Producer(client, ProducerOptions(is_idempotent=True, delivery_timeout_ms=50))
+    await producer.start()
+    with pytest.raises(ClientError):
+        await producer.send([batch(0, 3)])
+    broker.replies[PRODUCE] = append
+    await producer.send([batch(0, 2)])
+    last = header_of(broker.logs["t", 0][-1])
+    assert (last.producer_id, last.base_sequence) == (8, 0)
 
 
 async def test_without_idempotence_a_lost_connection_is_told(broker: FakeBroker, client: ClusterClient) -> None:

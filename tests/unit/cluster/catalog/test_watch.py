@@ -26,6 +26,7 @@ from penstock.cluster.store.sqlite import SqliteStore
 from penstock.cluster.store.values import encode
 from penstock.domain.queue.definition import QueueName
 from penstock.domain.replication.state import PartitionState, first_state
+from penstock.domain.schedule.cron_place import CronPlace
 from penstock.domain.security.access import Operation, ResourceType
 from penstock.domain.security.acl import AclBinding, PatternType, Permission
 from support.metadata_store import WatchedStore
@@ -43,6 +44,7 @@ ONE_OF_EACH = {
 OF_A_CLUSTER = {
     KEYS.node(2): encode(NodeRecord(2, "b", 1)),
     KEYS.partition(TOPIC_ID, 0): encode(first_state((2,), 1)),
+    KEYS.cron(TOPIC_ID, "tick"): encode(CronPlace(0)),
 }
 HISTORY_REVISIONS = 3
 
@@ -64,6 +66,7 @@ class Catalogs:
             Kind.NODES: self.nodes._watch,
             Kind.TOPICS: self.topics._watch,
             Kind.PARTITIONS: self.topics._partition_watch,
+            Kind.CRONS: self.topics.crons.followed,
             Kind.QUEUES: self.queues._watch,
             Kind.ACCESS: self.access._watch,
         }

@@ -395,6 +395,21 @@ async def test_refused_node_is_taken_for_dead_once_in_a_while(world: MemberWorld
     assert await first.refusals.report_refused(3)
 
 
+async def test_node_that_dies_again_soon_is_taken_for_dead_again(world: MemberWorld) -> None:
+    first, _, _ = await world.form(1, 2, 3)
+    first.refused = {"host-3:9093"}
+    for _ in range(2):
+        await world.kill(3)
+        assert await first.refusals.report_refused(3)
+        await world.hear()
+        # A process of its own, and not the old one in another life: the verdict was right.
+        world.clock.advance_ms(1)
+        (third,) = await world.start(3)
+        await world.settle()
+        await third.serve()
+        await world.hear()
+
+
 async def test_lowest_living_id_ends_a_controller_that_refuses(world: MemberWorld) -> None:
     first, second, third = await world.form(1, 2, 3)
     for node in (second, third):

@@ -11,7 +11,14 @@ from penstock.domain.config.change import (
     node_entry,
 )
 from penstock.domain.config.definition import ConfigDefinition, ConfigProblem, ConfigType
-from penstock.domain.config.topic import DEFINITIONS, TopicConfig, in_force, make_topic_config, refuse_minimum, validate
+from penstock.domain.config.topic import (
+    DEFINITIONS,
+    TopicConfig,
+    in_force,
+    make_topic_config,
+    validate,
+    warn_of_minimum,
+)
 
 KAFKA_NAMES = [
     "cleanup.policy",
@@ -269,13 +276,15 @@ def test_memories_of_several_nodes_are_needed_for_what_no_disk_has() -> None:
     assert problem.name == "durability"
 
 
-def test_more_replicas_in_sync_than_there_are_is_refused() -> None:
-    assert refuse_minimum({"min.insync.replicas": "3"}, 3) is None
-    problem = refuse_minimum({"min.insync.replicas": "3"}, 2)
-    assert problem is not None
-    assert "use 2 or less" in problem.reason
+def test_more_replicas_in_sync_than_there_are_is_taken_and_told() -> None:
+    assert warn_of_minimum({"min.insync.replicas": "3"}, 3) is None
+    reason = warn_of_minimum({"min.insync.replicas": "3"}, 2)
+    assert reason == (
+        "min.insync.replicas is 3, and the topic has a replication factor of 2: acks=all gets NOT_ENOUGH_REPLICAS "
+        "until it is 2 or less, or there are 3 replicas"
+    )
     # Not said: half of what there is, which is never too many.
-    assert refuse_minimum({}, 1) is None
+    assert warn_of_minimum({}, 1) is None
 
 
 # What is taken has its effect

@@ -1,7 +1,7 @@
 """What `penstock cluster status` shows: the nodes with what they lead, and the partitions that are not well.
 
-Asked by the wire alone, of whatever broker answers: Metadata, and DescribeConfigs for how many replicas must be in sync
-where some are not.
+Asked by the wire alone, of whatever broker answers: Metadata, and DescribeConfigs for how many replicas must be in
+sync.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from penstock.net.address import parse_addresses
 MINIMUM: Final = "min.insync.replicas"
 # The others are counted: a node that is away leaves thousands of them.
 PARTITIONS_SHOWN_MAX: Final = 50
-UNSET: Final = "default"
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -45,6 +44,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     in_sync: tuple[int, ...]
     # So few are in sync that nobody can write to it with acks=all.
     is_under_minimum: bool
+    # How many must be.
+    minimum: int = 1
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
@@ -76,9 +77,8 @@ def status(bootstrap: str, *, as_json: bool) -> None:
 async def _status(bootstrap: str) -> ClusterStatus:
     async with ClusterClient(parse_addresses(bootstrap)) as client:
         topics = await client.topics()
-        minimums = {
-            topic.name: await _minimum(client, topic) for topic in topics if any(map(_is_short, topic.partitions))
-        }
+        found = await admin.describe_setting(client, [topic.name for topic in topics], MINIMUM)
+        minimums = {topic.name: _minimum(topic, found.get(topic.name)) for topic in topics}
         return survey(client.brokers, topics, minimums, cluster_id=client.cluster_id, controller=client.controller_id)
 
 
@@ -90,11 +90,15 @@ def survey(
     cluster_id: str | None,
     controller: int,
 ) -> ClusterStatus:
-    """`minimums`: how many replicas must be in sync, of each topic that has too few somewhere."""
+    """`minimums`: how many replicas must be in sync, by topic."""
     partitions = [(topic.name, each) for topic in topics for each in topic.partitions]
     leads = Counter(each.leader for _, each in partitions)
     replicas = Counter(node_id for _, each in partitions for node_id in each.replicas)
-    problems = [_problem(name, each, minimums[name]) for name, each in partitions if _is_short(each)]
+    problems = [
+        _problem(name, each, minimums.get(name, 1))
+        for name, each in partitions
+        if _is_short(each, minimums.get(name, 1))
+    ]
     return ClusterStatus(
         cluster_id=cluster_id,
         controller=controller,
@@ -118,16 +122,13 @@ def survey(
     )
 
 
-def _is_short(partition: PartitionInfo) -> bool:
-    return partition.leader < 0 or len(partition.in_sync) < len(partition.replicas)
+def _is_short(partition: PartitionInfo, minimum: int) -> bool:
+    return partition.leader < 0 or len(partition.in_sync) < max(minimum, len(partition.replicas))
 
 
-async def _minimum(client: ClusterClient, topic: TopicInfo) -> int:
-    replication = max(len(each.replicas) for each in topic.partitions)
-    configs = {config.name: config for config in await admin.describe_topic_configs(client, topic.name)}
-    found = configs.get(MINIMUM)
-    is_set = found is not None and found.value is not None and found.source != UNSET
-    return minimum_in_sync(int(found.value) if found and found.value and is_set else None, replication)
+def _minimum(topic: TopicInfo, configured: str | None) -> int:
+    replication = max((len(each.replicas) for each in topic.partitions), default=1)
+    return minimum_in_sync(None if configured is None else int(configured), replication)
 
 
 def _problem(topic: str, partition: PartitionInfo, minimum: int) -> PartitionStatus:
@@ -139,6 +140,7 @@ def _problem(topic: str, partition: PartitionInfo, minimum: int) -> PartitionSta
         replicas=partition.replicas,
         in_sync=partition.in_sync,
         is_under_minimum=len(partition.in_sync) < minimum,
+        minimum=minimum,
     )
 
 
@@ -146,7 +148,10 @@ def _cells(problem: PartitionStatus) -> tuple[object, ...]:
     words = ["no leader"] if problem.leader is None else []
     away = sorted(set(problem.replicas) - set(problem.in_sync))
     words += [f"not in sync: {', '.join(map(str, away))}"] if away else []
-    words += ["under the minimum"] if problem.is_under_minimum else []
+    if problem.minimum > len(problem.replicas):
+        words.append(f"{MINIMUM} is {problem.minimum}, and there are {len(problem.replicas)} replicas")
+    elif problem.is_under_minimum:
+        words.append("under the minimum")
     replicas, in_sync = (" ".join(map(str, nodes)) for nodes in (problem.replicas, problem.in_sync))
     return (problem.topic, problem.partition, problem.leader, problem.epoch, replicas, in_sync, "; ".join(words))
 

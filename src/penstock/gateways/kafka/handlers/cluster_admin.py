@@ -1,8 +1,8 @@
-"""ElectLeaders, reassignments, AlterReplicaLogDirs, quorum and voters, features, UnregisterBroker: how things are.
+"""Reassignments, AlterReplicaLogDirs, quorum and voters, features, UnregisterBroker: how things are.
 
-Who leads is decided by the controller alone, a partition stays on the nodes where it was placed, in one directory of
-each, and the metadata are kept by a store. So nothing moves and nobody is elected by these; tools that ask are told how
-things are, and what cannot be done is refused by the error that Kafka has for it.
+A partition stays on the nodes where it was placed, but for replicas that the controller adds, in one directory of each,
+and the metadata are kept by a store. So nothing moves by these; tools that ask are told how things are, and what cannot
+be done is refused by the error that Kafka has for it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,11 @@ from penstock.codec.kafka.messages.alter_partition_reassignments import (
 )
 from penstock.codec.kafka.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from penstock.codec.kafka.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from penstock.codec.kafka.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
 from penstock.codec.kafka.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from penstock.codec.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from penstock.codec.kafka.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -47,7 +43,6 @@ from penstock.codec.kafka.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from penstock.domain.replication.state import NO_LEADER
 from penstock.domain.security.access import CLUSTER, Operation
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.cluster_view import ClusterView
@@ -55,7 +50,6 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import ABSENCE_CODES
 from penstock.gateways.kafka.versions import FEATURES
 
-PREFERRED, UNCLEAN = 0, 1
 # What Kafka's controller takes in one operation. Tools name what they want in batches of this size or less.
 PARTITIONS_MAX: Final = 10_000
 FEATURES_MAX: Final = 100
@@ -103,60 +97,31 @@ class ClusterAdminHandler:
         found = self._broker.find(topic_name, index)
         return _Refused(ABSENCE_CODES[found.why], found.detail) if isinstance(found, NotHere) else found
 
-    # ElectLeaders
-
-    async def elect_leaders(self, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-        asked = request.topic_partitions
-        named = sum(len(topic.partitions) for topic in asked or ())
-        refused = self._refusal(Operation.ALTER, context, named)
-        if refused is None and request.election_type not in (PREFERRED, UNCLEAN):
-            reason = f"election type {request.election_type}: there are preferred (0) and unclean (1)"
-            refused = _Refused(ErrorCode.INVALID_REQUEST, reason)
-        if asked is None or named > PARTITIONS_MAX:
-            # Of all partitions those are told that have not the leader they should have.
-            return ElectLeadersResponse(error_code=ErrorCode.NONE if refused is None else refused.code)
-        results, pace = [], context.pace()
-        for topic in asked:
-            outcomes = []
-            for index in topic.partitions:
-                # Also with each partition: the oldest version says it nowhere else.
-                outcome = refused or self._elect(topic.topic, index, request.election_type)
-                outcomes.append(PartitionResult(index, outcome.code, outcome.reason))
-                await pace.rest_if_due()
-            results.append(ReplicaElectionResult(topic.topic, outcomes))
-        code = ErrorCode.NONE if refused is None else refused.code
-        return ElectLeadersResponse(error_code=code, replica_election_results=results)
-
-    def _elect(self, topic: str, index: int, election_type: int) -> _Refused:
-        found = self._broker.find(topic, index)
-        if isinstance(found, NotHere) and found.is_unknown:
-            return _Refused(ABSENCE_CODES[found.why], found.detail)
-        leader = self._leader(topic, index)
-        if leader != NO_LEADER and (isinstance(found, NotHere) or not found.is_offline):
-            return _Refused(ErrorCode.ELECTION_NOT_NEEDED, f"node {leader} leads the partition")
-        reason = "its leader is out of service since a write to the disk failed"
-        if isinstance(found, NotHere):
-            reason = found.detail
-        if election_type == UNCLEAN:
-            return _Refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, reason)
-        return _Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, reason)
-
-    def _leader(self, name: str, index: int) -> int:
-        topic = self._broker.topic(name)
-        return NO_LEADER if topic is None else self._cluster.leader(topic, index)
-
     # Reassignments
 
-    def list_partition_reassignments(
-        self,
-        request: ListPartitionReassignmentsRequest,  # noqa: ARG002
-        context: RequestContext,
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest, context: RequestContext
     ) -> ListPartitionReassignmentsResponse:
-        refused = self._refusal(Operation.DESCRIBE, context)
+        asked = request.topics
+        refused = self._refusal(Operation.DESCRIBE, context, sum(len(each.partition_indexes) for each in asked or ()))
         if refused is not None:
             return ListPartitionReassignmentsResponse(error_code=refused.code, error_message=refused.reason)
-        # There is nowhere to move to.
-        return ListPartitionReassignmentsResponse()
+        wanted = None if asked is None else {each.name: set(each.partition_indexes) for each in asked}
+        moving, pace = [], context.pace()
+        for name in self._catalog.names() if wanted is None else sorted(wanted):
+            found = self._moving(name, None if wanted is None else wanted[name])
+            if found:
+                moving.append(OngoingTopicReassignment(name, found))
+            await pace.rest_if_due()
+        return ListPartitionReassignmentsResponse(topics=moving)
+
+    def _moving(self, name: str, indexes: set[int] | None) -> list[OngoingPartitionReassignment]:
+        topic = self._catalog.by_name(name)
+        return [
+            OngoingPartitionReassignment(index, (*state.replicas, *state.adding), state.adding, state.removing)
+            for index, stated in (() if topic is None else self._catalog.states(topic.topic_id))
+            if (indexes is None or index in indexes) and ((state := stated.state).adding or state.removing)
+        ]
 
     async def alter_partition_reassignments(
         self, request: AlterPartitionReassignmentsRequest, context: RequestContext

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.base.long_work import Steps
-from penstock.broker.partition.deletion import delete_before
+from penstock.broker.partition.commitment import Commitment, Loss
+from penstock.broker.partition.deletion import delete_before, deleted_everywhere
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.not_here import NotHere
@@ -59,9 +61,11 @@ from penstock.domain.security.access import CLUSTER, Operation
 from penstock.domain.topic_rules import COORDINATOR_TOPICS
 from penstock.gateways.admission import Admission
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import ABSENCE_CODES, READ_CODES
+from penstock.gateways.kafka.errors import ABSENCE_CODES, LOSS_CODES, READ_CODES
 from penstock.gateways.kafka.store import STORE_FAILED_CODE, StoreFailed, ask_store
 
+# For replicas to delete what was deleted: whoever is silent for longer is out of the set long since.
+DELETED_MS_MAX: Final = 300_000
 BY_DEFAULT: Final = -1
 # As Kafka's controller: what one request makes is looked at, stored and opened as a whole. More take more requests.
 NEW_PARTITIONS_MAX: Final = 10_000
@@ -307,8 +311,11 @@ class TopicsHandler:
     # DeleteRecords
 
     async def delete_records(self, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+        timeout_ms = min(max(request.timeout_ms, 0), DELETED_MS_MAX)
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         topics = []
         pace = context.pace()
+        waiting: dict[tuple[str, int], Commitment] = {}
         for topic in request.topics:
             counts = Counter(partition.partition_index for partition in topic.partitions)
             results = []
@@ -318,13 +325,20 @@ class TopicsHandler:
                     # Which of two offsets is meant is nobody's guess, and what is deleted does not come back.
                     results.append(DeleteRecordsPartitionResult(index, -1, ErrorCode.INVALID_REQUEST))
                 else:
-                    results.append(await self._delete_before(topic.name, index, partition.offset, context))
+                    results.append(await self._delete_before(topic.name, index, partition.offset, context, waiting))
                 await pace.rest_if_due()
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        if waiting:
+            topics = [await _told_everywhere(topic, waiting, deadline) for topic in topics]
         return DeleteRecordsResponse(topics=topics)
 
     async def _delete_before(
-        self, name: str, index: int, offset: int, context: RequestContext
+        self,
+        name: str,
+        index: int,
+        offset: int,
+        context: RequestContext,
+        waiting: dict[tuple[str, int], Commitment],
     ) -> DeleteRecordsPartitionResult:
         def answered(code: int, low_watermark: int = -1) -> DeleteRecordsPartitionResult:
             return DeleteRecordsPartitionResult(index, low_watermark, code)
@@ -337,7 +351,32 @@ class TopicsHandler:
         outcome = await delete_before(shell, offset)
         if isinstance(outcome, ReadProblem):
             return answered(READ_CODES[outcome])
+        told = deleted_everywhere(shell, outcome)
+        if told is not None:
+            waiting[name, index] = told
         return answered(ErrorCode.NONE, outcome)
+
+
+async def _told_everywhere(
+    topic: DeleteRecordsTopicResult, waiting: dict[tuple[str, int], Commitment], deadline: float
+) -> DeleteRecordsTopicResult:
+    """With an error for those whose replicas have not said in time that theirs are gone, too."""
+    results = []
+    for result in topic.partitions:
+        commitment = waiting.get((topic.name, result.partition_index))
+        code = ErrorCode.NONE if commitment is None else await _loss_code(commitment, deadline)
+        failed = DeleteRecordsPartitionResult(result.partition_index, -1, code)
+        results.append(result if code == ErrorCode.NONE else failed)
+    return DeleteRecordsTopicResult(name=topic.name, partitions=results)
+
+
+async def _loss_code(commitment: Commitment, deadline: float) -> ErrorCode:
+    try:
+        async with asyncio.timeout_at(deadline):
+            await commitment.kept()
+    except TimeoutError:
+        commitment.settle(Loss.TIMEOUT)
+    return ErrorCode.NONE if commitment.loss is None else LOSS_CODES[commitment.loss]
 
 
 def _named_badly(state: DeleteTopicState, count: int) -> DeletableTopicResult | None:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.broker.config import BrokerConfig
 from penstock.codec.kafka import ErrorCode
@@ -350,6 +351,23 @@ async def test_number_of_background_threads_changes_while_the_node_runs(talk: Co
 
 async def test_a_topic_cannot_ask_for_what_nothing_comes_of(node: TalkingNode, talk: Conversation) -> None:
     await node.create_topic("orders")
-    for key, value in (("compression.lz4.level", "3"), ("min.insync.replicas", "2"), ("preallocate", "true")):
+    for key, value in (("compression.lz4.level", "3"), ("preallocate", "true")):
         assert await change(talk, "orders", (key, SET, value), kind=TOPIC) == ErrorCode.INVALID_CONFIG
     assert await change(talk, "orders", ("preallocate", SET, "false"), kind=TOPIC) == ErrorCode.NONE
+
+
+async def test_minimum_above_the_replication_is_taken_and_nobody_writes(node: TalkingNode, talk: Conversation) -> None:
+    await node.create_topic("orders")
+    with capture_logs() as logs:
+        assert await change(talk, "orders", ("min.insync.replicas", SET, "2"), kind=TOPIC) == ErrorCode.NONE
+    (told,) = [each for each in logs if each["event"] == "topic takes no writes with acks=all"]
+    assert told["reason"].startswith("min.insync.replicas is 2, and the topic has a replication factor of 1")
+
+    async def write(acks: int) -> int:
+        reply = await talk.ask(produce("orders", batch(b"x"), acks=acks), ProduceResponse, version=12)
+        return int(reply.responses[0].partition_responses[0].error_code)
+
+    assert await write(-1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert await write(1) == ErrorCode.NONE
+    assert await change(talk, "orders", ("min.insync.replicas", SET, "1"), kind=TOPIC) == ErrorCode.NONE
+    assert await write(-1) == ErrorCode.NONE

@@ -6,6 +6,7 @@ other kind is not there. Tools ask the second first, and the first about what it
 
 from __future__ import annotations
 
+from itertools import chain
 from operator import attrgetter
 from typing import Final
 
@@ -49,6 +50,8 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 # As ListGroups names their type, and their protocol too.
 SHARE: Final = "share"
+# A list that somebody reads is in order. A longer one is as it comes: sorting is one step, and this many take 2 ms.
+SORTED_GROUPS_MAX: Final = 10_000
 
 
 class GroupAdminHandler:
@@ -208,12 +211,13 @@ class GroupAdminHandler:
         types = {kind.lower() for kind in request.types_filter}
         # Who may see the cluster sees every group; others those that they may see.
         sees_all = self._admission.may(context.caller, Operation.DESCRIBE, CLUSTER)
-        found = [ListedGroup(group_id, group.protocol_type, group.state, group.kind) for group_id, group in listed] + [
-            ListedGroup(group_id, SHARE, group.state, SHARE) for group_id, group in shares
-        ]
+        found = chain(
+            (ListedGroup(group_id, group.protocol_type, group.state, group.kind) for group_id, group in listed),
+            (ListedGroup(group_id, SHARE, group.state, SHARE) for group_id, group in shares),
+        )
         groups = []
         pace = context.pace()
-        for group in sorted(found, key=attrgetter("group_id")):
+        for group in found:
             if (
                 (not states or group.group_state.lower() in states)
                 and (not types or group.group_type in types)
@@ -221,6 +225,8 @@ class GroupAdminHandler:
             ):
                 groups.append(group)
             await pace.rest_if_due()
+        if len(groups) <= SORTED_GROUPS_MAX:
+            groups.sort(key=attrgetter("group_id"))
         return ListGroupsResponse(groups=groups)
 
     async def delete_groups(self, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
