@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeGuard
 
 from msgspec.structs import replace
 
@@ -121,7 +121,7 @@ class Leader:
             yield
             self.world.store.change(lambda stored: let_go(stored) if self._holds(stored) else None)
 
-    def _holds(self, place: CronPlace | None) -> bool:
+    def _holds(self, place: CronPlace | None) -> TypeGuard[CronPlace]:
         return place is not None and place.held == self.index
 
     def fire(self) -> None:
