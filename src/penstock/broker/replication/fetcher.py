@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from penstock.base.clock import Clock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.partition.commitment import Commitment, Loss
@@ -85,6 +86,7 @@ class Asking:
     node_id: int
     # Its broker epoch, as it is now.
     life: Callable[[], int]
+    clock: Clock
     tasks: TaskSupervisor
     # Of what is far behind, from one leader.
     catch_up_bytes_per_second: int
@@ -102,6 +104,10 @@ class Fetcher:
         self.leader = leader
         self.lane = lane
         self.fetched_bytes = 0
+        # When the leader last had nothing more for this lane.
+        self._even_ms = asking.clock.monotonic_ms()
+        # Of logs whose leader has more committed than is here, how far.
+        self._ahead: dict[LogName, int] = {}
         self._calls = calls
         self._listener = listener
         self._asking = asking
@@ -148,6 +154,17 @@ class Fetcher:
             self._named.pop(log.name, None)
             self._away.pop(log.name, None)
             self._forgotten[log.name] = None
+            self._ahead.pop(log.name, None)
+
+    # How far behind
+
+    def lag_ms(self) -> int:
+        """Since the leader had nothing more for this lane; a fetch that waits for more is no lag."""
+        return max(0, self._asking.clock.monotonic_ms() - self._even_ms - WAIT_MS) if self._logs else 0
+
+    def lag_bytes(self) -> int:
+        """About: what is missing is counted in offsets, and as large as what is here."""
+        return sum(_missing_bytes(log, end) for name, end in self._ahead.items() if (log := self._logs.get(name)))
 
     def ask_again(self, log: FollowedLog) -> None:
         """It is not what the leader was last told."""
@@ -191,6 +208,8 @@ class Fetcher:
             self._begin_anew()
             return False
         self._session_id, self._session_epoch = reply.session_id, self._session_epoch + 1
+        if not any(len(answer.records) for answer in reply.logs):
+            self._even_ms = self._asking.clock.monotonic_ms()
         before = self.fetched_bytes
         owing = [owed for answer in reply.logs if (owed := self._take(answer)) is not None]
         for log, commitment in owing:
@@ -243,7 +262,12 @@ class Fetcher:
         log, asked = self._logs.get(answer.log), self._asked.get(answer.log)
         if log is None or asked is None or answer.log in self._away:
             return None
-        return self._follow_up(log, log.take(answer, asked))
+        outcome = log.take(answer, asked)
+        if log.shell is not None and answer.high_watermark > log.shell.log.log_end:
+            self._ahead[log.name] = answer.high_watermark
+        else:
+            self._ahead.pop(log.name, None)
+        return self._follow_up(log, outcome)
 
     def _follow_up(self, log: FollowedLog, outcome: Outcome) -> tuple[FollowedLog, Commitment] | None:
         if isinstance(outcome, Taken):
@@ -316,3 +340,10 @@ class Fetcher:
         # Whoever deleted records waits until this replica says where its log begins.
         if self._logs.get(log.name) is log and log.name not in self._away:
             self._named[log.name] = None
+
+
+def _missing_bytes(log: FollowedLog, end: int) -> int:
+    if log.shell is None:
+        return 0
+    held = log.shell.log
+    return (end - held.log_end) * held.size_bytes // max(1, held.log_end - held.log_start)

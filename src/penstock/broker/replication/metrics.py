@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from penstock.domain.replication.causes import ElectionCause
+
 if TYPE_CHECKING:
     from penstock.broker.replication.node import NodeReplication
 
@@ -57,14 +59,8 @@ class ReplicationCollector(Collector):
             value=self._node.changes.change_count,
         )
         yield from self._flaws()
-        fetched = CounterMetricFamily(
-            "penstock_replication_fetched_bytes",
-            "Bytes that this node has fetched from leaders since the start, by lane.",
-            labels=["lane"],
-        )
-        for lane, count in sorted(self._node.fetched_bytes().items()):
-            fetched.add_metric([lane], count)
-        yield fetched
+        yield from self._elections()
+        yield from self._lanes()
 
     def _flaws(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
@@ -77,3 +73,50 @@ class ReplicationCollector(Collector):
             "Damaged logs that this node has put aside since the start, to fetch them anew.",
             value=self._node.mending.begun_anew_count,
         )
+
+    def _elections(self) -> Iterator[Metric]:
+        elections = CounterMetricFamily(
+            "penstock_replication_elections",
+            "Partitions that this node was elected for since the start, by cause.",
+            labels=["cause"],
+        )
+        for cause in ElectionCause:
+            elections.add_metric([cause.value], self._node.elections.counts.get(cause, 0))
+        yield elections
+        yield CounterMetricFamily(
+            "penstock_replication_refused_looks",
+            "Requests that only look and were refused since the start: not all replicas were heard within a second.",
+            value=self._node.looks.refused_count,
+        )
+
+    def _lanes(self) -> Iterator[Metric]:
+        fetched: dict[str, int] = {}
+        lag_ms: dict[str, int] = {}
+        lag_bytes: dict[str, int] = {}
+        for fetcher in self._node.fetchers:
+            lane = fetcher.lane
+            fetched[lane] = fetched.get(lane, 0) + fetcher.fetched_bytes
+            lag_ms[lane] = max(lag_ms.get(lane, 0), fetcher.lag_ms())
+            lag_bytes[lane] = lag_bytes.get(lane, 0) + fetcher.lag_bytes()
+        counter = CounterMetricFamily(
+            "penstock_replication_fetched_bytes",
+            "Bytes that this node has fetched from leaders since the start, by lane.",
+            labels=["lane"],
+        )
+        seconds = GaugeMetricFamily(
+            "penstock_replication_fetch_lag_seconds",
+            "For how long leaders have had more than this node could fetch, by lane: the longest.",
+            labels=["lane"],
+        )
+        size = GaugeMetricFamily(
+            "penstock_replication_fetch_lag_bytes",
+            "Committed bytes that this node has not fetched yet, about, by lane.",
+            labels=["lane"],
+        )
+        for name in sorted(fetched):
+            counter.add_metric([name], fetched[name])
+            seconds.add_metric([name], lag_ms[name] / 1000)
+            size.add_metric([name], lag_bytes[name])
+        yield counter
+        yield seconds
+        yield size

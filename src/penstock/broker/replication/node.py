@@ -38,6 +38,7 @@ from penstock.broker.replication.metrics import ReplicationCollector
 from penstock.broker.replication.preparation import Preparation
 from penstock.broker.replication.server import NodeReplicas
 from penstock.broker.replication.settings import ReplicationSettings
+from penstock.broker.replication.tallies import ElectionTally, Looks
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
@@ -95,7 +96,6 @@ class NodeReplication:
         self._store = store
         self._topics = metadata.topics
         self._nodes = metadata.nodes
-        self._is_held_at = metadata.is_held_at
         self._calls = calls
         self._clock = site.clock
         self._node_id = site.node_id
@@ -104,6 +104,7 @@ class NodeReplication:
         self._asking = Asking(
             node_id=site.node_id,
             life=life,
+            clock=site.clock,
             tasks=self._tasks,
             catch_up_bytes_per_second=self._settings.catch_up_bytes_per_second,
         )
@@ -116,6 +117,8 @@ class NodeReplication:
         self._led: dict[LogName, LedLog] = {}
         self._followed: dict[Place, list[tuple[FollowedLog, Fetcher]]] = {}
         self._fetchers: dict[tuple[int, Lane], Fetcher] = {}
+        self.elections = ElectionTally()
+        self.looks = Looks(site.clock, lambda: self._view, metadata.is_held_at)
         self._preparation = Preparation(broker, self._tasks, self._settle)
         self.feed = LeaderFeed(self._led, lambda: self._view, self._who_leads, readers=self._readers, clock=site.clock)
         self.replicas = NodeReplicas(self.feed, self._find, self._who_leads, self._readers)
@@ -255,6 +258,8 @@ class NodeReplication:
                 # Somebody may be whole again, or have been let in as a replica, who has caught up long ago.
                 self.changes.note(group)
             return
+        led_before = next((fetcher.leader for _, fetcher in self._followed.get(place, ())), None)
+        self.elections.note(place, stated.state, led_before, self._view)
         self._drop(place)
         if not self._preparation.is_done(shell):
             self._preparation.begin(place, shell)
@@ -341,20 +346,18 @@ class NodeReplication:
                 source.shell.log.flaws.note_other(failure.value)
         self._departures.go(place, failure, is_leader=is_leader)
 
-    def may_look(self, group: ReplicaGroup) -> bool:
-        now_ms = self._clock.monotonic_ms()
-        is_held = self._is_held_at(now_ms)
-        may = group.progress.may_answer_looks(now_ms, self._view, group.followed_ms(), is_held=is_held)
-        if not may:
-            # Who stays silent leaves the set, also where nothing is written.
-            self.on_restless(group)
-        return may
-
     def on_full(self, group: ReplicaGroup) -> None:
         """Who has room leads. Where nobody has, this node keeps the seat and refuses."""
         place, state = (group.topic_id, group.index), group.progress.state
         if self._departures.may_hand_over(place, state, Failure.DISK_FULL):
             self._departures.go(place, Failure.DISK_FULL, is_leader=True)
+
+    def may_look(self, group: ReplicaGroup) -> bool:
+        may = self.looks.may(group)
+        if not may:
+            # Who stays silent leaves the set, also where nothing is written.
+            self.on_restless(group)
+        return may
 
     def _note_short(self, group: ReplicaGroup) -> None:
         if group.is_short:
@@ -485,12 +488,9 @@ class NodeReplication:
     def leaderless_count(self) -> int:
         return sum(isinstance(shell.role, Idle) for shell in self._broker.shells())
 
-    def fetched_bytes(self) -> dict[str, int]:
-        """By lane."""
-        fetched: dict[str, int] = {}
-        for fetcher in self._fetchers.values():
-            fetched[fetcher.lane] = fetched.get(fetcher.lane, 0) + fetcher.fetched_bytes
-        return fetched
+    @property
+    def fetchers(self) -> Iterable[Fetcher]:
+        return list(self._fetchers.values())
 
     def followed_logs(self) -> Iterable[FollowedLog]:
         return [log for each in self._followed.values() for log, _ in each]

@@ -306,6 +306,12 @@ async def test_metrics_tell_who_leads_and_who_is_missing(trio: Trio) -> None:
     assert metric(trio, 2, "followed_partitions") == 1
     assert metric(trio, 2, "leaderless_partitions") == 0
     assert (metric(trio, 2, "fetched_bytes_total", lane="synced") or 0) > 0
+    assert metric(trio, 2, "fetch_lag_bytes", lane="synced") == 0
+    assert (metric(trio, 2, "fetch_lag_seconds", lane="synced") or 0) < 5
+    assert metric(trio, 2, "elections_total", cause="hand-over") == 0
+    await trio.elect(2, in_sync=(1, 2))
+    await trio.until(lambda: metric(trio, 2, "led_partitions") == 1)
+    assert metric(trio, 2, "elections_total", cause="hand-over") == 1
 
 
 def metric(trio: Trio, node_id: int, name: str, **labels: str) -> float | None:
