@@ -12,7 +12,7 @@ CORE := build/core
 CORE_READY := $(CORE)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-core demo-notice quick test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end bench-replicated sim chaos conformance conformance-clients \
+.PHONY: help setup demo demo-core demo-notice quick test check format bench bench-quick bench-start bench-offsets bench-queue-start bench-schedule bench-trace bench-sync bench-rebalance bench-pipeline bench-beside bench-end-to-end bench-replicated bench-takeover sim chaos conformance conformance-clients \
 	conformance-librdkafka conformance-list serve clean
 
 help:  ## this list
@@ -150,6 +150,9 @@ bench-end-to-end: $(READY)  ## from produce to consume at 100,000 messages a sec
 
 bench-replicated: $(READY)  ## three nodes that keep every message three times, beside one node and the disk
 	$(BIN)/python -m bench.replicated
+
+bench-takeover: $(READY)  ## a killed leader with a million delays, queue records and positions: when the next one answers
+	$(BIN)/python -m bench.takeover
 
 bench-beside: $(READY)  ## another checkout under the same loads, in turn (BESIDE=../other-checkout)
 	$(BIN)/python -m bench.beside $(BESIDE)

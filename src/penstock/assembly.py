@@ -33,6 +33,7 @@ from penstock.broker.queue.delivery import QueueDelivery
 from penstock.broker.queue.metrics import QueueCollector
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.redrive import Redrives
+from penstock.broker.replication.verify import ReplicaVerifier
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.schedule.metrics import ScheduleCollector
 from penstock.broker.schedule.node import NodeSchedules
@@ -203,6 +204,7 @@ class Assembly:
             redrives=await _open_redrives(logs, queues, delivery, authorizer, undo),
             shares=ShareGroups(site, logs.groups, queues, logs.topics),
             trace=trace,
+            verifier=logs.verifier,
             access=access,
             authorizer=authorizer,
         )
@@ -245,6 +247,7 @@ class Logs:
     delays: DelayedBatches
     markers: MarkerWriter
     transactions: TransactionCoordinators
+    verifier: ReplicaVerifier
 
 
 async def open_logs(
@@ -311,6 +314,7 @@ def _make_logs(
         delays=delays,
         markers=markers,
         transactions=transactions,
+        verifier=ReplicaVerifier(broker, topics),
     )
 
 

@@ -24,6 +24,7 @@ from penstock.broker.directory.node_directory import NodeDirectory
 from penstock.broker.site import Site
 from penstock.cluster.adoption import adopt_topics
 from penstock.cluster.catalog.nodes import NodeRecord
+from penstock.cluster.controller.longest import AskEnd
 from penstock.cluster.controller.refusals import RefusedNodes
 from penstock.cluster.controller.runner import Controller
 from penstock.cluster.controller.seat import Seat
@@ -48,6 +49,7 @@ _ROOM_CHECK_MS: Final = 1000
 # from a copy: that is older than this.
 _REVISION_KEPT_MS: Final = 10_000
 NEXT_FREE_ID: Final = 0
+_ADOPT: Final = "put the newest in place, or begin anew from this one: penstock metadata adopt"
 
 log = get_logger("node")
 
@@ -68,23 +70,33 @@ async def settle_node_id(
         directory_id = chance.uuid().hex
         node_id = config.id or await claim_node_id(store, KeySpace(), known, directory_id)
         directory.begin(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+        directory.begin_generation(known.generation)
         return node_id
-    reason = _why_not_ours(config, found, known, directory.metadata_revision)
+    reason = _why_not_ours(config, found, known, directory)
     if reason is not None:
         raise ConfigError(f"the data directory {config.data_dir} {reason}; nothing was changed")
+    directory.begin_generation(known.generation)
     return found.node_id
 
 
-def _why_not_ours(config: NodeConfig, found: DirectoryRecord, known: KnownNodes, acted_on: int) -> str | None:
+def _why_not_ours(
+    config: NodeConfig, found: DirectoryRecord, known: KnownNodes, directory: NodeDirectory
+) -> str | None:
     if config.id not in (NEXT_FREE_ID, found.node_id):
         return (
             f"is that of node {found.node_id}, and this node is given the id {config.id}; give it the id "
             f"{found.node_id} (PENSTOCK_NODE__ID), or a directory of its own"
         )
-    if acted_on > known.revision:
+    if directory.generation > known.generation:
+        return (
+            f"has acted on generation {directory.generation} of the metadata, and they are in {known.generation}: they "
+            f"were put back from an older copy; {_ADOPT}"
+        )
+    acted_on = directory.metadata_revision
+    if directory.generation == known.generation and acted_on > known.revision:
         return (
             f"has acted on revision {acted_on} of the metadata, and they are at {known.revision}: they were put back "
-            "from an older copy; put the newest in place, or begin anew from this one: penstock metadata adopt"
+            f"from an older copy; {_ADOPT}"
         )
     copied = known.copy_of(found.directory_id, node_id=found.node_id)
     if copied is not None:
@@ -192,6 +204,11 @@ class Membership:
         assert self._refusals is not None
         node_id, tasks = self._site.node_id, self._site.tasks
         WatchedNodes(self._logs.nodes, self._refusals, until_lost, node_id=node_id, tasks=tasks).start()
+
+    def ask_ends_by(self, ask_end: AskEnd) -> None:
+        """How the controller learns how far the logs of nodes reach."""
+        assert self._controller is not None
+        self._controller.ask_ends_by(ask_end)
 
     async def _report_refused(self, refusals: RefusedNodes, node_id: int) -> None:
         try:

@@ -6,9 +6,11 @@ node opens.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +22,9 @@ from penstock.cli.options import AsJson
 from penstock.cli.output import print_json, say
 
 if TYPE_CHECKING:
+    from penstock.broker.directory.adopt import AdoptionPlan
     from penstock.broker.directory.rebuild import Rebuild, RebuildPlan
+    from penstock.cluster.store.protocol import MetadataStore
 
 app = typer.Typer(help="Restore a stopped node's metadata.", no_args_is_help=True)
 
@@ -61,6 +65,107 @@ def rebuild(
             say(f"rebuilt; what was there before is in {aside}")
     if as_json:
         print_json({"plan": made.plan, "is_done": is_done})
+
+
+@app.command("adopt")
+def adopt(
+    *,
+    data_dir: DataDirectory,
+    metadata: Annotated[
+        str,
+        typer.Option(
+            "--metadata", metavar="sqlite:PATH|etcd:URL,URL", help="As the node has it.  [default: in the directory]"
+        ),
+    ] = "",
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="As the node has it: how to get into etcd.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Go on although something is lost.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with metadata that are empty, or behind what the node has acted on: a new generation of them begins."""
+    from penstock.broker.directory.adopt import AdoptionRefusedError
+    from penstock.cluster.store.protocol import StoreError
+
+    def is_wanted(plan: AdoptionPlan) -> bool:
+        if not as_json:
+            _tell_adoption(plan)
+        if dry_run or plan.is_needless:
+            return False
+        if plan.losses and not accept:
+            raise CommandError("nothing was changed: --accept says that what is lost may be")
+        if not yes and not typer.confirm(f"Begin generation {plan.generation} of the metadata?", err=True):
+            raise CommandError("nothing was changed")
+        return True
+
+    try:
+        plan, is_done = asyncio.run(_adopt(str(data_dir), metadata, config, is_wanted))
+    except (AdoptionRefusedError, StoreError) as error:
+        raise CommandError(f"nothing was adopted: {error}") from error
+    if is_done:
+        say(f"adopted: the metadata are in generation {plan.generation}; start the nodes")
+    if as_json:
+        print_json({"plan": plan, "is_done": is_done})
+
+
+async def _adopt(
+    root: str, metadata: str, config: Path | None, is_wanted: Callable[[AdoptionPlan], bool]
+) -> tuple[AdoptionPlan, bool]:
+    from penstock.base.clock import SystemClock
+    from penstock.broker.directory.adopt import AdoptionRefusedError, adopt, plan_adoption
+    from penstock.cluster.store.keys import KeySpace
+    from penstock.storage.files.identity import read_identity
+    from penstock.storage.repair.check import locked_directory
+    from penstock.storage.repair.directory import survey_topics
+
+    keys, clock = KeySpace(), SystemClock()
+    with locked_directory(root, None) as files:
+        identity = read_identity(files, root)
+        if identity is None:
+            raise AdoptionRefusedError(f"the data directory {root} is of no node yet")
+        store = await _open_store(root, metadata, config)
+        try:
+            current, on_disk = await store.range(keys.root), survey_topics(files, root)
+            adoption = plan_adoption(current, on_disk, identity, keys=keys, now_ms=clock.now_ms())
+            is_done = is_wanted(adoption.plan)
+            if is_done:
+                await adopt(store, adoption, keys)
+        finally:
+            await store.close()
+    return adoption.plan, is_done
+
+
+async def _open_store(root: str, metadata: str, config: Path | None) -> MetadataStore:
+    from penstock.assembly import metadata_location
+    from penstock.base.clock import SystemClock
+    from penstock.cluster.store.keys import KeySpace
+    from penstock.cluster.store.settings import EtcdLocation
+    from penstock.cluster.store.sqlite import SqliteStore
+    from penstock.config import Settings, load_config
+
+    flags: Settings = {"node": {"data_dir": root}}
+    if metadata:
+        flags["node"]["metadata"] = metadata
+    loaded = load_config(config, os.environ, flags)
+    location = metadata_location(loaded.node)
+    if isinstance(location, EtcdLocation):
+        from penstock.cluster.store.etcd.engine import EtcdStore
+
+        return await EtcdStore.open(location, loaded.metadata)
+    return await SqliteStore.open(location.path, clock=SystemClock(), is_secret=KeySpace().is_secret)
+
+
+def _tell_adoption(plan: AdoptionPlan) -> None:
+    lines = [f"the metadata are at revision {plan.store_revision}, the directory has acted on {plan.acted_on}"]
+    if plan.is_needless:
+        lines.append("they are not behind the directory: there is nothing to adopt")
+    else:
+        lines.append(f"generation {plan.generation}: {plan.topics} topics, {_partitions(plan.partitions)}")
+        lines += [f"topic {name}: from its directory" for name in plan.added]
+    _write("", lines)
+    _write("lost: ", () if plan.is_needless else plan.losses)
 
 
 def _store_path(data_dir: Path, metadata: str) -> str:

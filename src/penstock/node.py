@@ -134,11 +134,16 @@ class Node:
     def _way_out(self) -> str:
         node = self._config.node
         if isinstance(metadata_location(node), EtcdLocation):
-            return "no log was touched; is it the right etcd, with the right prefix? It is restored from its snapshots"
+            return (
+                "no log was touched; is it the right etcd, with the right prefix? It is restored from its snapshots, "
+                f"or begun anew from what is there: penstock metadata adopt --data-dir {node.data_dir} "
+                f"--metadata {node.metadata} --dry-run"
+            )
         elsewhere = f" --metadata {node.metadata}" if node.metadata else ""
         return (
             "no log was touched; put the right file back, or see what can be restored: "
-            f"penstock metadata rebuild --data-dir {node.data_dir}{elsewhere} --dry-run"
+            f"penstock metadata rebuild --data-dir {node.data_dir}{elsewhere} --dry-run; where several nodes share an "
+            "older copy, go on with it: penstock metadata adopt"
         )
 
     def _told_internal(self) -> str:

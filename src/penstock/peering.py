@@ -12,20 +12,24 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from penstock.assembly import Logs
+from penstock.base.log_events import get_logger
 from penstock.broker.machine.rehearsals import RehearsalSettings
 from penstock.broker.parts import Parts
 from penstock.broker.queue.landing import land_for_another
 from penstock.broker.replication.node import Metadata, NodeReplication
 from penstock.broker.replication.settings import ReplicationSettings
+from penstock.cluster.controller.elections import Place
 from penstock.cluster.identity import ensure_cluster_secret
 from penstock.cluster.store.keys import KeySpace
 from penstock.config import Config
-from penstock.domain.replication.exchange import ForwardKind
+from penstock.domain.replication.exchange import DescribeReplica, ForwardKind, LogName
 from penstock.domain.replication.identity import NodeIdentity
+from penstock.domain.replication.state import NO_EPOCH
 from penstock.gateways.cluster.config import ClusterDoorConfig
 from penstock.gateways.cluster.door import ClusterDoor
 from penstock.membership import Membership
 from penstock.net.address import Address, parse_address
+from penstock.net.errors import PeerError
 from penstock.net.peers import Peers
 from penstock.net.replica.calls import ReplicaCalls
 from penstock.net.replica.moves import MoveCalls
@@ -35,6 +39,10 @@ from penstock.storage.store import LogStore
 # By which nodes of this version act; raised by the cluster as a whole when all of them can do more.
 FEATURE_LEVEL: Final = 1
 SECRET_BYTES: Final = 32
+# What another node has to say how far a log of its reaches.
+DESCRIBE_MS: Final = 2_000
+
+log = get_logger("replication")
 
 
 class Peering:
@@ -56,6 +64,7 @@ class Peering:
             jitter=site.chance.fraction,
             on_refused=membership.report_refused,
         )
+        self._calls = ReplicaCalls(self.peers)
         self.replication = NodeReplication(
             site,
             logs.broker,
@@ -67,7 +76,7 @@ class Peering:
                 keys=KeySpace(),
                 is_held_at=registry.is_held_at,
             ),
-            calls=ReplicaCalls(self.peers),
+            calls=self._calls,
             life=lambda: registry.epoch,
             settings=ReplicationSettings(
                 replica_lag_ms=config.cluster.replica_lag_ms,
@@ -95,7 +104,24 @@ class Peering:
         self._registry.on_life(self.replication.begin_life)
         self.replication.start()
         self._logs.transactions.talk_by(TransactionCalls(self.peers))
+        self._logs.verifier.talk_by(self.replication.replicas, ReplicaCalls(self.peers))
         self._membership.watch_others(self.peers.until_lost)
+        self._membership.ask_ends_by(self._end_of)
+
+    async def _end_of(self, node_id: int, place: Place) -> tuple[int, int] | None:
+        """The last epoch in that node's log of the partition, and its end."""
+        asked = DescribeReplica(log=LogName(*place))
+        try:
+            if node_id == self._logs.site.node_id:
+                found = await self.replication.replicas.describe(asked)
+            else:
+                found = await self._calls.describe(node_id, asked, timeout_ms=DESCRIBE_MS)
+        except PeerError as error:
+            log.warning("end of a log is not known", node=node_id, error=str(error))
+            return None
+        if found.problem is not None:
+            return None
+        return (found.epochs[-1].epoch if found.epochs else NO_EPOCH, found.log_end)
 
     async def stop(self) -> None:
         await self.replication.stop()

@@ -84,6 +84,13 @@ BUGS: Final = (
         ("nothing past its end is served",),
     ),
     PlantedBug(
+        "a gap is taken in a log without compaction",
+        "storage.log.replica",
+        "self._may_skip = may_skip and log.config.compaction is not None",
+        "self._may_skip = may_skip",
+        ("a gap in a log without compaction is refused",),
+    ),
+    PlantedBug(
         "the readable end stays below a start that has moved",
         "storage.log.readable_marks",
         "    first = _first_mark(context, segments, max(readable_end, log_start), log_start)\n",

@@ -9,6 +9,7 @@ from penstock.broker.publisher import Publisher
 from penstock.broker.queue.delivery import QueueDelivery
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.queue.redrive import Redrives
+from penstock.broker.replication.verify import ReplicaVerifier
 from penstock.broker.schedule.delayed_batches import DelayedBatches
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.share.node import ShareGroups
@@ -44,5 +45,6 @@ class Parts:
     redrives: Redrives
     shares: ShareGroups
     trace: NodeTrace
+    verifier: ReplicaVerifier
     access: AccessCatalog
     authorizer: Authorizer

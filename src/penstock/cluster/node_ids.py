@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from penstock.cluster.catalog.nodes import NodeRecord
+from penstock.cluster.generation import FIRST_GENERATION, generation_of
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import Absent, MetadataStore, Range, StoreUnavailableError
 from penstock.cluster.store.values import decode, encode
@@ -24,6 +25,8 @@ class KnownNodes(msgspec.Struct, frozen=True):
     living: dict[int, str]
     # The store's, when it was asked.
     revision: int
+    # Of the metadata.
+    generation: int = FIRST_GENERATION
 
     def has_only(self, node_id: int) -> bool:
         """Nobody else ever was a member: what was made before there were any is this node's."""
@@ -50,6 +53,7 @@ def known_nodes(current: Range, keys: KeySpace) -> KnownNodes:
         {keys.member_of(each.key): decode(each.key, each.value, MemberRecord).directory_id for each in members},
         {keys.node_of(each.key): decode(each.key, each.value, NodeRecord).directory_id for each in living},
         current.revision,
+        generation_of({entry.key: entry.value for entry in current.entries}, keys).number,
     )
 
 

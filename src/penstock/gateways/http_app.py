@@ -21,6 +21,7 @@ from penstock.gateways.http.door import Endpoint, HttpDoor, json_response
 from penstock.gateways.http.guard import HttpGuard
 from penstock.gateways.http.problem import Problem, problem_response
 from penstock.gateways.http.server import HttpServerConfig
+from penstock.gateways.rest.cluster import ClusterRoutes
 from penstock.gateways.rest.crons import CronRoutes
 from penstock.gateways.rest.dead_letters import DeadLetterRoutes
 from penstock.gateways.rest.node import NodeRoutes
@@ -53,6 +54,7 @@ def make_http_app(
         *CronRoutes(door, parts.schedules).routes(),
         *TraceRoutes(door, parts.trace).routes(),
         *NodeRoutes(door).routes(),
+        *ClusterRoutes(door, parts.verifier).routes(),
         Route("/openapi.json", _openapi, methods=["GET"]),
         Route("/health", _make_health(parts.broker), methods=["GET"]),
     ]

@@ -57,6 +57,8 @@ class Lane(enum.StrEnum):
     FAST = "fast"
     CATCH_UP = "catch-up"
     REST = "rest"
+    # Questions that take their time: nobody waits behind them.
+    SLOW = "slow"
 
 
 @dataclass(slots=True)

@@ -37,6 +37,11 @@ class SimClock:
         self._steps_at.append(self._loop.time())
         self._skews_ms.append(self._skews_ms[-1] + milliseconds)
 
+    @property
+    def is_set(self) -> bool:
+        """It was, at some time."""
+        return bool(self._steps_at)
+
     def lowest_ms(self, since_seconds: float) -> int:
         """Nobody can have read less on it since then."""
         return EPOCH_MS + min(self._skews_since(since_seconds)) + int(since_seconds * 1000)

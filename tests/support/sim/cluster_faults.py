@@ -22,6 +22,7 @@ from support.storage.faulty_files import CrashMode
 PAUSE_SECONDS: Final = (0.01, 7.0)
 LONG_CUT_SECONDS: Final = (1.0, 7.0)
 HANDLES_MAX: Final = 400
+STEP_MS_MAX: Final = 20_000
 SLOW_LATENCY_SECONDS: Final = (0.05, 0.4)
 # An older copy of a disk is at least so old.
 COPY_SECONDS: Final = (0.1, 2.0)
@@ -107,6 +108,11 @@ async def pause(world: World, node: SimNode) -> None:
         node.resume()
 
 
+async def step_clock(world: World, node: SimNode) -> None:
+    """By less than the quiet at the end: what is due by one clock is so by every other before that is over."""
+    node.clock.step_ms(world.random.randint(-STEP_MS_MAX, STEP_MS_MAX))
+
+
 async def _in_between(world: World, act: Callable[[], None]) -> None:
     """Two handles, drawn."""
     done = asyncio.Event()
@@ -123,18 +129,28 @@ async def _in_between(world: World, act: Callable[[], None]) -> None:
 
 
 async def lose_disk(world: World, node: SimNode) -> None:
-    """Another one is in its place, or an older copy of it; of one node in a story."""
+    """Another one is in its place, or an older copy of it; of one node in a story. Perhaps in the moment when the room
+    has no power: then nobody has missed the node before it is back."""
     if world.has_lost_disk:
         return
     world.has_lost_disk = True
-    image = {}
-    if world.random.random() < 0.5:
-        image = node.files.image()
-        await asyncio.sleep(between(world, COPY_SECONDS))
-    node.crash(CrashMode.KILL)
+    # BUG: a copy that was made in the life that is put back by it looks as the disk did; see the design, 5.1.
+    image = await _older_copy(world, node) if world.random.random() < 0.5 else {}
+    others = world.nodes if world.random.random() < 0.5 else [node]
+    for each in others:
+        each.crash(CrashMode.LOST)
     node.roll_back(image)
     await asyncio.sleep(between(world, DOWN_SECONDS))
+    await asyncio.gather(*(restart(world, each) for each in others))
+
+
+async def _older_copy(world: World, node: SimNode) -> dict[str, bytes]:
+    """Of an earlier life."""
+    image = node.files.image()
+    node.crash(CrashMode.KILL)
     await restart(world, node)
+    await asyncio.sleep(between(world, COPY_SECONDS))
+    return image
 
 
 # The network between nodes
@@ -158,6 +174,13 @@ async def cut_off(world: World, node: SimNode) -> None:
 async def reset_between(world: World, node: SimNode) -> None:
     for each in world.nodes:
         world.network.reset(node.host, each.host)
+
+
+async def spoil_between(world: World, node: SimNode) -> None:
+    """A bit of what it sends to each of the others."""
+    for each in world.nodes:
+        if each is not node:
+            world.network.spoil(node.host, each.host)
 
 
 async def slow_between(world: World, node: SimNode) -> None:
@@ -197,13 +220,14 @@ FAULTS: Final[dict[Fault, int]] = {
     stop: 2,
     pause: 4,
     lose_disk: 2,
-    faults.step_clock: 1,
+    step_clock: 1,
     faults.fail_sync: 1,
     faults.reset_connections: 1,
     faults.cut_one_way: 1,
     cut_off: 4,
     reset_between: 2,
     slow_between: 2,
+    spoil_between: 1,
     store_away: 2,
     store_mute: 1,
     faults.store_unsure: 2,

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,11 +19,14 @@ from support.sim import cluster_faults, faults
 from support.sim.client import OPTIONS
 from support.sim.cluster_faults import restart
 from support.sim.invariants import WELL_AFTER_QUIET, InvariantError, check
+from support.sim.loads.load import Load, until
+from support.sim.loads.ring import RingLoad
 from support.sim.replicas import Onlooker, check_replicas
 from support.sim.story import LOADS, LOADS_AT_ONCE, Crowd, check_loads, explain
 from support.sim.world import World
 
 REPEAT: Final = "PYTHONPATH=tests:src python -m support.sim cluster"
+CLUSTER_LOADS: Final[dict[str, Callable[[World], Load]]] = {**LOADS, "ring": RingLoad}
 NODES: Final = 3
 NODES_OF_MANY: Final = 5
 MANY_CHANCE: Final = 0.1
@@ -46,15 +49,25 @@ def tell(seed: int, *, loads: Sequence[str] = (), weighted: Sequence[str] = ()) 
 
 async def _story(world: World, *, loads: Sequence[str], weighted: Sequence[str]) -> None:
     await _start(world)
-    at_work = [LOADS[name](world) for name in loads or world.random.sample(list(LOADS), LOADS_AT_ONCE)]
+    at_work = [CLUSTER_LOADS[name](world) for name in loads or world.random.sample(list(CLUSTER_LOADS), LOADS_AT_ONCE)]
     async with ClusterClient(world.addresses, OPTIONS) as client:
         for load in at_work:
             await load.prepare(client)
-    onlooker = Onlooker(world)
-    looking = asyncio.ensure_future(onlooker.look_on())
+    looking = asyncio.ensure_future(Onlooker(world).look_on())
+    try:
+        await _go_through(world, at_work, weighted)
+    finally:
+        # What it has found came first, and mostly explains the rest.
+        if looking.done():
+            looking.result()
+        looking.cancel()
+
+
+async def _go_through(world: World, at_work: Sequence[Load], weighted: Sequence[str]) -> None:
     crowd = Crowd([client for load in at_work for client in load.clients()])
     await _go_wrong(world, weighted)
     await crowd.stop()
+    world.tell("all is well again")
     faults.heal(world)
     await asyncio.gather(*(restart(world, node) for node in world.nodes))
     for node in world.nodes:
@@ -62,20 +75,18 @@ async def _story(world: World, *, loads: Sequence[str], weighted: Sequence[str])
     await check_replicas(world)
     await check_loads(world, at_work)
     await check_replicas(world)
-    _end(looking)
-
-
-def _end(looking: asyncio.Future[None]) -> None:
-    if looking.done():
-        looking.result()
-    looking.cancel()
 
 
 async def _start(world: World) -> None:
     """All of them, and everything that a cluster makes for itself."""
     started = await asyncio.gather(*(node.start() for node in world.nodes))
     check(WELL_AFTER_QUIET, holds=all(started), what=f"the first start failed: {[n.failure for n in world.nodes]}")
+    await until(world, partial(_is_formed, world), "the nodes do not know each other")
     await check_replicas(world)
+
+
+async def _is_formed(world: World) -> bool:
+    return all(node.parts is not None and len(node.parts.nodes.serving()) == len(world.nodes) for node in world.nodes)
 
 
 async def _go_wrong(world: World, weighted: Sequence[str]) -> None:

@@ -20,6 +20,9 @@ from support.sim.loop import OWNER, SimLoop, host_of
 
 LATENCY_SECONDS: Final = (0.000_05, 0.001_5)
 BYTES_PER_SECOND: Final = 1e9
+# What the values of simulated messages end with: bytes of records, and of nothing else.
+FILLING: Final = b"." * 8
+SPOILT: Final = b","
 PORT_FIRST: Final = 40_000
 # As asyncio's own transports.
 HIGH_WATER_BYTES: Final = 64 * 1024
@@ -32,6 +35,8 @@ class Link:
     latency_seconds: tuple[float, float] = LATENCY_SECONDS
     bytes_per_second: float = BYTES_PER_SECOND
     is_cut: bool = False
+    # The next filling of a message that is sent over it arrives with a byte changed.
+    is_spoiling: bool = False
     # What was sent while it is cut, in order.
     held: list[Callable[[], None]] = field(default_factory=list)
 
@@ -54,10 +59,23 @@ class Network:
         """One way; the other one is another link."""
         self.link(source, target).is_cut = True
 
+    def spoil(self, source: str, target: str) -> None:
+        """Something between the two turns a bit over, and no checksum of theirs finds it."""
+        self.link(source, target).is_spoiling = True
+
+    def on_its_way(self, source: str, target: str, data: bytes) -> bytes:
+        link = self.link(source, target)
+        place = data.rfind(FILLING) if link.is_spoiling else -1
+        if place < 0:
+            return data
+        link.is_spoiling = False
+        return data[:place] + SPOILT + data[place + len(SPOILT) :]
+
     def heal(self) -> None:
         """Every link is as it was, and what was kept is on its way."""
         for link in self._links.values():
             link.latency_seconds, link.bytes_per_second, link.is_cut = LATENCY_SECONDS, BYTES_PER_SECOND, False
+            link.is_spoiling = False
             held, link.held = link.held, []
             for send in held:
                 send()
@@ -203,7 +221,7 @@ class SimTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or not data:
             return
-        sent = bytes(data)
+        sent = self._network.on_its_way(self.host, self.peer_host, bytes(data))
         self._unsent_bytes += len(sent)
         if self._unsent_bytes > self._high_bytes and not self._is_write_paused:
             self._is_write_paused = True

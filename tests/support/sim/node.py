@@ -35,6 +35,7 @@ INTERNAL_PORT: Final = 9094
 REPLICATION: Final = 3
 # Shorter than real ones: a story does not last as long.
 REPLICA_LAG_MS: Final = 2_000
+RETENTION_CHECK_MS: Final = 500
 DISK_BYTES: Final = 16 * 1024 * 1024
 # Of a machine without power: others hear of it only when it is back, or when they give up.
 SILENT_SECONDS_MAX: Final = 2.0
@@ -217,7 +218,8 @@ class SimNode:
         if not self._has_internal_door:
             return config
         cluster = replace(config.cluster, listen=f"{self.host}:{INTERNAL_PORT}", replica_lag_ms=REPLICA_LAG_MS)
-        return replace(config, cluster=cluster, broker=replace(config.broker, default_replication=REPLICATION))
+        broker = replace(config.broker, default_replication=REPLICATION, retention_check_ms=RETENTION_CHECK_MS)
+        return replace(config, cluster=cluster, broker=broker)
 
     def _config_alone(self) -> Config:
         return load_config(

@@ -53,6 +53,8 @@ class Onlooker:
     watermarks: dict[tuple[Place, int], int] = field(default_factory=dict)
     # How far somebody has ever said that it is committed, by log.
     committed: dict[Place, int] = field(default_factory=dict)
+    # And below which a leader has ever removed it.
+    removed: dict[Place, int] = field(default_factory=dict)
     # States by their keys, with the revisions at which they were decoded.
     _known: dict[str, tuple[int, PartitionState]] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ class Onlooker:
         self.committed[place] = max(self.committed.get(place, 0), log.readable_end)
         if not isinstance(shell.role, Leading):
             return
+        self.removed[place] = max(self.removed.get(place, 0), log.log_start)
         at = (place, shell.role.epoch)
         first = self.leaders.setdefault(at, node.owner)
         what = f"{shell.topic}-{shell.index} in epoch {at[1]}: {first} and {node.owner}"
@@ -109,6 +112,11 @@ class Onlooker:
             committed, end = self.committed.get((each.log.home.topic_id, each.index), 0), each.log.log_end
             what = f"node {node.number} is in sync in {each.topic}-{each.index} and holds {end} of {committed}: {state}"
             check(SET_TRUTH, holds=end >= committed, what=what)
+            removed, start = self.removed.get((each.log.home.topic_id, each.index), 0), each.log.log_start
+            what = (
+                f"node {node.number} holds {each.topic}-{each.index} from {start} on, and no leader removed {removed}"
+            )
+            check(SET_TRUTH, holds=start <= removed, what=what)
 
 
 # After the story
@@ -146,8 +154,12 @@ def _unsettled(world: World) -> str | None:
             return f"{name} has no leader: {state}"
         if set(state.in_sync) != set(state.replicas) or state.eligible or state.mending or state.unsure:
             return f"{name} is not in sync: {state}"
-        ends = [_ends(node, place) for node in world.nodes if node.number in state.replicas]
-        if len(set(ends)) > 1 or any(readable != end for each in ends for _start, readable, end, _epoch in each):
+        ends = {node.number: _ends(node, place) for node in world.nodes if node.number in state.replicas}
+        logs = [[(readable, end, epoch) for _start, readable, end, epoch in each] for each in ends.values()]
+        is_even = all(each == logs[0] for each in logs) and all(readable == end for readable, end, _epoch in logs[0])
+        # Another leader before may have removed more than this one has.
+        firsts = [[start for start, *_ in each] for each in (ends[state.leader], *ends.values())]
+        if not is_even or any(start < own for each in firsts for start, own in zip(each, firsts[0], strict=False)):
             return f"{name} differs: {ends}"
     return None
 
@@ -170,6 +182,9 @@ def _ends(node: SimNode, place: Place) -> tuple[tuple[int, int, int, int], ...]:
 
 def _check_log(world: World, log: str, state: PartitionState) -> None:
     held = {node.host: _batches_of(node, log) for node in world.nodes if node.number in state.replicas}
+    # Segments go as a whole, and each replica has its own.
+    start = max((min(batches, default=0) for batches in held.values()), default=0)
+    held = {host: {at: data for at, data in batches.items() if at >= start} for host, batches in held.items()}
     first_host, first = next(iter(held.items()))
     for host, batches in held.items():
         _check_epochs(f"{log} on {host}", batches)

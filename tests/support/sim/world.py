@@ -106,6 +106,10 @@ class World:
     def highest_ms(self, since_seconds: float = 0.0) -> int:
         return max(node.clock.highest_ms(since_seconds) for node in self.nodes)
 
+    @property
+    def has_set_clock(self) -> bool:
+        return any(node.clock.is_set for node in self.nodes)
+
     def heal_store(self) -> None:
         self.engine.faults = StoreFaults(latency_seconds=STORE_LATENCY_SECONDS, patience_seconds=0.3)
 

@@ -75,6 +75,7 @@ class ReplicaWorld:
             (6, self._crash),
             (5, self._crash_inside),
             (6, self._check_served),
+            (3, self._leave_out_a_batch),
         ]
         self.random.choices([act for _, act in actions], [weight for weight, _ in actions])[0]()
 
@@ -100,6 +101,19 @@ class ReplicaWorld:
             self._begin_anew(outcome.base_offset)
             return
         expect(outcome is None, "what the leader sends is taken", outcome)
+
+    def _leave_out_a_batch(self) -> None:
+        """What comes does not begin where the log ends: nobody takes it."""
+        if self.has_diverged:
+            return
+        self.leader += self._make_batches()
+        self.leader += self._make_batches()
+        end = self.log.log_end
+        later = next((each for each in self.leader if each.base > end), None)
+        if later is not None:
+            outcome = self.log.append_replicated(memoryview(later.data), leader_epoch=self.epoch, may_skip=True)
+            is_refused = outcome is not None and self.log.log_end == end
+            expect(is_refused, "a gap in a log without compaction is refused", (end, later.base))
 
     def _make_batches(self) -> list[ModelBatch]:
         base = self.leader[-1].next if self.leader else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from penstock.cluster.generation import FIRST_GENERATION
 from penstock.domain.replication.membership import DirectoryRecord
 from penstock.storage.files.identity import DirectoryIdentity, read_identity, write_identity
 from penstock.storage.store import LogStore
@@ -40,6 +41,16 @@ class NodeDirectory:
     def metadata_revision(self) -> int:
         """The highest that is known to have been acted on here."""
         return 0 if self._identity is None else self._identity.metadata_revision
+
+    @property
+    def generation(self) -> int:
+        """Of the metadata that it has acted on."""
+        return FIRST_GENERATION if self._identity is None else self._identity.generation
+
+    def begin_generation(self, generation: int) -> None:
+        """The metadata were adopted since; it is on the disk with the next epoch."""
+        assert self._identity is not None, "the directory is of no node yet"
+        self._identity = self._identity.begin_generation(generation)
 
     def begin(self, *, cluster_id: str, node_id: int, directory_id: str) -> None:
         """The directory of a node from now on; it is on the disk with the first epoch."""

@@ -117,7 +117,7 @@ def make_plan(
     if not sources.is_whole or not is_fitting:
         # Also of a store that is whole and older than the directories: ids were taken since then, and the logs know
         # them.
-        entries[keys.producer_ids] = encode(_producer_ids(entries.get(keys.producer_ids), keys, now_ms))
+        entries[keys.producer_ids] = encode(fresh_producer_ids(entries.get(keys.producer_ids), keys, now_ms))
     plan = RebuildPlan(
         notes=sources.notes,
         counts=_counts(entries, keys),
@@ -229,7 +229,7 @@ def _grown(on_disk: Iterable[TopicOnDisk], topics: Mapping[bytes, Topic]) -> lis
     ]
 
 
-def _producer_ids(value: bytes | None, keys: KeySpace, now_ms: int) -> int:
+def fresh_producer_ids(value: bytes | None, keys: KeySpace, now_ms: int) -> int:
     known = 0 if value is None else decode(keys.producer_ids, value, int)
     return max(known, now_ms * _PRODUCER_IDS_PER_MS)
 

@@ -7,7 +7,7 @@ So a takeover replays a bounded tail of the journal and not all of it, and every
 
 Rules:
 - What comes is counted where it is written, journal by journal; nobody goes over all of them by the clock.
-- One at a time on a node, and for at most a fifth of its time. What is built is built in turns with requests.
+- One at a time on a node, with rests as long as the work. What is built is built in turns with requests.
 - Not while this node is behind, and never in the way of a new lead, of a cut or of a log that is begun anew: it is
   ended by the first (`Residents.rehearsal`) and ends itself for the others, at the next portion.
 - Saved files are made of committed records alone, so that no cut but an unclean one touches what they say.
@@ -34,9 +34,10 @@ from penstock.storage.log.derived import known_end
 
 log = get_logger("rehearsals")
 
-# After each it rests for so many times as long as it took: rehearsals have a fifth of a processor at the most, however
-# much is written and however large what is saved has become.
-REST_FACTOR: Final = 4
+# After each it rests for so many times as long as it took. With the rests between portions rehearsals have a quarter of
+# a processor, or a bit more, however much is written and however large what is saved has become. Four times was tried:
+# after a burst that filled three journals the last one of them was due for half a minute.
+REST_FACTOR: Final = 1
 # While the node is behind: as long as it takes until it may have caught up, or a lead that has just gone has settled.
 BEHIND_REST_MS: Final = 1_000
 # Between two portions, as long as the one before took, and not longer than this.

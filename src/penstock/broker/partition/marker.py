@@ -50,5 +50,5 @@ def write_marker(shell: PartitionShell, end: TransactionEnd) -> Appended | Appen
     try:
         log.append(memoryview(batch), (header_of(batch),))
     except StorageError as error:
-        return refuse_unwritten(error)
+        return refuse_unwritten(error, shell.replicated)
     return Appended(base_offset, NO_TIMESTAMP, log.log_start, shell.promise() or shell.commit())

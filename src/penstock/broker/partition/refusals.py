@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.partition.outcome import AppendRefused, Refusal
+from penstock.broker.partition.replicated_commits import ReplicatedCommits
 from penstock.codec.batch.header import (
     ATTRIBUTE_CODEC_MASK,
     LENGTH_PREFIX_BYTES,
@@ -154,7 +155,12 @@ def refuse_producer(verdict: ProducerVerdict) -> AppendRefused:
             return AppendRefused(Refusal.COORDINATOR_FENCED, reason)
 
 
-def refuse_unwritten(error: StorageError) -> AppendRefused:
+def refuse_unwritten(error: StorageError, replicated: ReplicatedCommits | None) -> AppendRefused:
     if isinstance(error, LogDamagedError):
         return AppendRefused(Refusal.DAMAGED, str(error))
-    return AppendRefused(Refusal.DISK_FULL if isinstance(error, DiskFullError) else Refusal.OFFLINE, str(error))
+    if not isinstance(error, DiskFullError):
+        return AppendRefused(Refusal.OFFLINE, str(error))
+    if replicated is not None:
+        # Another replica may have room.
+        replicated.note_full()
+    return AppendRefused(Refusal.DISK_FULL, str(error))

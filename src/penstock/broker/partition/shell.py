@@ -55,7 +55,7 @@ from penstock.domain.topic_rules import is_internal
 from penstock.domain.transaction.partition import Admitted, NotVerified
 from penstock.domain.transaction.partition import VerificationNeeded as MustVerify
 from penstock.domain.transaction.verification import NO_GUARD
-from penstock.storage.errors import Damage, DiskFullError, StorageError
+from penstock.storage.errors import Damage, StorageError
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.recovered import RecoveredLog
 from penstock.storage.log.refusals import refusal_of
@@ -352,7 +352,7 @@ class PartitionShell:
         try:
             log.append(records, (header,))
         except StorageError as error:
-            return self._unwritten(error)
+            return refuse_unwritten(error, self.replicated)
         return Appended(base_offset, append_time_ms, log.log_start, self._commits.promise(acks))
 
     def begin_verification(self, header: BatchHeader, *, version: int) -> int:
@@ -368,12 +368,7 @@ class PartitionShell:
         log = self.log
         if log.is_healthy and not log.context.is_full:
             return self.refuse_any()
-        return self._unwritten(refusal_of(log)) if self.is_leading else self._not_leader()
-
-    def _unwritten(self, error: StorageError) -> AppendRefused:
-        if isinstance(error, DiskFullError) and self.replicated is not None:
-            self.replicated.note_full()
-        return refuse_unwritten(error)
+        return refuse_unwritten(refusal_of(log), self.replicated) if self.is_leading else self._not_leader()
 
     def refuse_offline(self) -> AppendRefused:
         return AppendRefused(Refusal.OFFLINE, f"{self.topic}-{self.index} is offline: {self.log.failure}")

@@ -51,10 +51,10 @@ class Departures:
             leaving = self.hand_over(place, failure) if is_leader else self.leave(place, failure)
             self._tasks.start("replica goes", _nothing_else(leaving))
 
-    def come_back(self, place: Place) -> None:
-        """Its logs hold again everything that they were told to hold."""
+    def come_back(self, place: Place, is_whole: Callable[[], bool]) -> None:
+        """Its logs hold again everything that they were told to hold, as long as `is_whole` says so."""
         if place not in self._under_way:
-            self._tasks.start("replica is whole again", self._come_back(place))
+            self._tasks.start("replica is whole again", self._come_back(place, is_whole))
 
     def may_hand_over(self, place: Place, state: PartitionState, failure: Failure) -> bool:
         """Whether there is anybody, as far as this node knows."""
@@ -101,13 +101,20 @@ class Departures:
         log_events.warning("replica has left the set", partition=place[1], reason=failure.value)
         return changed.state
 
-    async def _come_back(self, place: Place) -> None:
+    async def _come_back(self, place: Place, is_whole: Callable[[], bool]) -> None:
+        def decide(state: PartitionState) -> PartitionState | None:
+            return election.mended(state, self._node_id) if is_whole() else None
+
         async with self._alone(place):
-            try:
-                await self._changes.change(place, lambda state: election.mended(state, self._node_id))
-            except StoreError as error:
-                # Asked again with the next answer of the leader.
-                log_events.warning("replica is whole and nobody knows", partition=place[1], error=str(error))
+            # Until the store has it: of a log to which nothing is written the leader has nothing more to say, and
+            # nobody else would bring it up again.
+            while is_whole():
+                try:
+                    await self._changes.change(place, decide)
+                    return
+                except StoreError as error:
+                    log_events.warning("replica is whole and nobody knows", partition=place[1], error=str(error))
+                    await asyncio.sleep(RETRY_MS / 1000)
 
     @asynccontextmanager
     async def _alone(self, place: Place) -> AsyncIterator[None]:

@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from penstock.broker.partition.commitment import Commitment, Loss
@@ -57,6 +57,10 @@ class Subscriber(Protocol):
 
     def on_end(self, log: LedLog) -> None:
         """This node no longer leads it in this epoch."""
+        ...
+
+    def ask_again(self, log: LedLog) -> None:
+        """The node has to name it once more."""
         ...
 
 
@@ -246,6 +250,13 @@ class ReplicaGroup:
         followed, progress = self.followed_ms(), self.progress
         members = (node for node in progress.state.in_sync if node != progress.node)
         return [node for node in members if followed.get(node, since_ms - 1) < since_ms]
+
+    def ask_again(self, nodes: Collection[int]) -> None:
+        """Who leaves the set comes back when it has named its logs anew. Of a log that does not change it would not do
+        so by itself: all that it holds it has told before."""
+        for log in self.logs if nodes else ():
+            for subscriber in [each for each in log.subscribers if each.node_id in nodes]:
+                subscriber.ask_again(log)
 
     # The barrier
 

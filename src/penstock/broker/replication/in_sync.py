@@ -120,6 +120,7 @@ class InSyncChanges:
             if not group.is_over:
                 proposal = group.progress.propose(now_ms, self._settings.replica_lag_ms, view)
             if proposal is not None:
+                group.ask_again(set(group.progress.state.in_sync).difference(proposal.state.in_sync))
                 proposals.append((group, proposal))
         if proposals:
             await self._write(proposals)

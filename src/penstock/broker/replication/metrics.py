@@ -56,6 +56,16 @@ class ReplicationCollector(Collector):
             "Changes of in-sync sets that this node has made since the start.",
             value=self._node.changes.change_count,
         )
+        yield GaugeMetricFamily(
+            "penstock_replication_flawed_partitions",
+            "Partitions with several replicas of which a log on this node is damaged, shorter than it was or offline.",
+            value=len(self._node.mending.places),
+        )
+        yield CounterMetricFamily(
+            "penstock_replication_logs_put_aside",
+            "Damaged logs that this node has put aside since the start, to fetch them anew.",
+            value=self._node.mending.begun_anew_count,
+        )
         fetched = CounterMetricFamily(
             "penstock_replication_fetched_bytes",
             "Bytes that this node has fetched from leaders since the start, by lane.",

@@ -409,10 +409,14 @@ class NodeReplication:
         place = (log.partition.log.home.topic_id, log.partition.index)
         stated = self._topics.state(*place)
         is_mending = stated is not None and self._node_id in stated.state.mending
-        if is_mending and all(each.is_whole for each, _ in self._followed.get(place, ())):
-            self._departures.come_back(place)
+        if is_mending and self._is_whole(place):
+            self._departures.come_back(place, partial(self._is_whole, place))
         if any(each is log and fetcher.lane is Lane.CATCH_UP for each, fetcher in self._followed.get(place, ())):
             self._move(place, log, _lane_of(log))
+
+    def _is_whole(self, place: Place) -> bool:
+        followed = self._followed.get(place, ())
+        return bool(followed) and all(log.is_current and log.is_whole for log, _ in followed)
 
     def _is_behind(self, partition: PartitionShell) -> bool:
         """Something is far behind, or this replica is not in sync: what there is to do is to fetch."""

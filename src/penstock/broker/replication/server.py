@@ -12,13 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Final
 
-from penstock.base.checksum import crc32c
 from penstock.broker.partition.leadership import Leadership
 from penstock.broker.partition.shell import PartitionShell
+from penstock.broker.replication.checksums import NotSummedError, checksums_of
 from penstock.broker.replication.feed import LeaderFeed, WhoLeads
-from penstock.codec.batch.header import walk_headers
 from penstock.domain.replication.exchange import (
     CHECKSUMS_MAX,
     Barrier,
@@ -29,18 +27,11 @@ from penstock.domain.replication.exchange import (
     LogBarrier,
     LogName,
     LogPassed,
-    RangeChecksum,
     ReplicaDescription,
     ReplicaFetch,
     ReplicaFetched,
     ReplicaProblem,
 )
-from penstock.storage.errors import Damage
-from penstock.storage.log.partition_log import PartitionLog
-from penstock.storage.log.read_plan import ReadPlan
-
-# Of one read for a checksum.
-PORTION_BYTES: Final = 1024 * 1024
 
 FindLog = Callable[[LogName], PartitionShell | None]
 # Of a partition that is led here: the leadership that it is to be done under, and what is to be done. The answer.
@@ -116,9 +107,10 @@ class NodeReplicas:
         if asked.range_count > CHECKSUMS_MAX:
             return ReplicaDescription(problem=ReplicaProblem.INVALID, detail=f"more than {CHECKSUMS_MAX} ranges")
         log = shell.log
-        checksums = await self._checksums(log, asked) if asked.wants_checksums else []
-        if isinstance(checksums, str):
-            return ReplicaDescription(problem=ReplicaProblem.STORAGE_FAILED, detail=checksums)
+        try:
+            checksums = await checksums_of(log, asked, self._readers) if asked.wants_checksums else []
+        except NotSummedError as error:
+            return ReplicaDescription(problem=ReplicaProblem.STORAGE_FAILED, detail=str(error))
         return ReplicaDescription(
             log_start=log.log_start,
             log_end=log.log_end,
@@ -127,36 +119,6 @@ class NodeReplicas:
             epochs=[EpochStart(epoch, start) for epoch, start in log.epochs.entries()],
             checksums=checksums,
         )
-
-    async def _checksums(self, log: PartitionLog, asked: DescribeReplica) -> list[RangeChecksum] | str:
-        """Why not, where it cannot be read."""
-        found: list[RangeChecksum] = []
-        end = min(asked.to_offset, log.readable_end)
-        for start in range(max(asked.from_offset, log.log_start), end, asked.step_offsets):
-            range_end = min(start + asked.step_offsets, end)
-            checksum = await self._checksum(log, start, range_end)
-            if isinstance(checksum, str):
-                return checksum
-            found.append(RangeChecksum(start, range_end, checksum))
-        return found
-
-    async def _checksum(self, log: PartitionLog, start: int, end: int) -> int | str:
-        loop, checksum, offset = asyncio.get_running_loop(), 0, start
-        while offset < end:
-            plan = log.plan_read(offset, bytes_max=PORTION_BYTES, up_to=log.readable_end)
-            if plan is None:
-                break
-            if not isinstance(plan, ReadPlan):
-                return f"offset {offset} cannot be read"
-            loaded = await loop.run_in_executor(self._readers, plan.load)
-            if isinstance(loaded, Damage):
-                return loaded.describe()
-            for place, header in walk_headers(loaded):
-                # Of the range are the batches that begin in it.
-                if start <= header.base_offset < end:
-                    checksum = crc32c(loaded[place : place + header.size_bytes], checksum)
-                offset = header.next_offset
-        return checksum
 
 
 def _not_led(shell: PartitionShell, leader_epoch: int) -> ReplicaProblem | None:

@@ -110,6 +110,9 @@ class FeedSession:
         self._refused.append(answer)
         self._ring()
 
+    def ask_again(self, log: LedLog) -> None:
+        self.refuse(LogFetched(log=log.name, problem=ReplicaProblem.TIMED_OUT))
+
     def forget(self, name: LogName) -> None:
         position = self._positions.pop(name, None)
         if position is not None:

@@ -97,6 +97,9 @@ class Upkeep:
                 held.setdefault(shell.topic, []).append(shell)
             if removal is None:
                 continue
+            if shell.replicated is not None:
+                # Or followers would keep it until more is written, which may be never.
+                shell.replicated.start_told(shell.log.log_start)
             try:
                 await asyncio.to_thread(removal.run)
             except StorageError as error:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import BOOTSTRAP_DEFAULT, AsJson, Bootstrap
+from penstock.cli.options import BOOTSTRAP_DEFAULT, HTTP_DEFAULT, AsJson, Bootstrap, Http
 
 app = typer.Typer(help="See how a cluster is, and run one on this machine.", no_args_is_help=True)
 
@@ -18,6 +18,19 @@ def status(*, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: AsJson = False)
     from penstock.cli.work.cluster import status as status_work
 
     status_work.status(bootstrap, as_json=as_json)
+
+
+@app.command("verify")
+def verify(
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", show_default=False)] = None,
+    *,
+    http: Http = HTTP_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Compares the replicas of one topic, or of all, below what is committed. Exit code 1: they differ."""
+    from penstock.cli.work.cluster import verify as verify_work
+
+    verify_work.verify(http, topic, as_json=as_json)
 
 
 @app.command("up")

@@ -21,7 +21,7 @@ from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import Absent, Compare, ModRevisionIs
 from penstock.domain.config.topic import make_topic_config
-from penstock.domain.replication.election import choose
+from penstock.domain.replication.election import choose, is_lost_by_all
 from penstock.domain.replication.membership import Trust, distrust
 from penstock.domain.replication.sets import minimum_in_sync
 from penstock.domain.replication.state import PartitionState
@@ -59,6 +59,8 @@ class Elections:
         # In the order in which they were named.
         self._due: dict[Place, None] = {}
         self._are_all_due = True
+        # Those of which nobody is left who surely holds what is committed.
+        self.lost: dict[Place, Stated] = {}
 
     def look_at_all(self) -> None:
         self._are_all_due = True
@@ -87,8 +89,25 @@ class Elections:
                 after = rules.apply(stated.state)
                 if after is not None:
                     changes.append(StateChange((topic.topic_id, index), stated, after))
+                self._note_lost((topic.topic_id, index), stated)
                 yield
         return sorted(changes, key=lambda change: not change.is_urgent)
+
+    def shared(self) -> Steps[dict[Place, Stated]]:
+        """All partitions that somebody else could lead."""
+        found: dict[Place, Stated] = {}
+        for topic, partitions in self._everything():
+            for index, stated in partitions:
+                if len(stated.state.replicas) > 1:
+                    found[topic.topic_id, index] = stated
+                yield
+        return found
+
+    def _note_lost(self, place: Place, stated: Stated) -> None:
+        if stated.state.unsure and is_lost_by_all(stated.state):
+            self.lost[place] = stated
+        elif self.lost:
+            self.lost.pop(place, None)
 
     def _is_as_placed(self, run: Run) -> bool:
         nodes = [self._nodes.node(node_id) for node_id in run.replicas]

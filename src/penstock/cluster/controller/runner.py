@@ -4,7 +4,8 @@
         ──► the seat is free: take it, the lowest living id at once, any other a second later
         ──► the seat is ours: look at what is due, decide by the rules, write at most 60 partitions at a time
             ──► nothing is left to decide: admit who asks
-            ──► nobody asks: give internal topics the replicas that they lack
+            ──► nobody asks: give internal topics the replicas that they lack, let the longest log lead where all
+                memories were lost, and every five minutes preferred replicas
 
 Every node has one of these; the seat says whose word counts.
 
@@ -33,16 +34,20 @@ from penstock.cluster.catalog.partition_image import PartitionChanged
 from penstock.cluster.catalog.topic_image import Change, PartitionsGrown, TopicAdded, TopicConfigChanged, TopicRemoved
 from penstock.cluster.catalog.topics import TopicCatalog
 from penstock.cluster.controller.admissions import Admissions
-from penstock.cluster.controller.elections import Elections, StateChange
+from penstock.cluster.controller.elections import Elections, Place, StateChange
 from penstock.cluster.controller.growth import Growth
+from penstock.cluster.controller.longest import AskEnd, LongestLogs
 from penstock.cluster.controller.seat import Seat, SeatLostError
 from penstock.cluster.store.keys import KeySpace
 from penstock.cluster.store.protocol import StoreError, StoreFullError
 from penstock.cluster.store.values import encode
-from penstock.domain.replication.election import CHANGES_A_STEP_MAX
+from penstock.domain.replication.election import CHANGES_A_STEP_MAX, prefer
 from penstock.domain.replication.membership import Trust, Verdict
+from penstock.domain.replication.state import PartitionState
 
 TICK_MS: Final = 1000
+# How often it is looked whether leaders are where they should be.
+PREFER_MS: Final = 5 * 60_000
 # Each round changes all that is due and looks again. Rules that agree with themselves need two or three.
 _ROUNDS_MAX: Final = 10
 
@@ -71,6 +76,9 @@ class Controller:
         self._clock = clock
         self._elections = Elections(topics, nodes)
         self._growth = Growth(topics, nodes)
+        self._longest = LongestLogs(nodes)
+        self._is_asking = False
+        self._prefer_at_ms = clock.monotonic_ms() + PREFER_MS
         self._admissions = Admissions(nodes, keys, cluster_id=cluster_id)
         self._work = LongWork(clock.monotonic_seconds)
         self._tasks = TaskSupervisor(log)
@@ -83,6 +91,10 @@ class Controller:
         nodes.on_change(self._on_nodes, Part.CONTROLLER)
         topics.on_change(self._on_topic, Part.CONTROLLER)
         topics.on_partition_change(self._on_partition, Part.CONTROLLER)
+
+    def ask_ends_by(self, ask_end: AskEnd) -> None:
+        """How it learns how far the logs of others reach."""
+        self._longest.ask_end = ask_end
 
     # Life
 
@@ -196,9 +208,44 @@ class Controller:
                 await self._write(changes)
             elif asking:
                 await self._admit(asking, verdicts)
-            elif not await self._grow():
+            elif not (await self._find_longest() or await self._grow() or await self._prefer()):
                 break
         await self._sweep()
+
+    async def _find_longest(self) -> bool:
+        """Whether anything has changed by it. Who is asked may take long to answer: nobody waits for that here."""
+        lost = self._elections.lost
+        if not lost:
+            return False
+        decided = [(place, stated, self._longest.decide(place, stated.state)) for place, stated in lost.items()]
+        changes = [StateChange(place, stated, after) for place, stated, after in decided if after is not None]
+        if changes:
+            await self._write(changes)
+            return True
+        if not self._is_asking:
+            self._is_asking = True
+            states = [(place, stated.state) for place, stated in lost.items()]
+            self._tasks.start("ends of logs", self._ask_ends(states))
+        return False
+
+    async def _ask_ends(self, lost: Sequence[tuple[Place, PartitionState]]) -> None:
+        try:
+            if await self._longest.ask(lost):
+                self._wake()
+        finally:
+            self._is_asking = False
+
+    async def _prefer(self) -> bool:
+        """Whether any of the replicas that should lead do so now."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._prefer_at_ms:
+            return False
+        shared = await self._work.run(self._elections.shared())
+        wanted = prefer({place: stated.state for place, stated in shared.items()}, self._nodes.view())
+        self._prefer_at_ms = now_ms + (TICK_MS if len(wanted) == CHANGES_A_STEP_MAX else PREFER_MS)
+        if wanted:
+            await self._write([StateChange(place, shared[place], after) for place, after in wanted])
+        return bool(wanted)
 
     async def _grow(self) -> bool:
         """Whether anything has changed by it."""

@@ -1,6 +1,7 @@
 """Where things stand in the metadata store.
 
     /{cluster}/{generation}/cluster_id
+                           /adopted               in which generation the metadata are; absent: the first
                            /producer_ids          the first id that no block holds yet
                            /features              levels of what all members support, set for good
                            /cluster_secret        what nodes prove themselves to each other with
@@ -49,6 +50,10 @@ class KeySpace(msgspec.Struct, frozen=True):
     @property
     def cluster_id(self) -> str:
         return f"{self.root}cluster_id"
+
+    @property
+    def adopted(self) -> str:
+        return f"{self.root}adopted"
 
     @property
     def producer_ids(self) -> str:

@@ -13,7 +13,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -49,7 +49,19 @@ class AbortedIndex:
     __hash__ = None  # type: ignore[assignment]
 
     def append(self, entry: AbortedTransaction) -> None:
-        assert not self._last_offsets or self._last_offsets[-1] <= entry.last_offset
+        assert not self._last_offsets or self._last_offsets[-1] < entry.last_offset
+        self._append(entry)
+
+    def append_all(self, entries: Sequence[AbortedTransaction]) -> None:
+        """Those that ended at one place, where their ends are lost: by their first offsets."""
+        for number, entry in enumerate(entries):
+            assert entry.last_offset == entries[0].last_offset
+            if number == 0:
+                self.append(entry)
+            else:
+                self._append(entry)
+
+    def _append(self, entry: AbortedTransaction) -> None:
         self._producer_ids.append(entry.producer_id)
         self._first_offsets.append(entry.first_offset)
         self._last_offsets.append(entry.last_offset)

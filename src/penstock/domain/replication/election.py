@@ -122,12 +122,23 @@ def choose_longest(state: PartitionState, view: View, ends: Mapping[int, tuple[i
 
     `ends` has the last epoch and the end of each one's log. Something may be lost, and the epoch says so.
     """
-    members = {*state.in_sync, *state.eligible}
-    is_lost_by_all = bool(members) and members <= set(state.unsure)
-    if not is_lost_by_all or not all(node in view and view[node].is_admitted and node in ends for node in members):
+    members = members_of(state)
+    if not is_lost_by_all(state) or not all(
+        node in view and view[node].is_admitted and node in ends for node in members
+    ):
         return None
     longest = max((node for node in state.replicas if node in members), key=lambda node: ends[node])
     return _led_by_remains(state, longest, view)
+
+
+def members_of(state: PartitionState) -> list[int]:
+    """Those who hold everything that is committed, or did until a power cut."""
+    return sorted({*state.in_sync, *state.eligible})
+
+
+def is_lost_by_all(state: PartitionState) -> bool:
+    """Nobody is left who surely holds what is committed."""
+    return bool(state.in_sync) and set(members_of(state)) <= set(state.unsure)
 
 
 def prefer(

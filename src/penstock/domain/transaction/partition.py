@@ -286,11 +286,11 @@ class PartitionTransactions:
             entry = AbortedTransaction(
                 producer_id, first_offset, offset, next(iter(self._ongoing.values()), offset + 1)
             )
-            self.aborted.append(entry)
             doubtful.append(entry)
             state = self._producers[producer_id]
             after = ProducerTransaction(state.producer_epoch, NO_OFFSET, state.coordinator_epoch, state.marker_offset)
             self._change(offset, producer_id, state, after)
+        self.aborted.append_all(doubtful)
         return doubtful
 
     def _change(

@@ -137,7 +137,8 @@ class ClusterView:
             epoch=state.epoch,
             replicas=state.replicas,
             in_sync=state.in_sync,
-            offline=offline,
+            # As in Kafka: also where the node runs and its log is not to be counted on.
+            offline=tuple(sorted({*offline, *state.mending})) if state.mending else offline,
             eligible=state.eligible,
         )
 

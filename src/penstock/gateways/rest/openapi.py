@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from penstock import __version__
+from penstock.codec.http import cluster, fields, schedules
 from penstock.codec.http import dead_letters as letters
-from penstock.codec.http import fields, schedules
 from penstock.codec.http.node import NodeFacts
 from penstock.codec.http.queues import QueueStats, SettleReply
 from penstock.domain.queue.definition import NAME_CHARACTERS_MAX, QueueOptions
@@ -335,6 +335,25 @@ OPERATIONS: Final = (
     Operation("get", "/v1/why/{message_id}", "why", "Why it is not delivered yet.", (), {200: WhyAnswer}, _COMMON),
     Operation("get", f"/v1/why/{_PLACE}", "whyOffset", "The same by its place.", (), {200: WhyAnswer}, _COMMON),
     Operation("get", "/v1/node", "describeNode", "The node itself.", (), {200: NodeFacts}, (_FORBIDDEN,)),
+    Operation(
+        "get",
+        "/v1/cluster/verify",
+        "listVerifiable",
+        "Topics whose replicas can be compared.",
+        (),
+        {200: cluster.VerifiableTopics},
+        (_FORBIDDEN,),
+    ),
+    Operation(
+        "get",
+        "/v1/cluster/verify/{topic}/{partition}",
+        "verifyReplicas",
+        "Compares the replicas of a partition below what is committed, a stretch at a time.",
+        (),
+        {200: cluster.PartitionComparison},
+        _COMMON,
+        {"log": {"type": "string", "enum": ["data", "queue_journal", "schedule"]}, "from": _NUMBER},
+    ),
     Operation("get", "/health", "health", "Whether all is well.", (), {200: Health, 503: Health}),
 )
 

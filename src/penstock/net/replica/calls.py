@@ -49,7 +49,7 @@ class ReplicaCalls:
     async def describe(self, node_id: int, asked: DescribeReplica, *, timeout_ms: int) -> ReplicaDescription:
         request = wire.write_describe(asked)
         return wire.read_description(
-            await self._peers.call(node_id, Lane.REST, request, DescribeReplicaResponse, timeout_ms=timeout_ms)
+            await self._peers.call(node_id, Lane.SLOW, request, DescribeReplicaResponse, timeout_ms=timeout_ms)
         )
 
     async def forward(self, node_id: int, forward: Forward) -> Forwarded:

@@ -33,6 +33,13 @@ class DirectoryIdentity(msgspec.Struct, frozen=True, array_like=True):
     boot_id: str = ""
     # The highest revision of the metadata that was acted on: a store that is behind it was restored from a backup.
     metadata_revision: int = 0
+    # Of the metadata: revisions of one say nothing about those of another.
+    generation: int = 1
+
+    def begin_generation(self, generation: int) -> DirectoryIdentity:
+        if generation == self.generation:
+            return self
+        return msgspec.structs.replace(self, generation=generation, metadata_revision=0)
 
     def begin_life(self, broker_epochs: tuple[int, ...], boot_id: str) -> DirectoryIdentity:
         return msgspec.structs.replace(self, broker_epochs=broker_epochs, boot_id=boot_id).act_on(max(broker_epochs))

@@ -34,9 +34,6 @@ WAIT_MS: Final = 300
 LEASES_MS: Final = (50, 400, 1_500)
 # What becomes of a delivery; None: nothing, until its lease has run out.
 FATES: Final[dict[Act | None, int]] = {Act.ACCEPT: 5, Act.RELEASE: 2, Act.REJECT: 2, None: 2}
-# BUG: dead letters wait while another node leads the partition that they go to; so nothing dies in a cluster.
-NO_DEATHS: Final = 1_000
-FATES_WITHOUT_DEATH: Final[dict[Act | None, int]] = {Act.ACCEPT: 5, Act.RELEASE: 2, None: 2}
 
 
 class QueueLoad:
@@ -45,7 +42,7 @@ class QueueLoad:
     def __init__(self, world: World) -> None:
         self._world = world
         self._books = QueueBooks()
-        deliveries_max = world.random.choice(DELIVERIES_MAX) if not world.is_cluster else NO_DEATHS
+        deliveries_max = world.random.choice(DELIVERIES_MAX)
         self._options = QueueOptions(lease_ms=LEASE_MS, deliveries_max=deliveries_max)
 
     async def prepare(self, client: ClusterClient) -> None:
@@ -99,14 +96,14 @@ class SimConsumer(SimClient):
 
     async def _work(self, client: ClusterClient) -> None:
         while not self.is_stopping:
-            fates = FATES_WITHOUT_DEATH if self._world.is_cluster else FATES
-            act = self._random.choices(list(fates), list(fates.values()))[0]
+            act = self._random.choices(list(FATES), list(FATES.values()))[0]
             await self.take(act=act)
             await self._rest()
 
     async def take(self, *, act: Act | None) -> int:
         """Some messages, all of them with the same fate; how many."""
         lease_ms, count_max = self._random.choice(LEASES_MS), self._random.randint(1, RECEIVED_MAX)
+        asked_at = self._now()
         received = await self._world.ask(
             lambda parts: parts.delivery.receive(
                 NAME, consumer=self.name, count_max=count_max, wait_ms=WAIT_MS, lease_ms=lease_ms
@@ -115,16 +112,18 @@ class SimConsumer(SimClient):
         )
         if not isinstance(received, ReceivedMessages):
             raise ClientError(f"nothing was received: {received}")
-        deliveries = [self._note(message) for message in received.messages]
+        deliveries = [self._note(message, asked_at, lease_ms) for message in received.messages]
         await self._rest()
         if act is not None and received.messages:
             await self._settle(act, received.messages, deliveries)
         return len(received.messages)
 
-    def _note(self, message: Message) -> Delivery:
-        delivery = Delivery(message.source.number, message.delivery_count, message.until_ms)
+    def _note(self, message: Message, asked_at: float, lease_ms: int) -> Delivery:
+        delivery = Delivery(message.source.number, message.delivery_count, message.until_ms, asked_at, lease_ms)
         place = message.source.partition, message.record.offset
         self._books.deliver(_value_of(message), place, delivery, highest_ms=self._world.highest_ms())
+        if self._world.is_cluster and not self._world.has_set_clock:
+            self._books.check_alone(_value_of(message), self._now())
         return delivery
 
     async def _settle(self, act: Act, messages: tuple[Message, ...], deliveries: list[Delivery]) -> None:

@@ -26,6 +26,9 @@ class Delivery:
     number: int
     count: int
     until_ms: int
+    # When it was asked for, by the loop's clock: its lease began no earlier.
+    asked_at: float = 0.0
+    lease_ms: int = 0
     # Its consumer has asked for it to be given back, or to be buried.
     is_given_back: bool = False
 
@@ -64,6 +67,15 @@ class QueueBooks:
             check(ONE_LEASE_HOLDER, holds=is_over, what=what)
         job.deliveries.append(delivery)
         return job
+
+    def check_alone(self, value: bytes, now: float) -> None:
+        """No clock has been set meanwhile: by what a consumer knows of time, nobody else has the message before the
+        whole of its lease is over, whoever leads by then."""
+        *before, last = self.jobs[value].deliveries
+        for other in before:
+            is_over = other.is_given_back or other.count > last.count or now >= other.asked_at + other.lease_ms / 1000
+            what = f"{value!r} is with two {now - other.asked_at:.3f} s after the first asked: {other} and {last}"
+            check(ONE_LEASE_HOLDER, holds=is_over, what=what)
 
     def accept(self, value: bytes, delivery: Delivery) -> None:
         job = self.jobs[value]

@@ -233,3 +233,20 @@ async def test_barrier_is_reached_when_all_that_was_there_is_committed() -> None
     assert (group.has_barrier, reached) == (True, [True])
     group.close()
     desk.store.close(clean=False)
+
+
+async def test_who_leaves_the_set_is_asked_to_name_a_log_that_does_not_change(leader: LeaderDesk) -> None:
+    """Or a follower that was paused, and holds everything, would stay out until somebody writes."""
+    await leader.fetch(*(leader.wanted(0, log=log.name) for log in leader.group.logs))
+    progress = leader.group.progress
+    progress.on_silence([FOLLOWER])
+    proposal = progress.propose(100_000, 1_000, VIEW)
+    assert proposal is not None
+    assert FOLLOWER not in proposal.state.in_sync
+    leader.group.ask_again([FOLLOWER])
+    leader.group.on_stored(Stated(proposal.state, 8))
+    assert progress.caught_up(VIEW) == []
+    answers = await leader.fetch()
+    assert {answer.problem for answer in answers} == {ReplicaProblem.TIMED_OUT}
+    await leader.fetch(*(leader.wanted(0, log=answer.log) for answer in answers))
+    assert progress.caught_up(VIEW) == [FOLLOWER]

@@ -235,3 +235,31 @@ def test_damaged_follower_is_mending_until_it_says_it_is_whole() -> None:
     assert back is not None
     assert back.mending == ()
     assert mended(back, 3) is None
+
+
+def test_damaged_leader_hands_over_to_who_is_eligible_if_nobody_is_in_sync() -> None:
+    """It holds all that is committed, and the leader does not."""
+    alone = state(in_sync=(1,), eligible=(2,))
+    after = hand_over(alone, 1, living(1, 2, 3), minimum=2, is_whole=False)
+    assert after is not None
+    assert (after.leader, after.in_sync, after.eligible, after.mending) == (2, (2,), (), (1,))
+    assert hand_over(alone, 1, living(1, 2, 3), minimum=2, is_whole=True) is None, "two would be as few as one"
+
+
+def test_damaged_leader_hands_over_to_a_full_one_rather_than_to_nobody() -> None:
+    view = {**living(1, 2, 3), 2: Standing(life=2, has_room=False)}
+    after = hand_over(state(), 1, view, minimum=2, is_whole=False)
+    assert after is not None
+    assert after.leader == 3
+    after = hand_over(state(in_sync=(1, 2)), 1, view, minimum=2, is_whole=False)
+    assert after is not None
+    assert after.leader == 2
+
+
+def test_who_is_damaged_says_so_also_when_it_is_in_no_set() -> None:
+    """Or its next fetch would bring it back."""
+    after = leave(state(in_sync=(1, 2)), 3, minimum=2, is_whole=False)
+    assert after is not None
+    assert (after.in_sync, after.mending) == ((1, 2), (3,))
+    assert leave(after, 3, minimum=2, is_whole=False) is None
+    assert leave(state(in_sync=(1, 2)), 3, minimum=2, is_whole=True) is None

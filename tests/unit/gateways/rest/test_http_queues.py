@@ -232,6 +232,7 @@ async def test_bad_requests_are_told_what_is_wrong(
 
 
 def test_the_document_describes_every_route_and_no_other() -> None:
+    from penstock.gateways.rest.cluster import ClusterRoutes
     from penstock.gateways.rest.crons import CronRoutes
     from penstock.gateways.rest.dead_letters import DeadLetterRoutes
     from penstock.gateways.rest.queues import QueueRoutes
@@ -243,6 +244,7 @@ def test_the_document_describes_every_route_and_no_other() -> None:
     routes: list[Route] = [
         *QueueRoutes(None, None, None).routes(),  # type: ignore[arg-type]
         *TopicRoutes(None, None).routes(),  # type: ignore[arg-type]
+        *ClusterRoutes(None, None).routes(),  # type: ignore[arg-type]
         *DeadLetterRoutes(None, None).routes(),  # type: ignore[arg-type]
         *ScheduleRoutes(None, None).routes(),  # type: ignore[arg-type]
         *CronRoutes(None, None).routes(),  # type: ignore[arg-type]

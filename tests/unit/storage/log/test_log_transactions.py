@@ -14,6 +14,7 @@ from penstock.domain.transaction.partition import Admitted, NotVerified, Produce
 from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.errors import DiskFullError
 from penstock.storage.log.producers import ProducerFacts
+from penstock.storage.repair.check import repair
 from support.storage.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 from support.storage.log_desk import LogDesk
 from support.storage.transactions import differences, stored_batches
@@ -322,3 +323,56 @@ def test_producers_are_described_by_sequence_epoch_and_transaction() -> None:
         ProducerFacts(8, 1, 0, now_ms, -1, 2),
         ProducerFacts(9, 1, -1, now_ms, 3, -1),
     ]
+
+
+# --- ends that are lost ----------------------------------------------------------------------------------------------
+
+
+def with_lost_end(*, rotten: int) -> LogDesk:
+    """An aborted transaction, and a committed one of the same producer; a bit of one batch has rotted since."""
+    desk = LogDesk(files=FaultyFiles())
+    desk.append_in_transaction(1, b"aborted")
+    desk.append_marker(1, is_commit=False)
+    desk.append_in_transaction(1, b"committed", sequence=1)
+    desk.append_marker(1, is_commit=True)
+    desk.append(b"of nobody")
+    desk.sync()
+    path = desk.log.segments[0].path
+    assert isinstance(desk.files, FaultyFiles)
+    places = [position for position, _ in walk_headers(desk.files.content(path))]
+    desk.files.rot(path, 8 * (places[rotten] + 65))
+    desk.restart(clean=False)
+    return desk
+
+
+def aborted_at(desk: LogDesk, offset: int) -> bool:
+    return bool(desk.log.transactions.aborted.between(offset, offset + 1))
+
+
+def test_what_was_aborted_stays_so_when_its_marker_has_rotted() -> None:
+    desk = with_lost_end(rotten=1)
+    assert aborted_at(desk, 0), "the end of the next transaction decided about it"
+    assert not aborted_at(desk, 2)
+    assert desk.log.last_stable_offset == desk.log.readable_end == 5
+    assert [(damage.offset, damage.offset_end) for damage in desk.log.damages.places] == [(1, 2)]
+    desk.store.checkpoint_now(every_log=True)
+    desk.restart(clean=False)
+    assert aborted_at(desk, 0), "it was not saved"
+
+
+def test_what_is_no_marker_leaves_transactions_alone() -> None:
+    desk = with_lost_end(rotten=2)
+    assert aborted_at(desk, 0)
+    assert not aborted_at(desk, 3)
+    assert len(desk.log.transactions.aborted) == 1
+    assert desk.log.last_stable_offset == 5
+
+
+def test_lost_end_is_remembered_by_a_repair() -> None:
+    desk = with_lost_end(rotten=1)
+    desk.store.close(clean=False)
+    (report,) = repair(desk.root, files=desk.files)
+    assert len(report.repairs) == 1
+    desk.restart(clean=False)
+    assert desk.log.damage is None
+    assert aborted_at(desk, 0), "the repair has made it visible"
