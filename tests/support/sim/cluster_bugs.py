@@ -9,7 +9,6 @@ import msgspec
 from support.planted_bugs import Bug
 from support.sim.invariants import (
     ACKED_PRESENT,
-    COMMITTED_OFFSET_KEPT,
     DELAY_ONCE,
     EQUAL_BELOW_WATERMARK,
     NO_DAMAGE,
@@ -175,18 +174,6 @@ BUGS: Final = (
         load="delays",
         faults=CHANGES,
         first_seed=1,
-    ),
-    _bug(
-        29,
-        "a marker is confirmed before the group has it",
-        "broker.transaction.markers",
-        "            return MarkerOutcome.WRITTEN if is_told else MarkerOutcome.UNAVAILABLE\n",
-        "            return MarkerOutcome.WRITTEN\n",
-        caught_by=COMMITTED_OFFSET_KEPT,
-        also=(WELL_AFTER_QUIET,),
-        load="transactions",
-        faults=CHANGES,
-        first_seed=57,
     ),
     _bug(
         35,
