@@ -56,6 +56,17 @@ class ReplicationCollector(Collector):
             "Changes of in-sync sets that this node has made since the start.",
             value=self._node.changes.change_count,
         )
+        yield from self._flaws()
+        fetched = CounterMetricFamily(
+            "penstock_replication_fetched_bytes",
+            "Bytes that this node has fetched from leaders since the start, by lane.",
+            labels=["lane"],
+        )
+        for lane, count in sorted(self._node.fetched_bytes().items()):
+            fetched.add_metric([lane], count)
+        yield fetched
+
+    def _flaws(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "penstock_replication_flawed_partitions",
             "Partitions with several replicas of which a log on this node is damaged, shorter than it was or offline.",
@@ -66,11 +77,3 @@ class ReplicationCollector(Collector):
             "Damaged logs that this node has put aside since the start, to fetch them anew.",
             value=self._node.mending.begun_anew_count,
         )
-        fetched = CounterMetricFamily(
-            "penstock_replication_fetched_bytes",
-            "Bytes that this node has fetched from leaders since the start, by lane.",
-            labels=["lane"],
-        )
-        for lane, count in sorted(self._node.fetched_bytes().items()):
-            fetched.add_metric([lane], count)
-        yield fetched
