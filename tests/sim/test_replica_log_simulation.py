@@ -74,7 +74,12 @@ BUGS: Final = (
         "storage.commit.log_anew",
         "            write_log_start(files, home.directory, self._offset)\n",
         "",
-        (DAMAGE, "the start moves by request only", "an assertion of its own"),
+        (
+            DAMAGE,
+            "the start moves by request only",
+            "producers are as replayed from the log",
+            "an assertion of its own",
+        ),
     ),
     PlantedBug(
         "readers see what replicas see",

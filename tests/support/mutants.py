@@ -65,26 +65,26 @@ def all_mutants() -> list[Mutant]:
 
 
 def _places(tree: ast.AST) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
-    """Every node that can be another, with what makes it so."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARISONS:
-            yield node, lambda node=node: node.ops.__setitem__(0, _COMPARISONS[type(node.ops[0])]())  # type: ignore[misc]
-        elif isinstance(node, ast.BoolOp):
-            other = ast.Or if isinstance(node.op, ast.And) else ast.And
-            yield node, lambda node=node, other=other: setattr(node, "op", other())  # type: ignore[misc]
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+    """Every part that can be another, with what makes it so."""
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Compare) and type(part.ops[0]) in _COMPARISONS:
+            yield part, lambda part=part: part.ops.__setitem__(0, _COMPARISONS[type(part.ops[0])]())  # type: ignore[misc]
+        elif isinstance(part, ast.BoolOp):
+            other = ast.Or if isinstance(part.op, ast.And) else ast.And
+            yield part, lambda part=part, other=other: vars(part).update(op=other())  # type: ignore[misc]
+        elif isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
             # Twice.
-            yield node, lambda node=node: setattr(node, "operand", ast.UnaryOp(ast.Not(), node.operand))  # type: ignore[misc]
+            yield part, lambda part=part: vars(part).update(operand=ast.UnaryOp(ast.Not(), part.operand))  # type: ignore[misc]
         elif (
-            isinstance(node, ast.Return) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
+            isinstance(part, ast.Return) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, bool)
         ):
-            yield node, lambda node=node: setattr(node, "value", ast.Constant(not node.value.value))  # type: ignore[misc]
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-            other_op = ast.Sub if isinstance(node.op, ast.Add) else ast.Add
-            yield node, lambda node=node, other=other_op: setattr(node, "op", other())  # type: ignore[misc]
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            yield part, lambda part=part: vars(part).update(value=ast.Constant(not part.value.value))  # type: ignore[misc]
+        elif isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add | ast.Sub):
+            other_op = ast.Sub if isinstance(part.op, ast.Add) else ast.Add
+            yield part, lambda part=part, other=other_op: vars(part).update(op=other())  # type: ignore[misc]
+        elif isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Attribute):
             # Not done at all: its value is looked at and forgotten.
-            yield node, lambda node=node: node.targets.__setitem__(0, ast.Name("_forgotten", ast.Store()))  # type: ignore[misc]
+            yield part, lambda part=part: part.targets.__setitem__(0, ast.Name("_forgotten", ast.Store()))  # type: ignore[misc]
 
 
 def _place_count(tree: ast.AST) -> int:

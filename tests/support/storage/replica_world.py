@@ -311,6 +311,7 @@ class ReplicaWorld:
         for is_replica, end in ((False, log.readable_end), (True, log.log_end)):
             offset = log.log_start
             while (plan := log.plan_read(offset, bytes_max=2_000, is_replica=is_replica)) is not None:
+                expect(hasattr(plan, "load_cached"), "all of it is served", plan)
                 loaded = plan.load_cached()
                 data = bytes(loaded if loaded is not None else plan.load())
                 wanted = [each for each in self.held if each.next > offset]

@@ -98,6 +98,7 @@ class NodeReplication:
         self._nodes = metadata.nodes
         self._calls = calls
         self._clock = site.clock
+        self._metrics = site.metrics
         self._node_id = site.node_id
         self._settings = settings or ReplicationSettings()
         self._tasks = TaskSupervisor(log_events)
@@ -131,9 +132,6 @@ class NodeReplication:
             tasks=self._tasks,
             settings=self._settings,
         )
-
-        site.metrics.register(ReplicationCollector(self))
-        site.metrics.register(MachineCollector(broker.rehearsals, broker.takeovers))
         self._departures = Departures(self.changes, self._tasks, self._minimum_at, lambda: self._view, self._node_id)
         self.mending = Mending(
             store,
@@ -149,6 +147,8 @@ class NodeReplication:
 
     def start(self) -> None:
         """When the broker serves, and this node is registered."""
+        self._metrics.register(ReplicationCollector(self))
+        self._metrics.register(MachineCollector(self._broker.rehearsals, self._broker.takeovers))
         self._view = self._nodes.view()
         self._nodes.on_change(self._on_nodes, Part.REPLICATION)
         self._topics.on_change(self._on_topic, Part.REPLICATION)
