@@ -53,6 +53,10 @@ class ReplicationCollector(Collector):
             "Offsets in the logs that this node leads past what is committed.",
             value=sum(log.log_end - log.watermark for group in groups for log in group.logs),
         )
+        yield from self._counts()
+        yield from self._lanes()
+
+    def _counts(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
             "penstock_replication_in_sync_changes",
             "Changes of in-sync sets that this node has made since the start.",
@@ -81,7 +85,6 @@ class ReplicationCollector(Collector):
             "Requests that only look and were refused since the start: not all replicas were heard within a second.",
             value=self._node.looks.refused_count,
         )
-        yield from self._lanes()
 
     def _lanes(self) -> Iterator[Metric]:
         fetched: dict[str, int] = {}

@@ -117,8 +117,7 @@ class NodeReplication:
         self._led: dict[LogName, LedLog] = {}
         self._followed: dict[Place, list[tuple[FollowedLog, Fetcher]]] = {}
         self._fetchers: dict[tuple[int, Lane], Fetcher] = {}
-        self.elections = ElectionTally()
-        self.looks = Looks(site.clock, lambda: self._view, metadata.is_held_at)
+        self.elections, self.looks = ElectionTally(), Looks(site.clock, lambda: self._view, metadata.is_held_at)
         self._preparation = Preparation(broker, self._tasks, self._settle)
         self.feed = LeaderFeed(self._led, lambda: self._view, self._who_leads, readers=self._readers, clock=site.clock)
         self.replicas = NodeReplicas(self.feed, self._find, self._who_leads, self._readers)
@@ -131,7 +130,6 @@ class NodeReplication:
             tasks=self._tasks,
             settings=self._settings,
         )
-
         site.metrics.register(ReplicationCollector(self))
         site.metrics.register(MachineCollector(broker.rehearsals, broker.takeovers))
         self._departures = Departures(self.changes, self._tasks, self._minimum_at, lambda: self._view, self._node_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from penstock.base.clock import SystemClock
 from penstock.base.log_events import get_logger
 from penstock.base.tasks import TaskSupervisor
 from penstock.broker.partition.role import Following
@@ -66,7 +67,7 @@ async def test_a_leader_that_changes_while_the_disk_is_at_work_is_no_failure_of_
     desk.shell.take_role(role)
     log = FollowedLog(NAME, desk.shell, role, kind=None, shell=desk.shell)
     tasks, failures, leader = TaskSupervisor(get_logger("test")), Failures(), OneAnswer()
-    asking = Asking(node_id=1, life=lambda: 1, tasks=tasks, catch_up_bytes_per_second=1)
+    asking = Asking(node_id=1, life=lambda: 1, clock=SystemClock(), tasks=tasks, catch_up_bytes_per_second=1)
     fetcher = Fetcher(LEADER, Lane.SYNCED, leader, failures, asking)
     fetcher.add(log)
     files.close_gate()

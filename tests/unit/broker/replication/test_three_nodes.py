@@ -309,7 +309,8 @@ async def test_metrics_tell_who_leads_and_who_is_missing(trio: Trio) -> None:
     assert metric(trio, 2, "fetch_lag_bytes", lane="synced") == 0
     assert (metric(trio, 2, "fetch_lag_seconds", lane="synced") or 0) < 5
     assert metric(trio, 2, "elections_total", cause="hand-over") == 0
-    await trio.elect(2, in_sync=(1, 2))
+    await trio.until(lambda: trio.stated(1).state.in_sync == (1, 2))
+    await trio.elect(2, in_sync=(1, 2), seen_by=1)
     await trio.until(lambda: metric(trio, 2, "led_partitions") == 1)
     assert metric(trio, 2, "elections_total", cause="hand-over") == 1
 
