@@ -13,9 +13,11 @@ from typing import Final
 
 from penstock.assembly import Logs
 from penstock.base.log_events import get_logger
+from penstock.broker.forwarded.kinds import door_work
 from penstock.broker.machine.rehearsals import RehearsalSettings
 from penstock.broker.parts import Parts
 from penstock.broker.queue.landing import land_for_another
+from penstock.broker.relay.asking import Relay
 from penstock.broker.replication.node import Metadata, NodeReplication
 from penstock.broker.replication.settings import ReplicationSettings
 from penstock.cluster.controller.elections import Place
@@ -96,9 +98,19 @@ class Peering:
     def door(self, parts: Parts) -> ClusterDoor:
         self.replication.replicas.serve(ForwardKind.LANDING, land_for_another)
         parts.queues.talk_by(MoveCalls(self.peers))
+        self._forward(parts)
         config = ClusterDoorConfig(self._config.listen, self._config.advertised)
         secret: Callable[[], bytes] = lambda: self._secret  # noqa: E731
         return ClusterDoor(parts, config, self.replication.replicas, identity=self.identity, secret=secret)
+
+    def _forward(self, parts: Parts) -> None:
+        """What doors are asked for goes to whoever leads; and what others are asked for and this node leads is done."""
+        topics, work = self._logs.topics, door_work(parts)
+        self.replication.replicas.serve_doors(work.kinds, work.do)
+        tasks = self._logs.site.tasks
+        relay = Relay(parts.broker, self._calls, work.do, tasks=tasks, revision=lambda: topics.revision)
+        parts.queues.relay = relay
+        parts.publisher.relay = relay
 
     def start(self) -> None:
         self._registry.on_life(self.replication.begin_life)

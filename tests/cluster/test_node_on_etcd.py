@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from support.node_process import NodeFailedError, NodeProcess
 from support.programs.etcd import EtcdCluster, require_etcd
@@ -88,9 +97,29 @@ def test_a_node_goes_on_while_etcd_is_away(etcd: EtcdCluster, tmp_path: Path) ->
         with pytest.raises(KafkaException, match="metadata is out of reach"):
             create_topic(node, "more")
         assert time.monotonic() - began < ANSWER_SECONDS_MAX + SLACK_SECONDS
+        for change in (change_setting, change_user):
+            began = time.monotonic()
+            with pytest.raises(KafkaException, match="metadata is out of reach"):
+                change(node)
+            assert time.monotonic() - began < ANSWER_SECONDS_MAX + SLACK_SECONDS
+        # What is there is served as before.
+        produce(node, "orders", ["still"])
         etcd.start()
         create_topic_when_possible(node, "more")
         produce(node, "more", ["c"])
+
+
+def change_setting(node: NodeProcess) -> None:
+    entry = ConfigEntry("retention.ms", "1000000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "orders", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    admin.incremental_alter_configs([resource], request_timeout=20)[resource].result(timeout=20)
+
+
+def change_user(node: NodeProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    wanted = UserScramCredentialUpsertion("anna", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret")
+    admin.alter_user_scram_credentials([wanted], request_timeout=20)["anna"].result(timeout=20)
 
 
 def create_topic_when_possible(node: NodeProcess, topic: str) -> None:

@@ -7,7 +7,8 @@ Messages that are due later go into their partition's schedule instead of its lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,18 +18,29 @@ from penstock.base.long_work import LongWork, Steps, all_at_once
 from penstock.broker.partition.acks import Acks
 from penstock.broker.partition.commitment import Commitment, Loss
 from penstock.broker.partition.outcome import Appended, AppendRefused, Refusal
+from penstock.broker.relay.asking import Relay
 from penstock.broker.schedule.node import Delayed as Waiting
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.schedule.values import DelayedMessage, NotScheduled
+from penstock.broker.sending import (
+    Delayed,
+    NotPublished,
+    Outgoing,
+    Published,
+    PublishOutcome,
+    send_everywhere,
+    size_of,
+)
 from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.codec.batch.records import Record, build_batch
 from penstock.domain.partitioner import partition_for_key
+from penstock.domain.security.caller import Caller
 
-# What a batch and a record of it need beside keys, values and headers, generously.
+__all__ = ["Delayed", "NotPublished", "Outgoing", "Placed", "PublishOutcome", "Published", "Publisher"]
+
+# What a batch needs beside its records, generously.
 _BATCH_BYTES: Final = 100
-_RECORD_BYTES: Final = 32
-_HEADER_BYTES: Final = 8
 # A batch of so many bytes is built in a few milliseconds, whatever its records are made of.
 _STEP_BYTES: Final = 128 * 1024
 # What its sender is told of a batch that was written and is lost: the same as of one that was not.
@@ -40,37 +52,6 @@ _REFUSALS: Final = {
 }
 # As long as Kafka's producers wait by default: then the sender is told that nobody knows.
 _ACKS: Final = Acks(timeout_ms=30_000)
-
-
-class Outgoing(msgspec.Struct, frozen=True):
-    record: Record
-    # Where it must go; None leaves it to its key.
-    partition: int | None = None
-    # In the future; None: now.
-    due_ms: int | None = None
-
-
-class Published(msgspec.Struct, frozen=True):
-    partition: int
-    offset: int
-
-
-class Delayed(msgspec.Struct, frozen=True):
-    """Durable in the schedule of its partition."""
-
-    partition: int
-    # Its place there, which its id is made of.
-    origin: int
-    message_id: str
-    due_ms: int
-
-
-class NotPublished(msgspec.Struct, frozen=True):
-    refusal: Refusal
-    reason: str
-
-
-PublishOutcome = Published | Delayed | NotPublished
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -86,9 +67,30 @@ class Publisher:
         # Messages without a key go round, a request at a time.
         self._turn = 0
         self._work = LongWork(clock.monotonic_seconds)
+        # By which partitions that other nodes lead are reached; None: this node talks to no other.
+        self.relay: Relay | None = None
 
-    async def publish(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
-        """One outcome for each, durable."""
+    def publish(
+        self, topic: ServedTopic, messages: Sequence[Outgoing], *, by: Caller | None = None
+    ) -> Coroutine[object, object, list[PublishOutcome]]:
+        """One outcome for each, durable, whoever leads their partitions."""
+        if self.relay is None or topic.is_whole:
+            return self.publish_here(topic, messages)
+        return self._publish_everywhere(self.relay, topic, messages, by)
+
+    async def _publish_everywhere(
+        self, relay: Relay, topic: ServedTopic, messages: Sequence[Outgoing], by: Caller | None
+    ) -> list[PublishOutcome]:
+        self._turn += 1
+        turn = self._turn
+        placed = [
+            msgspec.structs.replace(each, partition=self._partition_of(topic, each.record, each.partition, turn))
+            for each in messages
+        ]
+        return await send_everywhere(relay, topic, placed, partial(self.publish_here, topic), by=by)
+
+    async def publish_here(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
+        """The same, to partitions that this node leads."""
         delayed = [place for place, message in enumerate(messages) if message.due_ms is not None]
         if not delayed:
             return await self.settle(await self._work.run(self._place_in_steps(topic, messages)))
@@ -194,7 +196,7 @@ def _batches(records: Sequence[Record], places: Sequence[int], bytes_max: int) -
     chunk: list[int] = []
     size_bytes = _BATCH_BYTES
     for place in places:
-        record_bytes = _size_of(records[place])
+        record_bytes = size_of(records[place])
         if chunk and size_bytes + record_bytes > bytes_max:
             yield chunk
             chunk, size_bytes = [], _BATCH_BYTES
@@ -202,8 +204,3 @@ def _batches(records: Sequence[Record], places: Sequence[int], bytes_max: int) -
         size_bytes += record_bytes
     if chunk:
         yield chunk
-
-
-def _size_of(record: Record) -> int:
-    headers = sum(len(name) * 4 + len(value or b"") + _HEADER_BYTES for name, value in record.headers)
-    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers

@@ -23,7 +23,9 @@ Bootstrap = Annotated[
 ]
 Http = Annotated[
     str,
-    typer.Option("--http", envvar="PENSTOCK_HTTP", metavar="HOST:PORT", help="A node's HTTP door."),
+    typer.Option(
+        "--http", envvar="PENSTOCK_HTTP", metavar="HOST:PORT", help="A node's HTTP door; several separated by commas."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 Configs = Annotated[

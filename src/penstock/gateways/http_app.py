@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from penstock.broker.parts import Parts
 from penstock.broker.queue.fifo import FifoSender
+from penstock.broker.schedule.elsewhere import PendingMessages
 from penstock.broker.topic.broker import Broker
 from penstock.gateways.admission import Admission
 from penstock.gateways.http.asgi import Application
@@ -50,7 +51,7 @@ def make_http_app(
         *SettlementRoutes(door, parts.queues, parts.site.readers).routes(),
         *TopicRoutes(door, parts.publisher).routes(),
         *DeadLetterRoutes(door, parts.redrives).routes(),
-        *ScheduleRoutes(door, parts.schedules).routes(),
+        *ScheduleRoutes(door, parts.schedules, _pending(parts)).routes(),
         *CronRoutes(door, parts.schedules).routes(),
         *TraceRoutes(door, parts.trace).routes(),
         *NodeRoutes(door).routes(),
@@ -71,6 +72,11 @@ def _sqs_routes(door: HttpDoor, parts: Parts) -> list[Route]:
     sqs_messages = SqsMessages(parts.broker, sqs_queues, parts.delivery, parts.publisher, fifo, parts.site.clock)
     sqs_tasks = SqsTasks(parts.queues, parts.redrives, sqs_access)
     return SqsDoor(door, sqs_access, sqs_queues, sqs_messages, sqs_tasks, parts.site.chance).routes()
+
+
+def _pending(parts: Parts) -> PendingMessages:
+    queues = parts.queues
+    return PendingMessages(parts.schedules, lambda: queues.relay)
 
 
 async def _openapi(_request: Request) -> Response:

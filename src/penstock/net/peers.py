@@ -57,6 +57,9 @@ class Lane(enum.StrEnum):
     FAST = "fast"
     CATCH_UP = "catch-up"
     REST = "rest"
+    # Work of doors; and what is parked at the other node, so that nothing waits behind it.
+    DOORS = "doors"
+    WAITS = "waits"
     # Questions that take their time: nobody waits behind them.
     SLOW = "slow"
 

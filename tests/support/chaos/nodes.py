@@ -23,7 +23,9 @@ from typing import Any, Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from penstock.codec.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from support.chaos.network import Network
+from support.door.raw_kafka import METADATA_VERSION, RawConnection
 from support.node_process import NodeFailedError, NodeProcess
 
 NODE_IDS: Final = (1, 2, 3)
@@ -119,6 +121,13 @@ class Nodes:
         """Of each partition."""
         found = self.metadata().topics[topic].partitions
         return {number: int(partition.leader) for number, partition in found.items()}
+
+    def leaders_by(self, node_id: int, topic: str) -> dict[int, int]:
+        """As that node says, and no other: one that is cut off tells what it knew."""
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
+        with RawConnection(self.nodes[node_id]) as connection:
+            reply = connection.ask(request, MetadataResponse, METADATA_VERSION)
+        return {each.partition_index: each.leader_id for each in reply.topics[0].partitions}
 
     def is_well(self) -> bool:
         """All nodes serve, every partition has a leader and all its replicas are in sync."""

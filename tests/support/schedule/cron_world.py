@@ -110,7 +110,7 @@ class Leader:
             if self.row is None:
                 return
             fired_ms = self.row.fired_ms
-            self.world.store.change(lambda stored: told(stored, fired_ms) if self._holds(stored) else None)
+            self.world.store.change(lambda stored: told(stored, fired_ms) if stored and self._holds(stored) else None)
             yield
         self.row = None
         yield
@@ -119,7 +119,7 @@ class Leader:
     def _settle_key(self) -> Work:
         if self.row is None and self._holds(self.place):
             yield
-            self.world.store.change(lambda stored: let_go(stored) if self._holds(stored) else None)
+            self.world.store.change(lambda stored: let_go(stored) if stored and self._holds(stored) else None)
 
     def _holds(self, place: CronPlace | None) -> TypeGuard[CronPlace]:
         return place is not None and place.held == self.index

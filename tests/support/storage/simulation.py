@@ -605,8 +605,7 @@ class Simulation:
         for report in self.storage.check.repair(ROOT, files=self.files):
             model = self.models[report.place.partition]
             for repair in report.repairs:
-                lost = b"" if repair.saved_path is None else bytes(self.files.content(repair.saved_path))
-                self._replace_lost(model, repair.problem, lost)
+                self._replace_lost(model, repair.problem)
             model.flipped = None
             model.producers_from = -1
             model.stable_end = 0
@@ -620,7 +619,7 @@ class Simulation:
         self._reopen()
         self._repair_depth -= 1
 
-    def _replace_lost(self, model: ModelLog, problem: Any, bytes_lost: bytes) -> None:
+    def _replace_lost(self, model: ModelLog, problem: Any) -> None:
         if problem.is_before_first_segment:
             # Nothing holds the first offsets any more: the log starts after them.
             model.start_max = model.epochs_from = problem.offset_end
@@ -631,7 +630,7 @@ class Simulation:
         if model.flipped is not None:
             expect([b.base for b in lost] == [model.flipped], "repair loses only what was damaged", (problem, lost))
         kept = [b for b in model.batches if b not in lost]
-        filler = self.storage.repair.filler_for(problem, bytes_lost)
+        filler = self.storage.repair.filler_for(problem)
         if filler:
             kept.append(ModelBatch(filler, []))
         model.batches = sorted(kept, key=lambda b: b.base)

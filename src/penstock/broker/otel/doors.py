@@ -23,6 +23,7 @@ from penstock.broker.topic.served_topic import ServedTopic
 from penstock.domain.queue.commands import Act, Outcome
 from penstock.domain.queue.definition import QueueName
 from penstock.domain.queue.receipt import MessageId, write_message_id
+from penstock.domain.security.caller import Caller
 
 _ACTS: Final = {
     Act.GAP: "skip",
@@ -39,10 +40,12 @@ class TracedPublisher(Publisher):
         super().__init__(schedules, clock)
         self._spans = spans
 
-    async def publish(self, topic: ServedTopic, messages: Sequence[Outgoing]) -> list[PublishOutcome]:
+    async def publish(
+        self, topic: ServedTopic, messages: Sequence[Outgoing], *, by: Caller | None = None
+    ) -> list[PublishOutcome]:
         contexts = [self._spans.context_of(message.record.headers) for message in messages]
         with self._spans.publish(topic.name, contexts) as span:
-            outcomes = await super().publish(topic, messages)
+            outcomes = await super().publish(topic, messages, by=by)
             refused = [outcome for outcome in outcomes if isinstance(outcome, NotPublished)]
             if refused:
                 fail(span, refused[0].refusal.value, refused[0].reason)
@@ -88,10 +91,19 @@ class TracedDelivery(QueueDelivery):
         wait_ms: int = 0,
         lease_ms: int = 0,
         caller: Receiver | None = None,
+        is_first: bool = False,
+        by: Caller | None = None,
     ) -> ReceivedMessages | NoSuchQueue | QueueUnavailable:
         with self._spans.receive(name.topic, name.group, consumer) as told:
             received = await super().receive(
-                name, consumer=consumer, count_max=count_max, wait_ms=wait_ms, lease_ms=lease_ms, caller=caller
+                name,
+                consumer=consumer,
+                count_max=count_max,
+                wait_ms=wait_ms,
+                lease_ms=lease_ms,
+                caller=caller,
+                is_first=is_first,
+                by=by,
             )
             if isinstance(received, ReceivedMessages):
                 for message in received.messages:
@@ -106,13 +118,13 @@ class TracedDelivery(QueueDelivery):
             return received
 
     async def settle(
-        self, name: QueueName, items: Sequence[ReceiptSettlement]
+        self, name: QueueName, items: Sequence[ReceiptSettlement], *, by: Caller | None = None
     ) -> list[Outcome | QueueUnavailable] | NoSuchQueue:
         if not items:
-            return await super().settle(name, items)
+            return await super().settle(name, items, by=by)
         keys = [(item.receipt.topic_id, item.receipt.partition, item.receipt.offset) for item in items]
         with self._spans.settle(name.topic, name.group, _ACTS[items[0].act], keys) as span:
-            settled = await super().settle(name, items)
+            settled = await super().settle(name, items, by=by)
             if isinstance(settled, NoSuchQueue):
                 fail(span, "no-such-queue", f"there is no queue {name}")
             elif any(outcome is not Outcome.DONE for outcome in settled):

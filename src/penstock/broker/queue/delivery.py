@@ -14,6 +14,7 @@ from typing import Final
 from penstock.broker.partition.outcome import Refusal
 from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.waiting import Waiter
+from penstock.broker.queue.commanding import What, tell_leaders
 from penstock.broker.queue.hidden import Delays, marks_after, visible
 from penstock.broker.queue.messages import (
     Message,
@@ -24,22 +25,25 @@ from penstock.broker.queue.messages import (
     Source,
 )
 from penstock.broker.queue.node import LOADING_MS_MAX, NodeQueues
+from penstock.broker.queue.receiving import give_back, may_have_some
 from penstock.broker.queue.settling import NoSuchQueue, ReceiptSettlement, settle_by_receipts
 from penstock.broker.queue.shell import QueueShell, QueueUnavailable
-from penstock.broker.queue.take import release
+from penstock.broker.queue.spread import Asked, QueueSpread
+from penstock.broker.relay.asking import Relay
 from penstock.broker.schedule.values import NotScheduled
+from penstock.broker.topic.served_topic import ServedTopic
 from penstock.codec.batch.records import StoredRecord
 from penstock.domain.queue.commands import (
     MoveStart,
     Outcome,
     Pause,
     Resume,
-    Settle,
 )
 from penstock.domain.queue.definition import QueueDefinition, QueueName
 from penstock.domain.queue.lanes import DEFAULT_LANE, PRIORITY_HEADER, lane_of
 from penstock.domain.queue.machine import QueueStats
 from penstock.domain.queue.values import Limit, Ordering
+from penstock.domain.security.caller import Caller
 
 __all__ = [
     "Receiver",
@@ -67,6 +71,7 @@ class QueueDelivery:
         self._broker = queues.broker
         # Where the next receive of a queue begins, so that no partition is always the last.
         self._turns: dict[QueueName, int] = {}
+        self._spread = QueueSpread(queues, self.take_here)
 
     async def receive(
         self,
@@ -77,7 +82,10 @@ class QueueDelivery:
         wait_ms: int = 0,
         lease_ms: int = 0,
         caller: Receiver | None = None,
+        is_first: bool = False,
+        by: Caller | None = None,
     ) -> ReceivedMessages | NoSuchQueue | QueueUnavailable:
+        """`is_first`: whoever finds nothing comes back at once, and waits."""
         definition = self._queues.get(name)
         if definition is None:
             self._turns.pop(name, None)
@@ -85,9 +93,10 @@ class QueueDelivery:
         if not wait_ms and caller is None:
             elsewhere = self._elsewhere(name)
             if elsewhere is not None:
-                return elsewhere
+                asked = Asked(consumer, count_max, lease_ms, is_first=is_first, by=by)
+                return await self._receive_elsewhere(name, asked, elsewhere)
             shells = await self._queues.shells(name, wait_ms=LOADING_MS_MAX)
-            return await self._take(definition, shells, consumer, count_max, lease_ms)
+            return await self.take_here(definition, shells, consumer, count_max, lease_ms)
         clock = self._broker.clock
         deadline_ms = clock.monotonic_ms() + wait_ms
         waiter = Waiter()
@@ -96,17 +105,20 @@ class QueueDelivery:
                 # Also of a lead that was lost while it waited.
                 elsewhere = self._elsewhere(name)
                 if elsewhere is not None:
-                    return elsewhere
+                    waiter.leave()
+                    left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
+                    asked = Asked(consumer, count_max, lease_ms, left_ms, receiver=caller, by=by)
+                    return await self._receive_elsewhere(name, asked, elsewhere)
                 loading_ms = max(deadline_ms - clock.monotonic_ms(), self._loading_ms_max)
                 shells = await self._queues.shells(name, wait_ms=loading_ms)
                 waiter.watch(shell.room(name.group) for shell in shells)
                 waiter.watch(shell.partition.readers for shell in shells)
                 waiter.watch((self._broker.stopping,) if caller is None else (self._broker.stopping, caller.room))
-                received = await self._take(definition, shells, consumer, count_max, lease_ms)
+                received = await self.take_here(definition, shells, consumer, count_max, lease_ms)
                 if not isinstance(received, ReceivedMessages):
                     return received
                 if caller is not None and caller.is_gone:
-                    _give_back(shells, name.group, received.messages)
+                    give_back(shells, name.group, received.messages)
                     return ReceivedMessages()
                 left_ms = deadline_ms - clock.monotonic_ms()
                 if received.messages or left_ms <= 0 or self._broker.is_stopping or self._queues.get(name) is None:
@@ -120,6 +132,12 @@ class QueueDelivery:
                 definition = self._queues.get(name) or definition
         finally:
             waiter.leave()
+
+    async def _receive_elsewhere(
+        self, name: QueueName, asked: Asked, elsewhere: QueueUnavailable
+    ) -> ReceivedMessages | NoSuchQueue | QueueUnavailable:
+        relay = self._queues.relay
+        return elsewhere if relay is None else await self._spread.receive(relay, name, asked)
 
     async def _wait(
         self,
@@ -140,11 +158,11 @@ class QueueDelivery:
                 return
             if self._broker.is_stopping or (caller is not None and caller.is_gone):
                 return
-            if any(_may_have_some(shell, definition, consumer) for shell in shells):
+            if any(may_have_some(shell, definition, consumer) for shell in shells):
                 return
             waiter.rest()
 
-    async def _take(
+    async def take_here(
         self, definition: QueueDefinition, shells: list[QueueShell], consumer: str, count_max: int, lease_ms: int
     ) -> ReceivedMessages | QueueUnavailable:
         name = definition.name
@@ -174,7 +192,7 @@ class QueueDelivery:
                 if not await shell.is_durable() or not shell.is_loaded:
                     return QueueUnavailable("the queue's journal did not take what was decided")
         except asyncio.CancelledError:
-            _give_back(shells, name.group, messages)
+            give_back(shells, name.group, messages)
             raise
         if not messages:
             problem = problem or _refuse_looks(shells)
@@ -183,21 +201,38 @@ class QueueDelivery:
         return ReceivedMessages(tuple(messages), limit, has_more)
 
     async def settle(
-        self, name: QueueName, items: Sequence[ReceiptSettlement]
+        self, name: QueueName, items: Sequence[ReceiptSettlement], *, by: Caller | None = None
     ) -> list[Outcome | QueueUnavailable] | NoSuchQueue:
         """One outcome for each, durable."""
-        return await settle_by_receipts(self._queues, name, items)
+        relay = self._queues.relay
+        if relay is None:
+            return await settle_by_receipts(self._queues, name, items)
+        away: list[int] = []
+        outcomes = await settle_by_receipts(self._queues, name, items, away)
+        definition = self._queues.get(name)
+        if away and definition is not None and not isinstance(outcomes, NoSuchQueue):
+            settled = await self._spread.settle(relay, definition, [items[place] for place in away], by=by)
+            for place, outcome in zip(away, settled, strict=True):
+                outcomes[place] = outcome
+        return outcomes
 
     # Looking
 
-    async def peek(self, name: QueueName, count_max: int) -> list[PeekedMessage] | NoSuchQueue | QueueUnavailable:
+    async def peek(
+        self, name: QueueName, count_max: int, *, by: Caller | None = None
+    ) -> list[PeekedMessage] | NoSuchQueue | QueueUnavailable:
         """The first messages that are not finished, delivered or not; nothing changes by it."""
         definition = self._queues.get(name)
         if definition is None:
             return NoSuchQueue(name)
-        elsewhere = self._elsewhere(name)
+        elsewhere, relay = self._elsewhere(name), self._queues.relay
         if elsewhere is not None:
-            return elsewhere
+            return elsewhere if relay is None else await self._spread.peek(relay, definition, count_max, by=by)
+        return await self.peek_here(definition, count_max)
+
+    async def peek_here(self, definition: QueueDefinition, count_max: int) -> list[PeekedMessage] | QueueUnavailable:
+        """Of the partitions that this node leads."""
+        name = definition.name
         seen: list[PeekedMessage] = []
         shells = await self._queues.shells(name)
         for shell in shells:
@@ -235,13 +270,20 @@ class QueueDelivery:
                 offset = batch.next_offset
         return _refuse_looks(shells) or seen
 
-    async def totals(self, name: QueueName) -> QueueTotals | NoSuchQueue | QueueUnavailable:
+    async def totals(
+        self, name: QueueName, *, by: Caller | None = None
+    ) -> QueueTotals | NoSuchQueue | QueueUnavailable:
         definition, topic = self._queues.get(name), self._broker.topic(name.topic)
         if definition is None or topic is None:
             return NoSuchQueue(name)
-        elsewhere = self._elsewhere(name)
+        elsewhere, relay = self._elsewhere(name), self._queues.relay
         if elsewhere is not None:
-            return elsewhere
+            return elsewhere if relay is None else await self._spread.totals(relay, definition, by=by)
+        return await self.totals_here(definition, topic)
+
+    async def totals_here(self, definition: QueueDefinition, topic: ServedTopic) -> QueueTotals | QueueUnavailable:
+        """Of the partitions that this node leads."""
+        name = definition.name
         partitions: list[tuple[int, QueueStats]] = []
         backlog_count = 0
         shells = await self._queues.shells(name)
@@ -276,14 +318,14 @@ class QueueDelivery:
 
     # For the owner
 
-    async def purge(self, name: QueueName) -> NoSuchQueue | QueueUnavailable | None:
+    async def purge(self, name: QueueName, *, by: Caller | None = None) -> NoSuchQueue | QueueUnavailable | None:
         """Everything that is in the queue now is skipped. The log keeps it: others read it, and it can be replayed."""
         definition, topic = self._queues.get(name), self._broker.topic(name.topic)
         if definition is None or topic is None:
             return NoSuchQueue(name)
-        elsewhere = self._elsewhere(name)
+        elsewhere, relay = self._elsewhere(name), self._queues.relay
         if elsewhere is not None:
-            return elsewhere
+            return elsewhere if relay is None else await self._purge_elsewhere(relay, definition, by)
         if self._delays is not None:
             marks = await self._delays.purge_marker(topic)
             if isinstance(marks, NotScheduled):
@@ -296,12 +338,37 @@ class QueueDelivery:
                 return reply
         return None
 
-    async def pause(self, name: QueueName, *, is_paused: bool) -> NoSuchQueue | QueueUnavailable | None:
-        if self._queues.get(name) is None:
+    async def _purge_elsewhere(
+        self, relay: Relay, definition: QueueDefinition, by: Caller | None
+    ) -> QueueUnavailable | None:
+        marks = await self._command(relay, definition, What.MARK, by=by)
+        if isinstance(marks, QueueUnavailable):
+            return marks
+        if any(marks.values()):
+            found = [marks.get(index, 0) for index in range(max(marks) + 1)]
+            await self._queues.hide(definition.name, marks_after(definition.hidden_below, found))
+        done = await self._command(relay, definition, What.SKIP, by=by)
+        return done if isinstance(done, QueueUnavailable) else None
+
+    async def _command(
+        self, relay: Relay, definition: QueueDefinition, what: What, *, by: Caller | None
+    ) -> QueueUnavailable | dict[int, int]:
+        topic = self._broker.topic_by_id(definition.topic_id)
+        indexes = range(0 if topic is None else topic.partition_count)
+        return await tell_leaders(relay, definition, indexes, what, by=by)
+
+    async def pause(
+        self, name: QueueName, *, is_paused: bool, by: Caller | None = None
+    ) -> NoSuchQueue | QueueUnavailable | None:
+        definition = self._queues.get(name)
+        if definition is None:
             return NoSuchQueue(name)
-        elsewhere = self._elsewhere(name)
-        if elsewhere is not None:
+        elsewhere, relay = self._elsewhere(name), self._queues.relay
+        if elsewhere is not None and relay is None:
             return elsewhere
+        if elsewhere is not None and relay is not None:
+            done = await self._command(relay, definition, What.PAUSE if is_paused else What.RESUME, by=by)
+            return done if isinstance(done, QueueUnavailable) else None
         for shell in await self._queues.shells(name):
             reply = await shell.submit(name.group, Pause() if is_paused else Resume())
             if isinstance(reply, QueueUnavailable):
@@ -323,26 +390,3 @@ def is_worth_waiting(received: ReceivedMessages | NoSuchQueue | QueueUnavailable
 
 def _lane_of(record: StoredRecord) -> int:
     return lane_of(dict(record.headers).get(PRIORITY_HEADER))
-
-
-def _may_have_some(shell: QueueShell, definition: QueueDefinition, consumer: str) -> bool:
-    queue = shell.queue(definition.name.group)
-    if queue is None or not shell.is_loaded:
-        return True  # whoever asks is told
-    partition = shell.partition
-    end = partition.last_stable_offset if definition.options.is_committed_only else partition.readable_end
-    wanted = queue.wanted(consumer, 1, shell.now_ms())
-    return wanted.count > 0 and (wanted.ready_count > 0 or any(cursor < end for _, cursor in wanted.cursors))
-
-
-def _give_back(shells: Iterable[QueueShell], group: str, messages: Sequence[Message]) -> None:
-    """Nobody is there to take them. They count as delivered, as if their lease had run out, but are free at once."""
-    for shell in shells:
-        index = shell.partition.index
-        items = [
-            release(message.record.offset, message.record.offset, message.source.number)
-            for message in messages
-            if message.source.partition == index
-        ]
-        if items:
-            shell.decide(group, Settle(tuple(items)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -26,12 +27,15 @@ from penstock.broker.queue.hidden import hidden_below
 from penstock.broker.queue.node import NodeQueues
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.schedule.values import NotScheduled
+from penstock.broker.sending import SendFifo, send_everywhere
 from penstock.broker.topic.not_here import NotHere
 from penstock.broker.topic.served_topic import ServedTopic
 from penstock.codec.batch.records import Record
 from penstock.domain.queue.deduplication import DEDUPLICATION_HEADER, Sent
 from penstock.domain.queue.definition import QueueDefinition
 from penstock.domain.queue.receipt import MessageId, write_scheduled_id
+from penstock.domain.replication.exchange import ForwardKind
+from penstock.domain.security.caller import Caller
 
 # Refusals after which something may be there all the same.
 _UNSURE: Final = frozenset({Refusal.OFFLINE, Refusal.NOT_LEADER, Refusal.TIMED_OUT, Refusal.NOT_ENOUGH_REPLICAS})
@@ -55,9 +59,30 @@ class FifoSender:
         self._clock = clock
 
     async def send(
+        self,
+        definition: QueueDefinition,
+        topic: ServedTopic,
+        messages: Sequence[Outgoing],
+        *,
+        is_by_group: bool,
+        by: Caller | None = None,
+    ) -> list[PublishOutcome]:
+        """`is_by_group`: an id counts within its message group, which is the key. Each is sent by whoever leads its
+        partition, for there is what was sent before."""
+        relay = self._publisher.relay
+        if relay is None or topic.is_whole:
+            return await self.send_here(definition, topic, messages, is_by_group=is_by_group)
+        placed = [
+            msgspec.structs.replace(each, partition=self._publisher.partition_of(topic, each.record, None))
+            for each in messages
+        ]
+        here = partial(self.send_here, definition, topic, is_by_group=is_by_group)
+        body_of = partial(SendFifo, definition.name.group, is_by_group)
+        return await send_everywhere(relay, topic, placed, here, kind=ForwardKind.FIFO, body_of=body_of, by=by)
+
+    async def send_here(
         self, definition: QueueDefinition, topic: ServedTopic, messages: Sequence[Outgoing], *, is_by_group: bool
     ) -> list[PublishOutcome]:
-        """`is_by_group`: an id counts within its message group, which is the key."""
         placing = [self._publisher.partition_of(topic, message.record, None) for message in messages]
         windows: dict[int, FifoWindow] = {}
         for partition in sorted(set(placing)):

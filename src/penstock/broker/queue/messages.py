@@ -100,3 +100,5 @@ class QueueTotals(msgspec.Struct, frozen=True):
     is_paused: bool
     # Of the topic, for this queue, and not in it before they are due.
     delayed_count: int = 0
+    # Nodes that did not answer: what they lead is not in the sums.
+    incomplete: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from penstock.broker.partition.read import ReadProblem
 from penstock.broker.partition.shell import PartitionShell
 from penstock.broker.queue.ages import QueueAges
 from penstock.broker.queue.batch import BatchCache
+from penstock.broker.queue.commanding import What, tell_leaders
 from penstock.broker.queue.landing import MoveLine
 from penstock.broker.queue.lanes import LaneIndex, LaneScans
 from penstock.broker.queue.mover import QueueMover
@@ -31,6 +32,7 @@ from penstock.broker.queue.reader import QueueReader
 from penstock.broker.queue.replay import rehearse
 from penstock.broker.queue.replay_start import Kept
 from penstock.broker.queue.shell import QueueContext, QueueShell, QueueUnavailable
+from penstock.broker.relay.asking import Relay
 from penstock.broker.site import Site
 from penstock.broker.topic.broker import Broker
 from penstock.broker.topic.companion import CompanionKind
@@ -83,6 +85,8 @@ class NodeQueues:
         self._topics = topics
         self._queues = queues
         self._authorizer = authorizer
+        # By which partitions that other nodes lead are reached; None: this node talks to no other.
+        self.relay: Relay | None = None
         # When it was last told that letters of a queue may not go where they should.
         self._denied_ms: dict[QueueName, int] = {}
         self._readers = site.readers
@@ -200,8 +204,17 @@ class NodeQueues:
         definition = self.get(name)
         if definition is None:
             definition = await self._queues.create(name, topic.topic_id, options, topic.partition_count)
+            await self._tell_others(definition, What.OPEN)
         await self._open_once(definition)
         return definition
+
+    async def _tell_others(self, definition: QueueDefinition, what: What) -> QueueUnavailable | None:
+        """Who does not hear of it opens the queue when somebody asks for it there."""
+        topic = self.broker.topic_by_id(definition.topic_id)
+        if self.relay is None or topic is None or topic.is_whole:
+            return None
+        told = await tell_leaders(self.relay, definition, range(topic.partition_count), what)
+        return told if isinstance(told, QueueUnavailable) else None
 
     async def change(self, name: QueueName, change: Callable[[QueueOptions], QueueOptions]) -> QueueDefinition | None:
         return None if self.get(name) is None else await self._queues.change(name, change)
@@ -213,8 +226,12 @@ class NodeQueues:
 
     async def delete(self, name: QueueName) -> bool:
         """Its messages stay in the topic; what it knew of them is gone."""
-        if self.get(name) is None:
+        definition = self.get(name)
+        if definition is None:
             return False
+        problem = await self._tell_others(definition, What.CLOSE)
+        if problem is not None:
+            raise StoreUnavailableError(problem.reason)
         for shell in await self.shells(name):
             reply = await shell.submit(name.group, Close())
             if isinstance(reply, QueueUnavailable):

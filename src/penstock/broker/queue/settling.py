@@ -37,9 +37,10 @@ _LOST: Final = QueueUnavailable("the disk did not take the queue's journal")
 
 
 async def settle_by_receipts(
-    queues: NodeQueues, name: QueueName, items: Sequence[ReceiptSettlement]
+    queues: NodeQueues, name: QueueName, items: Sequence[ReceiptSettlement], away: list[int] | None = None
 ) -> list[SettleOutcome] | NoSuchQueue:
-    """One outcome for each, durable. Receipts of another topic, or of one that was deleted, are NOT_HELD."""
+    """One outcome for each, durable. Receipts of another topic, or of one that was deleted, are NOT_HELD. `away` gets
+    the places of those whose partitions other nodes lead."""
     topic, definition = queues.broker.topic(name.topic), queues.get(name)
     if definition is None or topic is None:
         return NoSuchQueue(name)
@@ -56,6 +57,8 @@ async def settle_by_receipts(
         if isinstance(partition, NotHere):
             for place in places:
                 outcomes[place] = QueueUnavailable(partition.detail)
+            if away is not None:
+                away += places
             continue
         shell = await queues.shell_for(definition, partition)
         found = _settle(shell, name.group, [items[place] for place in places])

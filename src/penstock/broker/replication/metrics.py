@@ -62,6 +62,11 @@ class ReplicationCollector(Collector):
             "Changes of in-sync sets that this node has made since the start.",
             value=self._node.changes.change_count,
         )
+        yield from self._flaws()
+        yield from self._elections()
+        yield from self._lanes()
+
+    def _flaws(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "penstock_replication_flawed_partitions",
             "Partitions with several replicas of which a log on this node is damaged, shorter than it was or offline.",
@@ -72,6 +77,8 @@ class ReplicationCollector(Collector):
             "Damaged logs that this node has put aside since the start, to fetch them anew.",
             value=self._node.mending.begun_anew_count,
         )
+
+    def _elections(self) -> Iterator[Metric]:
         elections = CounterMetricFamily(
             "penstock_replication_elections",
             "Partitions that this node was elected for since the start, by cause.",

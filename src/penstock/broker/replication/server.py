@@ -10,7 +10,7 @@ forward     work that must be done by who leads a partition, under the leadershi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from penstock.broker.partition.leadership import Leadership
@@ -36,6 +36,8 @@ from penstock.domain.replication.exchange import (
 FindLog = Callable[[LogName], PartitionShell | None]
 # Of a partition that is led here: the leadership that it is to be done under, and what is to be done. The answer.
 Work = Callable[[PartitionShell, Leadership, bytes], Awaitable[bytes]]
+# Of doors, for several partitions at once: whoever does it looks at their leaderships itself. `object`: who asks.
+DoorWork = Callable[[Forward, object], Awaitable[Forwarded]]
 
 
 class NodeReplicas:
@@ -47,6 +49,10 @@ class NodeReplicas:
         self._who_leads = who_leads
         self._readers = readers
         self._works: dict[int, Work] = {}
+        self._door_works: dict[int, DoorWork] = {}
+
+    def serve_doors(self, kinds: Iterable[int], work: DoorWork) -> None:
+        self._door_works.update(dict.fromkeys(kinds, work))
 
     def serve(self, kind: int, work: Work) -> None:
         self._works[kind] = work
@@ -56,7 +62,10 @@ class NodeReplicas:
 
     # Forward
 
-    async def forward(self, forward: Forward, _asking: object) -> Forwarded:
+    async def forward(self, forward: Forward, asking: object) -> Forwarded:
+        of_doors = self._door_works.get(forward.kind)
+        if of_doors is not None:
+            return await of_doors(forward, asking)
         work, shell = self._works.get(forward.kind), self._find(forward.log)
         if work is None:
             return Forwarded(problem=ReplicaProblem.UNKNOWN_KIND)

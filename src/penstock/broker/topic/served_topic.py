@@ -69,9 +69,14 @@ class ServedTopic:
         """Of a partition that this node has a replica of, whoever leads it."""
         return self._by_index.get(index)
 
+    @property
+    def is_whole(self) -> bool:
+        """This node leads all of it."""
+        return len(self.shells) == self.partition_count and all(shell.is_leading for shell in self.shells)
+
     def why_not_whole(self) -> str | None:
         """Why this node cannot speak for the whole topic: which of its partitions others lead. None: it leads all."""
-        if len(self.shells) == self.partition_count and all(shell.is_leading for shell in self.shells):
+        if self.is_whole:
             return None
         found = (self.find(index) for index in range(self.partition_count))
         away = [each.detail for each in found if isinstance(each, NotHere)]

@@ -1,7 +1,8 @@
-"""A small client for a node's HTTP door: one connection, JSON both ways, every failure one sentence.
+"""A small client for the HTTP door of a node, or of several: one connection, JSON both ways, each failure one sentence.
 
-Blocking, because the command line does one thing at a time. A call that changes nothing is sent again once if the
-connection it was to go over had been closed; any other is not: whether it took effect is not known.
+Blocking, because the command line does one thing at a time. A node that cannot be reached is passed over for the next
+one. A call that changes nothing is sent again once, to the next node, if the connection it was to go over had been
+closed; any other is not, for whether it took effect is not known: the next call goes to the next node.
 """
 
 from __future__ import annotations
@@ -55,10 +56,11 @@ class RefusedError(ClientError):
 
 
 class HttpClient:
-    def __init__(self, address: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._address = _parse(address)
-        self._connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout_seconds)
-        self._is_used = False
+    def __init__(self, addresses: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """`addresses`: one, or several with commas between them, each of another node of the cluster."""
+        self._addresses = [_parse(each.strip()) for each in addresses.split(",")]
+        self._timeout_seconds = timeout_seconds
+        self._turn_to(self._addresses[0])
         # As whom the node took us, where its rules are on and the answer may be short of something.
         self.answered_as: str | None = None
 
@@ -89,6 +91,18 @@ class HttpClient:
 
     # Inside
 
+    def _turn_to(self, address: Address) -> None:
+        self._address = address
+        self._connection = http.client.HTTPConnection(address.host, address.port, timeout=self._timeout_seconds)
+        self._is_used = False
+
+    def _next(self) -> None:
+        """The node did not answer: from now on the one behind it is asked, and after the last one the first."""
+        if len(self._addresses) > 1:
+            self._connection.close()
+            place = self._addresses.index(self._address)
+            self._turn_to(self._addresses[(place + 1) % len(self._addresses)])
+
     def _call(self, method: str, path: str, body: object = None, *, meant_seconds: float = 0.0) -> bytes:
         with told_if_slow(f"no answer from the HTTP door at {self._address} yet", meant_seconds=meant_seconds):
             return self._call_and_wait(method, path, body)
@@ -98,9 +112,11 @@ class HttpClient:
         headers = {"accept": _JSON} if data is None else {"accept": _JSON, "content-type": _JSON}
         try:
             return self._exchange(method, path, data, headers)
-        except ConnectionLostError:
+        except (ConnectionLostError, RequestTimeoutError) as error:
+            is_known_door = self._is_used and isinstance(error, ConnectionLostError)
+            self._next()
             # A node closes connections that were silent for long.
-            if method != "GET" or not self._is_used:
+            if method != "GET" or not (is_known_door or len(self._addresses) > 1):
                 raise
             return self._exchange(method, path, data, headers)
 
@@ -131,11 +147,16 @@ class HttpClient:
     def _connect(self) -> None:
         if self._connection.sock is not None:
             return
-        try:
-            self._connection.connect()
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise BrokerUnreachableError(f"cannot reach the HTTP door at {self._address}: {reason}") from error
+        failures: list[BrokerUnreachableError] = []
+        for _ in self._addresses:
+            try:
+                self._connection.connect()
+                return
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                failures.append(BrokerUnreachableError(f"cannot reach the HTTP door at {self._address}: {reason}"))
+                self._next()
+        raise failures[0] if len(failures) == 1 else BrokerUnreachableError("; ".join(map(str, failures)))
 
     def _refusal(self, reply: http.client.HTTPResponse, received: bytes) -> ClientError:
         if (reply.getheader("content-type") or "").partition(";")[0] != _PROBLEM:

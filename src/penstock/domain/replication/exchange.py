@@ -193,6 +193,26 @@ class ForwardKind(enum.IntEnum):
 
     # A batch of a queue's mover, for the partition that it goes to (`domain/queue/landing`).
     LANDING = 1
+    # Of doors, each for all partitions of a topic that the node leads (`broker/relay`): queues,
+    TAKE = 10
+    WAIT = 11
+    SETTLE = 12
+    COMMAND = 13
+    PEEK = 14
+    TOTALS = 15
+    # what is sent,
+    PUBLISH = 20
+    FIFO = 21
+    # what is delayed,
+    PENDING = 30
+    PENDING_CHANGE = 31
+    PENDING_PAGE = 32
+    # dead letters,
+    LETTERS = 40
+    REDRIVE = 41
+    # and what was written about messages.
+    SETTLEMENTS = 50
+    TRACE = 51
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):

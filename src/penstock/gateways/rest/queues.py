@@ -103,10 +103,15 @@ class QueueRoutes:
         name = self._name(request, Operation.READ)
         body = await self._door.read(request, ReceiveRequest)
         lease_ms, consumer, count = body.lease_ms or 0, body.consumer, body.count
-        received = await self._delivery.receive(name, consumer=consumer, count_max=count, lease_ms=lease_ms)
+        is_first, by = body.wait_ms > 0, caller_of(request)
+        received = await self._delivery.receive(
+            name, consumer=consumer, count_max=count, lease_ms=lease_ms, is_first=is_first, by=by
+        )
         if isinstance(received, NoSuchQueue):
             await self._make(name, QueueOptions())
-            received = await self._delivery.receive(name, consumer=consumer, count_max=count, lease_ms=lease_ms)
+            received = await self._delivery.receive(
+                name, consumer=consumer, count_max=count, lease_ms=lease_ms, is_first=is_first, by=by
+            )
         if body.wait_ms and is_worth_waiting(received):
             with self._door.attend(request) as caller:
                 received = await self._delivery.receive(
@@ -116,6 +121,7 @@ class QueueRoutes:
                     wait_ms=body.wait_ms,
                     lease_ms=lease_ms,
                     caller=caller,
+                    by=by,
                 )
         if isinstance(received, NoSuchQueue | QueueUnavailable):
             raise _refusal(received)
@@ -155,7 +161,7 @@ class QueueRoutes:
                 raise bad_request(f"{written[:100]!r} is no receipt")
         settled: list[Outcome | QueueUnavailable] = []
         for first in range(0, max(len(items), 1), SETTLED_AT_ONCE):
-            portion = await self._delivery.settle(name, items[first : first + SETTLED_AT_ONCE])
+            portion = await self._delivery.settle(name, items[first : first + SETTLED_AT_ONCE], by=caller_of(request))
             if isinstance(portion, NoSuchQueue):
                 raise _refusal(portion)
             settled += portion
@@ -171,7 +177,8 @@ class QueueRoutes:
     async def _peek(self, request: Request) -> Response:
         name = self._name(request, Operation.READ)
         told = request.query_params.get("count", str(PEEK_COUNT))
-        seen = await self._delivery.peek(name, number_of(told, "count", lowest=1, highest=COUNT_MAX))
+        count = number_of(told, "count", lowest=1, highest=COUNT_MAX)
+        seen = await self._delivery.peek(name, count, by=caller_of(request))
         if isinstance(seen, NoSuchQueue | QueueUnavailable):
             raise _refusal(seen)
         return json_response(PeekReply([_seen(message) for message in seen]))
@@ -223,11 +230,14 @@ class QueueRoutes:
 
     async def _stats(self, request: Request) -> Response:
         name = self._name(request, Operation.DESCRIBE)
-        totals = await self._delivery.totals(name)
+        totals = await self._delivery.totals(name, by=caller_of(request))
         if isinstance(totals, NoSuchQueue | QueueUnavailable):
             raise _refusal(totals)
         partitions = [{"partition": index, **msgspec.to_builtins(stats)} for index, stats in totals.partitions]
-        return json_response({**msgspec.to_builtins(totals), "partitions": partitions})
+        told = {**msgspec.to_builtins(totals), "partitions": partitions}
+        if not totals.incomplete:
+            del told["incomplete"]
+        return json_response(told)
 
     async def _pause(self, request: Request) -> Response:
         return await self._set_paused(request, is_paused=True)
@@ -237,10 +247,11 @@ class QueueRoutes:
 
     async def _set_paused(self, request: Request, *, is_paused: bool) -> Response:
         name = self._name(request, Operation.ALTER_CONFIGS)
-        return _done(await self._delivery.pause(name, is_paused=is_paused))
+        return _done(await self._delivery.pause(name, is_paused=is_paused, by=caller_of(request)))
 
     async def _purge(self, request: Request) -> Response:
-        return _done(await self._delivery.purge(self._name(request, Operation.DELETE)))
+        name = self._name(request, Operation.DELETE)
+        return _done(await self._delivery.purge(name, by=caller_of(request)))
 
     # Inside
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.broker.partition.outcome import Refusal
+from penstock.broker.schedule.elsewhere import PendingMessages
 from penstock.broker.schedule.node import NodeSchedules
 from penstock.broker.schedule.values import (
     ChangeOutcome,
@@ -42,9 +43,10 @@ _MISSING: Final = frozenset({ScheduleProblem.NOT_PENDING, ScheduleProblem.NO_SUC
 
 
 class ScheduleRoutes:
-    def __init__(self, door: HttpDoor, schedules: NodeSchedules) -> None:
+    def __init__(self, door: HttpDoor, schedules: NodeSchedules, pending: PendingMessages | None = None) -> None:
         self._door = door
         self._schedules = schedules
+        self._pending = pending or PendingMessages(schedules, lambda: None)
 
     def routes(self) -> list[Route]:
         one = "/v1/schedules/{message_id}"
@@ -59,7 +61,7 @@ class ScheduleRoutes:
     async def _list(self, request: Request) -> Response:
         topic = self._topic(request)
         count = _count_of(request)
-        page = await self._schedules.list_due(topic, _cursor_of(request), count)
+        page = await self._pending.list_due(topic, _cursor_of(request), count, by=caller_of(request))
         if isinstance(page, NotScheduled):
             raise not_taken(page.refusal, page.reason)
         shown = _first_that_fit(page.messages)
@@ -79,7 +81,7 @@ class ScheduleRoutes:
         return self._door.listing(caller, PendingCounts(sum(each.pending_count for each in counts), counts))
 
     async def _show(self, request: Request) -> Response:
-        return json_response(await self._found(self._message_id(request, Operation.READ)))
+        return json_response(await self._found(request, self._message_id(request, Operation.READ)))
 
     async def _reschedule(self, request: Request) -> Response:
         message_id = self._message_id(request, Operation.WRITE)
@@ -89,19 +91,21 @@ class ScheduleRoutes:
         if due_ms is None:
             raise bad_request("delay_ms or deliver_at is missing: when is it meant to be delivered?")
         # Looked at before: when it is due at once, it may be gone before anybody can look.
-        message = await self._found(message_id)
-        require_done(await self._schedules.reschedule(message_id, max(due_ms, now_ms)), f"message {message_id}")
+        message = await self._found(request, message_id)
+        outcome = await self._pending.reschedule(message_id, max(due_ms, now_ms), by=caller_of(request))
+        require_done(outcome, f"message {message_id}")
         return json_response(bodies.with_due(message, max(due_ms, now_ms)))
 
     async def _cancel(self, request: Request) -> Response:
         message_id = self._message_id(request, Operation.WRITE)
-        require_done(await self._schedules.cancel(message_id), f"message {message_id}")
+        outcome = await self._pending.cancel(message_id, by=caller_of(request))
+        require_done(outcome, f"message {message_id}")
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     # Inside
 
-    async def _found(self, message_id: str) -> bodies.PendingMessage:
-        message = await self._schedules.show(message_id)
+    async def _found(self, request: Request, message_id: str) -> bodies.PendingMessage:
+        message = await self._pending.show(message_id, by=caller_of(request))
         if isinstance(message, NotScheduled):
             raise not_taken(message.refusal, message.reason)
         if message is None:

@@ -76,7 +76,8 @@ class TopicRoutes:
                 raise not_found(f"partition {message.partition} of {name!r}, which has {count} of them")
         context = context_of(request.headers)
         outgoing = await self._door.work.run(self._outgoing(topic, messages, context))
-        return await self._door.work.run(self._answer(topic, await self._publisher.publish(topic, outgoing)))
+        outcomes = await self._publisher.publish(topic, outgoing, by=caller_of(request))
+        return await self._door.work.run(self._answer(topic, outcomes))
 
     def _outgoing(
         self, topic: ServedTopic, messages: list[NewMessage], context: Mapping[str, str]

@@ -70,9 +70,9 @@ class SqsMessages:
 
     # Sending
 
-    async def send_message(self, request: messages.SendMessage, _context: SqsContext) -> messages.Message:
+    async def send_message(self, request: messages.SendMessage, context: SqsContext) -> messages.Message:
         definition = self._queues.find(request.queue_url)
-        (outcome,) = await self._send(definition, [self._outgoing(definition, request)])
+        (outcome,) = await self._send(definition, [self._outgoing(definition, request)], context)
         if isinstance(outcome, NotPublished):
             raise _not_published(outcome)
         return messages.SendMessageReply(
@@ -83,7 +83,7 @@ class SqsMessages:
             sequence_number=_sequence_number(definition, outcome),
         )
 
-    async def send_message_batch(self, request: messages.SendMessageBatch, _context: SqsContext) -> messages.Message:
+    async def send_message_batch(self, request: messages.SendMessageBatch, context: SqsContext) -> messages.Message:
         definition = self._queues.find(request.queue_url)
         check_batch(request.entries)
         size_bytes = sum(size_of(entry) for entry in request.entries)
@@ -99,7 +99,7 @@ class SqsMessages:
                 good.append((entry, self._outgoing(definition, entry)))
             except SqsRefusal as refusal:
                 failed.append(_failed(entry.id, refusal))
-        outcomes = await self._send(definition, [outgoing for _, outgoing in good]) if good else []
+        outcomes = await self._send(definition, [outgoing for _, outgoing in good], context) if good else []
         successful: list[messages.SentEntry] = []
         for (entry, _), outcome in zip(good, outcomes, strict=True):
             if isinstance(outcome, NotPublished):
@@ -117,12 +117,14 @@ class SqsMessages:
             )
         return messages.SendMessageBatchReply(successful=successful, failed=failed)
 
-    async def _send(self, definition: QueueDefinition, outgoing: list[Outgoing]) -> list[PublishOutcome]:
+    async def _send(
+        self, definition: QueueDefinition, outgoing: list[Outgoing], context: SqsContext
+    ) -> list[PublishOutcome]:
         topic = self._topic(definition)
         if definition.name.topic.endswith(FIFO_SUFFIX):
             is_by_group = attributes_of(definition.options).get("DeduplicationScope") == "messageGroup"
-            return await self._fifo.send(definition, topic, outgoing, is_by_group=is_by_group)
-        return await self._publisher.publish(topic, outgoing)
+            return await self._fifo.send(definition, topic, outgoing, is_by_group=is_by_group, by=context.caller)
+        return await self._publisher.publish(topic, outgoing, by=context.caller)
 
     def _topic(self, definition: QueueDefinition) -> ServedTopic:
         topic = self._broker.topic(definition.name.topic)
@@ -163,7 +165,14 @@ class SqsMessages:
             wait_seconds = int(known.get("ReceiveMessageWaitTimeSeconds", DEFAULTS["ReceiveMessageWaitTimeSeconds"]))
         check_seconds("WaitTimeSeconds", wait_seconds, WAIT_SECONDS_MAX)
         count_max = request.max_number_of_messages
-        received = await self._delivery.receive(definition.name, consumer=GROUP, count_max=count_max, lease_ms=lease_ms)
+        received = await self._delivery.receive(
+            definition.name,
+            consumer=GROUP,
+            count_max=count_max,
+            lease_ms=lease_ms,
+            is_first=wait_seconds > 0,
+            by=context.caller,
+        )
         if wait_seconds and is_worth_waiting(received):
             with context.attend() as caller:
                 received = await self._delivery.receive(
@@ -173,6 +182,7 @@ class SqsMessages:
                     wait_ms=wait_seconds * 1000,
                     lease_ms=lease_ms,
                     caller=caller,
+                    by=context.caller,
                 )
         return messages.ReceiveMessageReply(messages=self._shape(definition, received, request, context))
 
@@ -197,32 +207,31 @@ class SqsMessages:
 
     # Settling
 
-    async def delete_message(self, request: messages.DeleteMessage, _context: SqsContext) -> messages.Message:
+    async def delete_message(self, request: messages.DeleteMessage, context: SqsContext) -> messages.Message:
         definition = self._queues.find(request.queue_url)
-        await self._one(definition, _delete(request.receipt_handle), _judge_delete(definition))
+        await self._one(definition, _delete(request.receipt_handle), _judge_delete(definition), context)
         return messages.Nothing()
 
-    async def delete_message_batch(
-        self, request: messages.DeleteMessageBatch, _context: SqsContext
-    ) -> messages.Message:
+    async def delete_message_batch(self, request: messages.DeleteMessageBatch, context: SqsContext) -> messages.Message:
         definition = self._queues.find(request.queue_url)
         successful, failed = await self._many(
             definition,
             request.entries,
             lambda entry: _delete(entry.receipt_handle),
             _judge_delete(definition),
+            context,
         )
         return messages.DeleteMessageBatchReply(successful=successful, failed=failed)
 
     async def change_message_visibility(
-        self, request: messages.ChangeMessageVisibility, _context: SqsContext
+        self, request: messages.ChangeMessageVisibility, context: SqsContext
     ) -> messages.Message:
         definition = self._queues.find(request.queue_url)
-        await self._one(definition, _change(request.receipt_handle, request.visibility_timeout), _judge_change)
+        await self._one(definition, _change(request.receipt_handle, request.visibility_timeout), _judge_change, context)
         return messages.Nothing()
 
     async def change_message_visibility_batch(
-        self, request: messages.ChangeMessageVisibilityBatch, _context: SqsContext
+        self, request: messages.ChangeMessageVisibilityBatch, context: SqsContext
     ) -> messages.Message:
         definition = self._queues.find(request.queue_url)
 
@@ -230,7 +239,7 @@ class SqsMessages:
             seconds = entry.visibility_timeout
             return _change(entry.receipt_handle, definition.options.lease_ms // 1000 if seconds is None else seconds)
 
-        successful, failed = await self._many(definition, request.entries, item, _judge_change)
+        successful, failed = await self._many(definition, request.entries, item, _judge_change, context)
         return messages.ChangeMessageVisibilityBatchReply(successful=successful, failed=failed)
 
     async def _one(
@@ -238,8 +247,9 @@ class SqsMessages:
         definition: QueueDefinition,
         item: ReceiptSettlement,
         judge: Callable[[Outcome | QueueUnavailable], SqsRefusal | None],
+        context: SqsContext,
     ) -> None:
-        outcomes = await self._delivery.settle(definition.name, [item])
+        outcomes = await self._delivery.settle(definition.name, [item], by=context.caller)
         if isinstance(outcomes, NoSuchQueue):
             raise no_such_queue(definition.name.topic)
         refusal = judge(outcomes[0])
@@ -252,6 +262,7 @@ class SqsMessages:
         entries: Sequence[EntryT],
         item_of: Callable[[EntryT], ReceiptSettlement],
         judge: Callable[[Outcome | QueueUnavailable], SqsRefusal | None],
+        context: SqsContext,
     ) -> tuple[list[messages.SettledEntry], list[messages.FailedEntry]]:
         check_batch(entries)
         failed: list[messages.FailedEntry] = []
@@ -261,7 +272,7 @@ class SqsMessages:
                 good.append((entry.id, item_of(entry)))
             except SqsRefusal as refusal:
                 failed.append(_failed(entry.id, refusal))
-        outcomes = await self._delivery.settle(definition.name, [item for _, item in good])
+        outcomes = await self._delivery.settle(definition.name, [item for _, item in good], by=context.caller)
         if isinstance(outcomes, NoSuchQueue):
             raise no_such_queue(definition.name.topic)
         successful: list[messages.SettledEntry] = []

@@ -170,11 +170,14 @@ class SqsQueues:
         for name in request.attribute_names:
             if name not in sqs_attributes.KNOWN:
                 raise SqsRefusal(SqsError.INVALID_ATTRIBUTE_NAME, f"Unknown Attribute {name[:100]}.")
-        totals = await self._delivery.totals(definition.name)
+        totals = await self._delivery.totals(definition.name, by=context.caller)
         if isinstance(totals, NoSuchQueue):
             raise no_such_queue(definition.name.topic)
         if isinstance(totals, QueueUnavailable):
             raise queue_unavailable(totals)
+        if totals.incomplete:
+            # An attribute has no room to say so.
+            raise queue_unavailable(QueueUnavailable(f"no answer from {', '.join(totals.incomplete)}"))
         known = _described(definition, totals, context)
         wanted = known if "All" in request.attribute_names else set(request.attribute_names)
         return messages.GetQueueAttributesReply(
@@ -206,8 +209,8 @@ class SqsQueues:
             await self._topics.change_config(definition.name.topic, [retention])
         return messages.Nothing()
 
-    async def purge_queue(self, request: messages.PurgeQueue, _context: SqsContext) -> messages.Message:
-        outcome = await self._delivery.purge(self.find(request.queue_url).name)
+    async def purge_queue(self, request: messages.PurgeQueue, context: SqsContext) -> messages.Message:
+        outcome = await self._delivery.purge(self.find(request.queue_url).name, by=context.caller)
         if isinstance(outcome, QueueUnavailable):
             raise queue_unavailable(outcome)
         return messages.Nothing()

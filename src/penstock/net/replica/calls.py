@@ -52,8 +52,8 @@ class ReplicaCalls:
             await self._peers.call(node_id, Lane.SLOW, request, DescribeReplicaResponse, timeout_ms=timeout_ms)
         )
 
-    async def forward(self, node_id: int, forward: Forward) -> Forwarded:
+    async def forward(self, node_id: int, forward: Forward, lane: Lane = Lane.REST) -> Forwarded:
         request, timeout_ms = wire.write_forward(forward), forward.timeout_ms + GRACE_MS
         return wire.read_forwarded(
-            await self._peers.call(node_id, Lane.REST, request, ForwardResponse, timeout_ms=timeout_ms)
+            await self._peers.call(node_id, lane, request, ForwardResponse, timeout_ms=timeout_ms)
         )

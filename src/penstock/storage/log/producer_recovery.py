@@ -23,7 +23,7 @@ from penstock.storage.log.checkpoint_file import LogCheckpoint
 from penstock.storage.log.files import PRODUCERS_FILE, PRODUCERS_MAGIC, pack_producers, read_producers
 from penstock.storage.log.home import LogHome
 from penstock.storage.log.producers import LogProducers
-from penstock.storage.segment.lost_end import is_lost_end, may_hold_marker
+from penstock.storage.segment.lost_end import may_hold_marker
 from penstock.storage.segment.scan import BatchScan
 
 _log = get_logger("storage")
@@ -71,8 +71,6 @@ class ProducerRecovery:
 
     def take(self, header: BatchHeader, scan: BatchScan) -> None:
         if header.producer_id < 0:
-            if is_lost_end(header):
-                self._doubt_all(header.base_offset)
             return
         if 0 <= self._offset <= header.base_offset:
             self._apply(self.known, header, scan)
@@ -129,8 +127,6 @@ class ProducerRecovery:
     def _rebuild_with(self, producers: LogProducers, header: BatchHeader, scan: BatchScan) -> None:
         if header.producer_id >= 0:
             self._apply(producers, header, scan)
-        elif is_lost_end(header):
-            self._doubt(producers, header.base_offset)
 
     def settle(self, log_end: int, walk: Walk, empty_aborts: Iterable[int]) -> bool:
         """False: they had to be made anew. `empty_aborts`: what swaps of segments since the checkpoint left empty."""

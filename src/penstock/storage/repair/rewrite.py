@@ -15,9 +15,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.checksum import crc32c
-from penstock.codec.batch.control import may_be_marker
 from penstock.codec.batch.header import (
-    ATTRIBUTE_TRANSACTIONAL,
     CHECKSUM_START,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -94,7 +92,7 @@ def _rewrite(files: Files, directory: str, base_offset: int, problems: list[LogP
     for problem in problems:
         end = _copy(source, target, position, problem.start, end)
         if problem.kind is not ProblemKind.TORN_TAIL and not problem.is_before_first_segment:
-            filler = filler_for(problem, source.read_at(problem.start, problem.end - problem.start))
+            filler = filler_for(problem)
             write_fully(target, filler, end)
             end += len(filler)
         position = problem.end
@@ -119,9 +117,9 @@ def _copy(source: File, target: File, start: int, end: int, position: int) -> in
     return position
 
 
-def filler_for(problem: LogProblem, lost: bytes) -> bytes:
+def filler_for(problem: LogProblem) -> bytes:
     """Batches without records that stand for the lost offsets. They are of the leader epoch before them, or no follower
-    would take them; and they say if the end of a transaction may have been among what is lost (`segment/lost_end`)."""
+    would take them."""
     offset_start, offset_end = problem.offset_start, problem.offset_end
     parts = []
     while offset_start < offset_end:
@@ -132,7 +130,7 @@ def filler_for(problem: LogProblem, lost: bytes) -> bytes:
             leader_epoch=problem.leader_epoch,
             magic=MAGIC,
             checksum=0,
-            attributes=ATTRIBUTE_TRANSACTIONAL if may_be_marker(lost) else 0,
+            attributes=0,
             last_offset_delta=count - 1,
             base_timestamp=-1,
             max_timestamp=-1,

@@ -21,6 +21,7 @@ from penstock.broker.machine.rehearsals import (
 )
 from penstock.broker.machine.residents import Residents, place_of
 from penstock.broker.partition.leadership import Leadership
+from penstock.broker.partition.outcome import Appended
 from penstock.broker.partition.shell import PartitionShell
 from penstock.storage.files import MemoryFiles
 from penstock.storage.log.journal_snapshot import JournalSnapshot, write_snapshot
@@ -107,7 +108,10 @@ async def test_a_journal_is_rehearsed_when_many_rows_have_come_and_not_before(st
 
 
 async def test_many_bytes_are_as_much_as_many_rows(stage: Stage) -> None:
-    await stage.bring(stage.follow(), 1, SETTINGS.size_bytes)
+    tail, partition = stage.follow(), stage.partitions[0]
+    assert isinstance(partition.append(stage.desk.batch(bytes(SETTINGS.size_bytes))), Appended)
+    await stage.desk.turn()
+    tail.note(1, SETTINGS.size_bytes)
     await stage.until_ended(1)
 
 

@@ -69,7 +69,7 @@ async def test_start_of_a_replay_of_another_epoch_is_not_believed() -> None:
 
 
 async def test_checkpoint_of_another_epoch_is_not_believed_and_goes() -> None:
-    desk = PartitionDesk(MemoryFiles(), cleanup_policy="compact")
+    desk = PartitionDesk(MemoryFiles())
     await written(desk)
     log, tasks = desk.shell.log, TaskSupervisor(get_logger("test"))
     buckets = BucketFiles(log.context.files, log.home.directory)

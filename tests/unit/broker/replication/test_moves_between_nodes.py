@@ -58,7 +58,7 @@ async def test_dead_letters_go_to_a_topic_that_another_node_leads(trio: MovingTr
     await trio.until_dead(b"a", b"b", b"c", on=2)
     await trio.until(lambda: is_idle(trio, 1))
     assert {node for node, _ in trio.nodes[1].line.sent} == {2}
-    assert trio.nodes[1].queues.buried_count(QUEUE) == 3
+    await trio.until(lambda: trio.nodes[1].queues.buried_count(QUEUE) == 3)
 
 
 async def test_letter_whose_answer_is_lost_is_there_once(trio: MovingTrio) -> None:
@@ -80,7 +80,9 @@ async def test_who_takes_the_source_over_finishes_the_move_and_nothing_comes_twi
     await trio.reject([b"a", b"b"])
     await trio.until_dead(b"a", b"b", on=2)
     assert is_moving(trio, 1)
-    await trio.elect(3, in_sync=(2, 3), seen_by=2)
+    # Node 2 cannot ask node 1 either, and has left the set by then.
+    await trio.until(lambda: trio.stated(2).state.in_sync == (1, 3))
+    await trio.elect(3, in_sync=(1, 3), seen_by=2)
     trio.wire.mend()
     await trio.until(lambda: is_idle(trio, 3))
     await trio.until_dead(b"a", b"b", on=2)
@@ -93,6 +95,7 @@ async def test_who_takes_the_target_over_knows_what_it_has_got(trio: MovingTrio)
     trio.wire.cuts.add((2, 1))
     await trio.reject([b"a"])
     await trio.until_dead(b"a", on=2)
+    await trio.until(lambda: trio.stated(3, DEAD).state.in_sync == (2, 3))
     await trio.elect(3, in_sync=(2, 3), topic=DEAD)
     trio.wire.mend()
     await trio.until(lambda: is_idle(trio, 1))

@@ -10,7 +10,12 @@ import msgspec
 import pytest
 
 from penstock.client.http.client import HttpClient, RefusedError, path_of
-from penstock.net.errors import ConnectionLostError, ProtocolMismatchError, RequestTimeoutError
+from penstock.net.errors import (
+    BrokerUnreachableError,
+    ConnectionLostError,
+    ProtocolMismatchError,
+    RequestTimeoutError,
+)
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -127,3 +132,30 @@ def test_a_server_that_says_nothing_is_left(server: Server) -> None:
             client.get("/v1/x", Thing)
     finally:
         stay.set()
+
+
+def test_of_several_nodes_the_next_is_asked_where_one_cannot_be_reached(server: Server) -> None:
+    dead = Server()
+    dead.stop()
+    server.answers = [reply(b'{"name":"a"}')]
+    with HttpClient(f"{dead.address}, {server.address}") as client:
+        assert client.post("/v1/x", Thing, {}) == Thing("a")
+        assert client.get("/v1/x", Thing) == Thing("a")
+    with HttpClient(f"{dead.address},{dead.address}") as client, pytest.raises(BrokerUnreachableError, match="; "):
+        client.get("/v1/x", Thing)
+
+
+def test_what_may_have_been_done_is_not_sent_to_the_next_node(server: Server) -> None:
+    dying = Server()
+    try:
+        dying.answers, server.answers = [hang_up], [reply(b'{"name":"a"}')]
+        with HttpClient(f"{dying.address},{server.address}") as client:
+            with pytest.raises(ConnectionLostError):
+                client.post("/v1/x", Thing, {})
+            assert server.requests == []
+            # The next call goes to the node that is well.
+            assert client.post("/v1/y", Thing, {}) == Thing("a")
+        with HttpClient(f"{dying.address},{server.address}") as client:
+            assert client.get("/v1/z", Thing) == Thing("a")
+    finally:
+        dying.stop()

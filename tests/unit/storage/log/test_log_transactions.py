@@ -14,7 +14,6 @@ from penstock.domain.transaction.partition import Admitted, NotVerified, Produce
 from penstock.storage.config import LogConfig, StorageConfig
 from penstock.storage.errors import DiskFullError
 from penstock.storage.log.producers import ProducerFacts
-from penstock.storage.repair.check import repair
 from support.storage.faulty_files import CrashMode, FaultyFiles, SimulatedCrash
 from support.storage.log_desk import LogDesk
 from support.storage.transactions import differences, stored_batches
@@ -366,13 +365,3 @@ def test_what_is_no_marker_leaves_transactions_alone() -> None:
     assert not aborted_at(desk, 3)
     assert len(desk.log.transactions.aborted) == 1
     assert desk.log.last_stable_offset == 5
-
-
-def test_lost_end_is_remembered_by_a_repair() -> None:
-    desk = with_lost_end(rotten=1)
-    desk.store.close(clean=False)
-    (report,) = repair(desk.root, files=desk.files)
-    assert len(report.repairs) == 1
-    desk.restart(clean=False)
-    assert desk.log.damage is None
-    assert aborted_at(desk, 0), "the repair has made it visible"
