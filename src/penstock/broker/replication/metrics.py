@@ -53,6 +53,10 @@ class ReplicationCollector(Collector):
             "Offsets in the logs that this node leads past what is committed.",
             value=sum(log.log_end - log.watermark for group in groups for log in group.logs),
         )
+        yield from self._counts()
+        yield from self._lanes()
+
+    def _counts(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
             "penstock_replication_in_sync_changes",
             "Changes of in-sync sets that this node has made since the start.",

@@ -118,8 +118,7 @@ class NodeReplication:
         self._led: dict[LogName, LedLog] = {}
         self._followed: dict[Place, list[tuple[FollowedLog, Fetcher]]] = {}
         self._fetchers: dict[tuple[int, Lane], Fetcher] = {}
-        self.elections = ElectionTally()
-        self.looks = Looks(site.clock, lambda: self._view, metadata.is_held_at)
+        self.elections, self.looks = ElectionTally(), Looks(site.clock, lambda: self._view, metadata.is_held_at)
         self._preparation = Preparation(broker, self._tasks, self._settle)
         self.feed = LeaderFeed(self._led, lambda: self._view, self._who_leads, readers=self._readers, clock=site.clock)
         self.replicas = NodeReplicas(self.feed, self._find, self._who_leads, self._readers)

@@ -87,7 +87,9 @@ async def acknowledge(trio: Trio, row: Row) -> None:
 
 
 def tell(trio: Trio, disks: dict[int, FaultyFiles], row: Row) -> tuple[str, ...]:
-    state = trio.stated(LEADER).state
+    (group,) = trio.nodes[LEADER].replication.groups.values()
+    # As the store has confirmed it; the watch may bring it later.
+    state = group.progress.state
     view = {node: Standing(trio.nodes[node].life) for node in FOLLOWERS}
     after = choose(state, view, minimum=int(row.minimum))
     # Nobody else may lead: the partition waits for the one that had it.
