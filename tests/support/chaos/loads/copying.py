@@ -21,8 +21,10 @@ COPIERS: Final = 2
 MESSAGES_MAX: Final = 30
 # One in so many is aborted.
 TURNS_TO_ABORT: Final = 7
-CALL_SECONDS: Final = 10.0
+CALL_SECONDS: Final = 5.0
 PATIENCE_SECONDS: Final = 60.0
+# Far longer than any election takes.
+INSIST_SECONDS_MAX: Final = 15.0
 COPIED_SECONDS_MAX: Final = 90.0
 # librdkafka 2.16 forgets brokers that it cannot reach, and asks the forgotten ones.
 FAITHFUL: Final = {"metadata.recovery.strategy": "none"}
@@ -104,6 +106,7 @@ class Copier(Work):
         self._load = load
         self._number = 0
         self._producer: Producer | None = None
+        self._abandoned: list[Producer] = []
         self._consumer = Consumer(
             {
                 "bootstrap.servers": load.bootstrap,
@@ -134,7 +137,7 @@ class Copier(Work):
             fate = self._copy(messages)
         except MustBeginAnewError as error:
             self._load.refused(f"transaction: {error}")
-            self._producer = None
+            self._abandon()
         self._load.transactions.append(Transaction(self.name, self._number, values, fate))
         if fate is not Fate.COMMITTED:
             self._rewind()
@@ -155,7 +158,7 @@ class Copier(Work):
             if str(error) != ON_PURPOSE:
                 self._load.refused(f"transaction: {error}")
                 # librdkafka 2.16 may send a group's positions to a coordinator of long ago for as long as it lives.
-                self._producer = None
+                self._abandon()
             return Fate.ABORTED
         return Fate.COMMITTED
 
@@ -178,6 +181,12 @@ class Copier(Work):
             self._producer = producer
         return self._producer
 
+    def _abandon(self) -> None:
+        """Kept, and not used: librdkafka takes its time to destroy a client whose transaction nobody wants."""
+        if self._producer is not None:
+            self._abandoned.append(self._producer)
+            self._producer = None
+
     def _rewind(self) -> None:
         """What was read and not committed will be read again. First the producer: one that begins anew ends what the
         one before left open, and only then are the positions those that count."""
@@ -199,8 +208,9 @@ class Copier(Work):
 
 
 def insist(call: Callable[[], None]) -> None:
-    """Calls again for as long as the client says that it may."""
-    until = time.monotonic() + PATIENCE_SECONDS
+    """Calls again for as long as the client says that it may, and not for ever: librdkafka 2.16 may wait for a
+    coordinator that it has forgotten, and only a new client finds the true one."""
+    until = time.monotonic() + INSIST_SECONDS_MAX
     while True:
         try:
             call()
