@@ -71,17 +71,17 @@ def _places(tree: ast.AST) -> Iterator[tuple[ast.AST, Callable[[], None]]]:
             yield part, lambda part=part: part.ops.__setitem__(0, _COMPARISONS[type(part.ops[0])]())  # type: ignore[misc]
         elif isinstance(part, ast.BoolOp):
             other = ast.Or if isinstance(part.op, ast.And) else ast.And
-            yield part, lambda part=part, other=other: vars(part).update(op=other())  # type: ignore[misc]
+            yield part, lambda part=part, other=other: part.__dict__.update(op=other())  # type: ignore[misc]
         elif isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
             # Twice.
-            yield part, lambda part=part: vars(part).update(operand=ast.UnaryOp(ast.Not(), part.operand))  # type: ignore[misc]
+            yield part, lambda part=part: part.__dict__.update(operand=ast.UnaryOp(ast.Not(), part.operand))  # type: ignore[misc]
         elif (
             isinstance(part, ast.Return) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, bool)
         ):
-            yield part, lambda part=part: vars(part).update(value=ast.Constant(not part.value.value))  # type: ignore[misc]
+            yield part, lambda part=part: part.__dict__.update(value=ast.Constant(not part.value.value))  # type: ignore[misc]
         elif isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add | ast.Sub):
             other_op = ast.Sub if isinstance(part.op, ast.Add) else ast.Add
-            yield part, lambda part=part, other=other_op: vars(part).update(op=other())  # type: ignore[misc]
+            yield part, lambda part=part, other=other_op: part.__dict__.update(op=other())  # type: ignore[misc]
         elif isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Attribute):
             # Not done at all: its value is looked at and forgotten.
             yield part, lambda part=part: part.targets.__setitem__(0, ast.Name("_forgotten", ast.Store()))  # type: ignore[misc]
