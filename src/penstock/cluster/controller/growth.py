@@ -41,8 +41,9 @@ class Growth:
         # Without an internal door it could neither fetch nor be fetched from.
         serving = [each for each in self._nodes.serving() if each.record.internal]
         nodes = [PlaceableNode(each.record.node_id, each.record.rack) for each in serving]
+        # Also where nobody more is wanted: who has come into sync is to be electable, above all while others leave.
         wanted = min(INTERNAL_REPLICATION, len(nodes))
-        return list(_Round(self._internal(), nodes, wanted, self._nodes.view()).changes()) if wanted > 1 else []
+        return list(_Round(self._internal(), nodes, wanted, self._nodes.view()).changes())
 
     def grown(self) -> dict[str, int]:
         """Topics whose partitions all have more replicas than the topic says, and how many they have."""

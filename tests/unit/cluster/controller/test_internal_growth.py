@@ -124,3 +124,19 @@ async def test_added_node_that_is_away_is_waited_for(world: MemberWorld) -> None
     state = await world.state(topic_id)
     assert state is not None
     assert state.adding == (4,)
+
+
+async def test_who_has_come_into_sync_takes_over_from_the_last_one_that_leaves(world: MemberWorld) -> None:
+    """Nobody is left whom it could be added for, and it holds everything: it is to lead."""
+    _, second = await world.form(1, 2)
+    topic_id = await world.put_topic(OFFSETS, world.place(2, 1))
+    (third,) = await world.form(3)
+    await world.expire(1)
+    world.clock.advance_ms(1000)
+    await world.settle()
+    await second.drain()
+    await world.settle()
+    await let_join(world, topic_id, 1)
+    state = await world.state(topic_id)
+    assert state is not None
+    assert (state.leader, state.life, state.adding) == (3, third.life, ())
