@@ -21,7 +21,8 @@ from support.chaos.checks import told
 from support.chaos.every_load import FEED, EveryLoad
 from support.chaos.nodes import Nodes
 
-pytestmark = pytest.mark.heavy
+# Minutes of five loads at once: in `make chaos`.
+pytestmark = pytest.mark.slow
 
 KILLS: Final = int(os.environ.get("PENSTOCK_EVERY_LOAD_KILLS", "1"))
 SEED: Final = int(os.environ.get("PENSTOCK_CHAOS_SEED", "14"))
