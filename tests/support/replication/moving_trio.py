@@ -37,6 +37,7 @@ class MoveLineOf:
         self._node = node
         # Batches that were sent, whether they arrived or not, with the node that they were sent to.
         self.sent: list[tuple[int, bytes]] = []
+        self.lost_answers = 0
 
     async def land(self, node_id: int, log: LogName, leader_epoch: int, batch: bytes) -> Landing | str:
         wire, here = self._node.wire, self._node.node_id
@@ -47,6 +48,7 @@ class MoveLineOf:
         forward = Forward(kind=ForwardKind.LANDING, log=log, leader_epoch=leader_epoch, timeout_ms=5_000, body=batch)
         answer = await other.replication.replicas.forward(forward, None)
         if (node_id, here) in wire.cuts or wire.nodes.get(node_id) is not other:
+            self.lost_answers += 1
             raise PeerLostError(f"node {node_id} hung up")
         return answer.problem.value if answer.problem is not None else read_landing(answer.body)
 

@@ -233,6 +233,9 @@ class TopicCatalog:
     ) -> CreateResult:
         wanted = NewTopic(name, partition_count, dict(overrides or {}))
         (result,) = await self.create_topics([wanted], validate_only=validate_only)
+        if isinstance(result, AlreadyExists) and not validate_only:
+            # The image knows of it a moment before everybody has heard; whoever asked goes on to use it.
+            return await self._existing(result.topic)
         return result
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[CreateResult]:

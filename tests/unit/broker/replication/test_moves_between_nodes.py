@@ -68,6 +68,7 @@ async def test_letter_whose_answer_is_lost_is_there_once(trio: MovingTrio) -> No
     await trio.reject([b"a"])
     await trio.until_dead(b"a", on=2)
     assert is_moving(trio, 1)
+    await trio.until(lambda: trio.nodes[1].line.lost_answers > 0)
     trio.wire.mend()
     await trio.until(lambda: is_idle(trio, 1))
     assert len(trio.nodes[1].line.sent) >= 2
