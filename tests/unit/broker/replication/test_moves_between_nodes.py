@@ -166,6 +166,7 @@ async def test_topic_that_another_node_does_not_know_is_not_gone(trio: MovingTri
     trio.wire.cuts.add((2, 1))
     await trio.reject([b"a"])
     await trio.until_dead(b"a", on=2)
+    await trio.until(lambda: trio.nodes[1].line.lost_answers > 0)
     replicas = trio.nodes[2].replication.replicas
     trio.nodes[2].replication.replicas = Deaf(replicas)  # type: ignore[assignment]
     trio.wire.mend()
