@@ -61,7 +61,7 @@ async def test_what_every_queue_has_finished_is_deleted(desk: QueueBroker) -> No
 
 async def test_upkeep_of_very_many_queues_leaves_everybody_a_turn(desk: QueueBroker) -> None:
     """Every partition with a queue has a shell to look after."""
-    await desk.topic("orders", partitions=600)
+    await desk.topic("orders", partitions=3_000)
     await desk.queue("orders")
     turns = 0
 
